@@ -1,0 +1,1 @@
+"""asyncrec writes and reads TFRecord files from async Python."""

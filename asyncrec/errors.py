@@ -1,0 +1,219 @@
+"""Every error asyncrec raises on its own account, in one tree.
+
+    AsyncRecError(Exception)
+    ├─ FormatError(ValueError)            the bytes are not what a TFRecord file holds
+    │   ├─ CorruptRecordError             a checksum, a length or a compressed stream does not hold
+    │   ├─ TruncatedError                 the file ends in the middle of a record
+    │   └─ RecordTooLargeError            a record is longer than the limit
+    ├─ ExampleError(ValueError)           a record is whole, its Example is not
+    │   ├─ DecodeError                    the bytes are no Example
+    │   └─ SchemaError                    a feature is missing, extra, or of another type
+    ├─ StorageError(OSError)              a store did not do what it was asked
+    │   ├─ ObjectNotFoundError(FileNotFoundError)
+    │   ├─ ObjectExistsError(FileExistsError)
+    │   ├─ ObjectChangedError             the object is not the one that was opened
+    │   ├─ StoragePermissionError(PermissionError)
+    │   ├─ TransientStorageError          the same call may succeed later
+    │   └─ IntegrityError                 what is stored is not what was sent
+    ├─ DatasetError(ValueError)           a set of shards contradicts itself
+    │   ├─ DuplicateKeyError
+    │   └─ ManifestError
+    └─ PluginError                        no backend, or not one backend, for a path
+        ├─ UnknownSchemeError(LookupError)
+        ├─ AmbiguousSchemeError(LookupError)
+        └─ UnsupportedBackendError(RuntimeError)
+
+Each is also the builtin in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not know
+asyncrec. Misuse (a wrong type, a closed writer) is a builtin or anyio error: ``TypeError``, ``ClosedResourceError``.
+
+All of them pickle, so that they cross from a worker process whole: details are attributes beside a one-argument message.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AmbiguousSchemeError",
+    "AsyncRecError",
+    "CorruptRecordError",
+    "DatasetError",
+    "DecodeError",
+    "DuplicateKeyError",
+    "ExampleError",
+    "FormatError",
+    "IntegrityError",
+    "ManifestError",
+    "ObjectChangedError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
+    "PluginError",
+    "RecordTooLargeError",
+    "SchemaError",
+    "StorageError",
+    "StoragePermissionError",
+    "TransientStorageError",
+    "TruncatedError",
+    "UnknownSchemeError",
+    "UnsupportedBackendError",
+]
+
+
+class AsyncRecError(Exception):
+    """The root: everything asyncrec raises that is not misuse."""
+
+
+class FormatError(AsyncRecError, ValueError):
+    """The bytes are not what a TFRecord file holds.
+
+    Attributes (each ``None`` where it is not known; the layer that knows it fills it in):
+        path: the file or URL as the caller gave it.
+        offset: the byte at which the frame begins, in the decompressed stream.
+        member_offset: for GZIP, the compressed byte at which the frame's member begins.
+        record: how many records precede it in the file.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        member_offset: int | None = None,
+        record: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+        self.member_offset = member_offset
+        self.record = record
+
+    def __str__(self) -> str:
+        where = []
+        if self.path is not None:
+            where.append(self.path)
+        if self.record is not None:
+            where.append(f"record {self.record}")
+        if self.offset is not None:
+            where.append(f"offset {self.offset}")
+        if self.member_offset is not None:
+            where.append(f"in the GZIP member at byte {self.member_offset}")
+        message: str = self.args[0]
+        return f"{', '.join(where)}: {message}" if where else message
+
+
+class CorruptRecordError(FormatError):
+    """A checksum, a length or a compressed stream does not hold.
+
+    ``part`` says which: ``"length"`` (the length and its checksum disagree: nothing after it can be found by counting),
+    ``"data"`` (the payload and its checksum disagree: the next record stands where it should), or ``"compression"``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        member_offset: int | None = None,
+        record: int | None = None,
+        part: str | None = None,
+    ) -> None:
+        super().__init__(message, path=path, offset=offset, member_offset=member_offset, record=record)
+        self.part = part
+
+
+class TruncatedError(FormatError):
+    """The file ends in the middle of a record, or of a compressed stream."""
+
+
+class RecordTooLargeError(FormatError):
+    """A record is longer than ``limit`` bytes (``max_record_bytes``); nothing was allocated for it."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        offset: int | None = None,
+        member_offset: int | None = None,
+        record: int | None = None,
+        length: int | None = None,
+        limit: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, offset=offset, member_offset=member_offset, record=record)
+        self.length = length
+        self.limit = limit
+
+
+class ExampleError(AsyncRecError, ValueError):
+    """A record is whole, but its Example cannot be made or read."""
+
+
+class DecodeError(ExampleError):
+    """The bytes are no Example."""
+
+
+class SchemaError(ExampleError):
+    """A feature is missing, extra, of another type or shape, or two schemas contradict each other."""
+
+
+class StorageError(AsyncRecError, OSError):
+    """A store did not do what it was asked. The message names the operation and the object."""
+
+
+class ObjectNotFoundError(StorageError, FileNotFoundError):
+    """There is no such object, bucket or folder."""
+
+
+class ObjectExistsError(StorageError, FileExistsError):
+    """The object is there already, and was to be created exclusively."""
+
+
+class ObjectChangedError(StorageError):
+    """The object is no longer the one that was opened: its etag differs. Open it again from the start."""
+
+
+class StoragePermissionError(StorageError, PermissionError):
+    """The store, or the operating system, refuses the credentials at hand."""
+
+
+class TransientStorageError(StorageError):
+    """The same call may succeed later: a timeout, a reset, a 429 or 5xx.
+
+    ``retry_after`` is what the store asked for, in seconds; ``None`` where it said nothing.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class IntegrityError(StorageError):
+    """What is stored is not what was sent, or what came is not what is stored."""
+
+
+class DatasetError(AsyncRecError, ValueError):
+    """A set of shards contradicts itself, or cannot be made as asked."""
+
+
+class DuplicateKeyError(DatasetError):
+    """A key came twice where each may come once."""
+
+
+class ManifestError(DatasetError):
+    """A manifest segment cannot be read, or names what it must not."""
+
+
+class PluginError(AsyncRecError):
+    """No backend, or not one backend, for a path."""
+
+
+class UnknownSchemeError(PluginError, LookupError):
+    """No installed backend answers to the scheme of the URL."""
+
+
+class AmbiguousSchemeError(PluginError, LookupError):
+    """Two backends answer to the scheme of the URL."""
+
+
+class UnsupportedBackendError(PluginError, RuntimeError):
+    """The storage backend does not run on the event loop in use."""

@@ -26,7 +26,7 @@
 Each is also the builtin in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not know
 asyncrec. Misuse (a wrong type, a closed writer) is a builtin or anyio error: ``TypeError``, ``ClosedResourceError``.
 
-All of them pickle, so that they cross from a worker process whole: details are attributes beside a one-argument message.
+All of them pickle, so that they cross from a worker process whole: details are attributes beside a message.
 """
 
 from __future__ import annotations

@@ -77,9 +77,9 @@ class ByteSink(ABC):
         the next chunk. Returns how many bytes of it are now out of this process: a local file all of them, S3 none,
         GCS whole multiples of 256 KiB.
 
-        Where `Storage.flush_level` is ``"spooled"`` this is an fsync, and what it acknowledged is never taken back: when
-        the context then exits on an exception the unfinished file is kept for recovery, and is still never visible
-        under its key.
+        Where `Storage.flush_level` is ``"spooled"`` this is an fsync, and what it acknowledged is never taken back:
+        when the context then exits on an exception the unfinished file is kept for recovery, and is still never
+        visible under its key.
         """
 
 

@@ -1,0 +1,105 @@
+# Every target does its own set-up. A fresh machine needs git, GNU make and Python 3.11 or newer, nothing else.
+# `make` alone lists the targets.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench interop docs lock proto clean
+
+# The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# Versions for development only: whoever installs asyncrec never sees this file. `make test LOCK=` tries the newest.
+LOCK ?= requirements/ci.txt
+
+# Handed on to what the target runs: `make test ARGS="-k frames"`, `make demo ARGS="--pages 200"`.
+ARGS ?=
+
+EXTRAS := demo
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+PLUGIN_PACKAGES := $(wildcard $(PLUGINS:%=%/asyncrec_*))
+PROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml)
+
+# A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
+READY := .venv/.ready
+INTEROP_READY := .venv-interop/.ready
+BENCH_READY := .venv-bench/.ready
+DOCS_READY := .venv-docs/.ready
+PROTO_READY := .venv-proto/.ready
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+demo: $(READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
+	@.venv/bin/python examples/crawl_site.py $(ARGS)
+
+test: $(READY) ## every test but those of interop and bench
+	@.venv/bin/python -m pytest -q $(ARGS)
+
+lint: $(READY) ## ruff (rules and format) and mypy --strict
+	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m ruff format --check .
+	@.venv/bin/python -m mypy asyncrec examples tests/typing $(PLUGIN_PACKAGES)
+
+interop: $(INTEROP_READY) ## both directions against TensorFlow, tfrecord and tensorboardX (a large download, once)
+	@TF_CPP_MIN_LOG_LEVEL=3 .venv-interop/bin/python -m pytest -q -W default tests/interop $(ARGS)
+
+bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
+	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
+
+docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
+	@.venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
+
+lock: ## resolve the development environment afresh and write its versions to requirements/ci.txt
+	@$(call environment,.venv-lock,--group test --group lint $(call editable,.[$(EXTRAS)]))
+	@mkdir -p requirements
+	@{ echo "# Made by 'make lock'. Constraints for the development environment; see the Makefile."; \
+	   .venv-lock/bin/python -m pip freeze --exclude-editable; } > requirements/ci.txt.new
+	@mv requirements/ci.txt.new requirements/ci.txt
+	@rm -rf .venv-lock
+
+proto: $(PROTO_READY) ## generate asyncrec/example/proto/*_pb2.py anew
+	@.venv-proto/bin/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. asyncrec/example/proto/*.proto
+
+clean: ## remove environments, caches and build output; ./demo-data stays
+	@rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info plugins/*/*.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(call editable,.[demo]): the library and every plugin that is there, as pip's arguments.
+editable = -e '$(1)' $(PLUGINS:%=-e %)
+
+# $(call environment,folder,pip arguments): make the virtual environment unless it is there, and install.
+# --group needs pip 25.1. An environment whose Python has gone away is made anew.
+define environment
+set -e; \
+if ! $(1)/bin/python -c '' 2>/dev/null; then \
+	test -n "$(PYTHON)" || { echo "asyncrec needs Python 3.11 or newer, and none was found on the PATH. Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }; \
+	echo "Making $(1) with $$($(PYTHON) --version); this is done once."; \
+	$(PYTHON) -m venv --clear $(1); \
+fi; \
+$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'; \
+$(1)/bin/python -m pip install --quiet $(2)
+endef
+
+$(READY): $(PROJECTS) $(LOCK)
+	@$(call environment,.venv,--group test --group lint $(LOCK:%=--constraint %) $(call editable,.[$(EXTRAS)]))
+	@touch $@
+
+$(INTEROP_READY): $(PROJECTS)
+	@$(call environment,.venv-interop,--group interop -e .)
+	@touch $@
+
+$(BENCH_READY): $(PROJECTS)
+	@$(call environment,.venv-bench,--group bench -e .)
+	@touch $@
+
+$(DOCS_READY): $(PROJECTS)
+	@$(call environment,.venv-docs,--group docs $(call editable,.[$(EXTRAS)]))
+	@touch $@
+
+$(PROTO_READY): pyproject.toml
+	@$(call environment,.venv-proto,--group proto)
+	@touch $@

@@ -1,0 +1,138 @@
+"""Paths and URLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.storage.url import check_key, join, local_path, redact, scheme_of, split_path
+
+
+@pytest.mark.parametrize(
+    ("path", "scheme"),
+    [
+        ("pages.rec", ""),
+        ("/a/b", ""),
+        ("./s3:x", ""),
+        ("s3", ""),
+        ("C:\\data\\x", ""),
+        ("c:/data", ""),
+        ("a:b", ""),
+        (Path("s3:x"), ""),
+        ("foo:bar.rec", "foo"),
+        ("S3://bucket/x", "s3"),
+        ("file+aiofiles:///x", "file+aiofiles"),
+        ("1a://x", ""),
+        ("a b://x", ""),
+        ("", ""),
+    ],
+)
+def test_scheme_of(path: str | Path, scheme: str) -> None:
+    assert scheme_of(path) == scheme
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "key"),
+    [
+        ("pages.rec", ".", "pages.rec"),
+        ("data/pages.rec", "data", "pages.rec"),
+        ("/pages.rec", "/", "pages.rec"),
+        ("../x", "..", "x"),
+        ("data/", "data", ""),
+        ("..", "..", ""),
+        ("a/.", "a/.", ""),
+        (Path("s3:x/y"), "s3:x", "y"),
+        ("foo:bar.rec", ".", "foo:bar.rec"),
+        ("s3://bucket/a/b", "s3://bucket", "a/b"),
+        ("S3://bucket/a", "S3://bucket", "a"),
+        ("s3://bucket", "s3://bucket", ""),
+        ("s3://bucket/", "s3://bucket", ""),
+        ("gs://b/a%20b ?c#d é/x", "gs://b", "a%20b ?c#d é/x"),
+        ("memory://name/a/b", "memory://name", "a/b"),
+        ("file:///my%20data/x%23", "/my data", "x#"),
+        ("file:/tmp/x", "/tmp", "x"),
+        ("file://localhost/tmp/x", "/tmp", "x"),
+        ("FILE:///tmp/x", "/tmp", "x"),
+        ("file+aiofiles:///my%20data/x%20y", "file+aiofiles:///my%20data", "x y"),
+    ],
+)
+def test_split_path(path: str | Path, root: str, key: str) -> None:
+    assert split_path(path) == (root, key)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "file://other/x", "file:x", "file:///a%00b", "file+aiofiles://host/x"])
+def test_a_path_that_is_none_is_a_value_error(path: str) -> None:
+    with pytest.raises(ValueError, match=r"path|file URL"):
+        split_path(path)
+
+
+def test_bytes_are_no_path() -> None:
+    with pytest.raises(TypeError, match="bytes"):
+        split_path(b"x")  # type: ignore[arg-type]  # the point of the test
+
+
+def test_the_root_of_a_driver_url_decodes_to_the_same_folder() -> None:
+    root, key = split_path("file+aiofiles:///my%20data%25/x")
+    assert (local_path(root), key) == ("/my data%", "x")
+
+
+def test_a_file_name_that_is_not_utf_8_survives_the_url() -> None:
+    assert local_path("file:///a%ff") == "/a\udcff"
+
+
+@pytest.mark.parametrize(
+    ("root", "key", "path"),
+    [
+        ("s3://b", "a/b", "s3://b/a/b"),
+        ("data", "x", "data/x"),
+        ("/", "x", "/x"),
+        (".", "x", "x"),
+        ("", "x", "x"),
+        ("foo:", "bar.rec", "foo:bar.rec"),
+        ("s3://b", "", "s3://b"),
+    ],
+)
+def test_join(root: str, key: str, path: str) -> None:
+    assert join(root, key) == path
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0"), min_size=1))
+def test_an_object_url_is_put_together_again_exactly(key: str) -> None:
+    assert split_path(f"s3://bucket/{key}") == ("s3://bucket", key)
+    assert join(*split_path(f"s3://bucket/{key}")) == f"s3://bucket/{key}"
+
+
+@pytest.mark.parametrize("key", ["a", "a/b", "a b%20?#é", "...", "a..b/c.", "a//b", ".hidden"])
+def test_a_good_key_is_given_back(key: str) -> None:
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/../b", "..", ".", "a/.", "./a", "a\0"])
+def test_a_bad_key_is_a_value_error_that_shows_it(key: str) -> None:
+    with pytest.raises(ValueError, match="key"):
+        check_key(key)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("http://host:9000/a@b", "http://host:9000/a@b"),
+        ("s3://CANARY:CANARY@bucket/x", "s3://***@bucket/x"),
+        ("s3://AKIA:CAN/ARY+x@bucket/x", "s3://***@bucket/x"),
+        ("https://CANARY@host/x", "https://***@host/x"),
+        (
+            "GET https://h/k?X-Amz-Date=1&X-Amz-Signature=CANARY&X-Amz-Credential=CANARY failed",
+            "GET https://h/k?X-Amz-Date=1&X-Amz-Signature=***&X-Amz-Credential=*** failed",
+        ),
+        ("https://h/k?AWSAccessKeyId=CANARY&Expires=1", "https://h/k?AWSAccessKeyId=***&Expires=1"),
+        ("https://a.blob/k?sv=2&sig=CANARY%3D", "https://a.blob/k?sv=2&sig=***"),
+        ("https://h/k?access_token=CANARY#x", "https://h/k?access_token=***#x"),
+        ("data/pages.rec", "data/pages.rec"),
+    ],
+)
+def test_redact(text: str, shown: str) -> None:
+    assert redact(text) == shown

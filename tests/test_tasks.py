@@ -1,0 +1,302 @@
+"""TaskScope."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from asyncrec.tasks import TaskScope
+
+pytestmark = pytest.mark.anyio
+
+
+async def block(log: list[str], name: str = "task") -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.lowlevel.checkpoint()
+        log.append(f"{name} ended")
+
+
+async def test_a_clean_exit_waits_for_the_tasks() -> None:
+    log: list[str] = []
+
+    async def work(name: str) -> None:
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        log.append(name)
+
+    async with TaskScope() as scope:
+        scope.start_soon(work, "a")
+        scope.start_soon(work, "b")
+        assert log == []
+    assert sorted(log) == ["a", "b"]
+
+
+async def test_it_may_have_no_task_and_start_again_after_the_last_ended() -> None:
+    async with TaskScope():
+        pass
+    log: list[str] = []
+
+    async def work() -> None:
+        log.append("x")
+
+    async with TaskScope() as scope:
+        scope.start_soon(work)
+        await anyio.wait_all_tasks_blocked()
+        scope.start_soon(work)
+    assert log == ["x", "x"]
+
+
+async def test_the_error_of_the_body_leaves_as_itself_after_the_tasks_were_cancelled() -> None:
+    log: list[str] = []
+    error = KeyError("mine")
+    with pytest.raises(KeyError) as caught:
+        async with TaskScope() as scope:
+            scope.start_soon(block, log)
+            await anyio.wait_all_tasks_blocked()
+            raise error
+    assert caught.value is error
+    assert log == ["task ended"]
+
+
+async def test_cancel_ends_the_tasks_and_not_the_body() -> None:
+    log: list[str] = []
+    async with TaskScope() as scope:
+        scope.start_soon(block, log)
+        await anyio.wait_all_tasks_blocked()
+        scope.cancel()
+        scope.start_soon(block, log, "late")
+        await anyio.lowlevel.checkpoint()
+        log.append("body")
+    assert sorted(log) == ["body", "late ended", "task ended"]
+
+
+async def test_an_error_of_a_task_is_raised_at_the_exit_and_does_not_cancel_the_body() -> None:
+    async def fail() -> None:
+        raise LookupError("task")
+
+    log: list[str] = []
+    with pytest.raises(LookupError, match="task"):
+        async with TaskScope() as scope:
+            scope.start_soon(fail)
+            await anyio.wait_all_tasks_blocked()
+            await anyio.lowlevel.checkpoint()
+            log.append("body")
+    assert log == ["body"]
+    with pytest.raises(ExceptionGroup) as caught:
+        async with TaskScope() as scope:
+            scope.start_soon(fail)
+            scope.start_soon(fail)
+    assert len(caught.value.exceptions) == 2
+
+
+async def test_beside_an_error_of_the_body_that_of_a_task_is_a_note() -> None:
+    async def fail() -> None:
+        raise LookupError("task")
+
+    with pytest.raises(KeyError) as caught:
+        async with TaskScope() as scope:
+            scope.start_soon(fail)
+            await anyio.wait_all_tasks_blocked()
+            raise KeyError("body")
+    assert caught.value.__notes__ == ["a background task failed too: LookupError('task')"]
+
+
+async def test_cancelling_the_body_reaches_the_tasks_only_through_the_exit() -> None:
+    log: list[str] = []
+    with anyio.CancelScope() as outside:
+        async with TaskScope() as scope:
+            scope.start_soon(block, log)
+            await anyio.wait_all_tasks_blocked()
+            outside.cancel()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                scope.shield(60)
+                await anyio.wait_all_tasks_blocked()
+                log.append("body finished")
+    assert outside.cancelled_caught
+    assert log == ["body finished", "task ended"]
+
+
+async def test_cancelled_while_it_waits_at_the_exit_it_cancels_the_tasks() -> None:
+    log: list[str] = []
+    with anyio.CancelScope() as outside:
+        async with TaskScope() as scope:
+            scope.start_soon(block, log)
+            await anyio.wait_all_tasks_blocked()
+            outside.cancel()
+    assert outside.cancelled_caught
+    assert log == ["task ended"]
+
+
+async def test_under_shield_a_cancelled_body_has_its_tasks_finish() -> None:
+    done: list[int] = []
+
+    async def owner(stop: anyio.Event) -> None:
+        await stop.wait()
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        done.append(1)
+
+    class Owner:
+        async def __aenter__(self) -> Owner:
+            self.scope = TaskScope()
+            await self.scope.__aenter__()
+            self.stop = anyio.Event()
+            self.scope.start_soon(owner, self.stop)
+            return self
+
+        async def __aexit__(self, exc_type, exc, traceback) -> bool:  # type: ignore[no-untyped-def]  # passed on whole
+            self.scope.shield(60)
+            self.stop.set()
+            while not done:
+                await anyio.lowlevel.checkpoint()
+            return await self.scope.__aexit__(exc_type, exc, traceback)
+
+    with anyio.CancelScope() as outside:
+        async with Owner():
+            outside.cancel()
+            await anyio.sleep_forever()
+    assert outside.cancelled_caught
+    assert done == [1]
+
+
+async def test_when_the_time_of_the_shield_is_over_a_timeout_error_leaves() -> None:
+    log: list[str] = []
+    with pytest.raises(TimeoutError, match="finishing"):
+        async with TaskScope() as scope:
+            scope.start_soon(block, log)
+            scope.shield(0)
+    assert log == ["task ended"]
+    with pytest.raises(TimeoutError):
+        async with TaskScope() as scope:
+            scope.shield(0)
+            await anyio.sleep_forever()
+
+
+async def test_a_timeout_of_the_shield_under_cancellation_leaves_the_outer_scope_cancellable() -> None:
+    log: list[str] = []
+    with anyio.CancelScope() as outside:
+        with pytest.raises(TimeoutError):
+            async with TaskScope() as scope:
+                scope.start_soon(block, log)
+                outside.cancel()
+                scope.shield(0)
+                await anyio.sleep_forever()
+        assert log == ["task ended"]
+        await anyio.sleep_forever()
+    assert outside.cancelled_caught
+
+
+async def test_scopes_nest_and_the_innermost_error_leaves_as_itself() -> None:
+    log: list[str] = []
+    with pytest.raises(ValueError, match="inner"):
+        async with TaskScope() as outer:
+            outer.start_soon(block, log, "outer")
+            async with TaskScope() as inner:
+                inner.start_soon(block, log, "inner")
+                await anyio.wait_all_tasks_blocked()
+                raise ValueError("inner")
+    assert log == ["inner ended", "outer ended"]
+
+
+async def test_a_scope_within_a_task_of_a_scope_is_cancelled_with_it() -> None:
+    log: list[str] = []
+
+    async def middle() -> None:
+        async with TaskScope() as inner:
+            inner.start_soon(block, log, "inner")
+            await anyio.sleep_forever()
+
+    async with TaskScope() as outer:
+        outer.start_soon(middle)
+        await anyio.wait_all_tasks_blocked()
+        outer.cancel()
+    assert log == ["inner ended"]
+
+
+@pytest.mark.parametrize("where", ["body", "exit"])
+async def test_two_nested_scopes_under_outer_cancellation(where: str) -> None:
+    log: list[str] = []
+    with anyio.CancelScope() as outside:
+        async with TaskScope() as outer:
+            outer.start_soon(block, log, "outer")
+            async with TaskScope() as inner:
+                inner.start_soon(block, log, "inner")
+                await anyio.wait_all_tasks_blocked()
+                outside.cancel()
+                if where == "body":
+                    await anyio.sleep_forever()
+    assert outside.cancelled_caught
+    assert log == ["inner ended", "outer ended"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_asyncio_cancellation_of_the_host_leaves_as_itself(anyio_backend: str, times: int) -> None:
+    log: list[str] = []
+
+    async def host() -> None:
+        async with TaskScope() as scope:
+            scope.start_soon(block, log)
+            await asyncio.sleep(3600)
+
+    task = asyncio.ensure_future(host())
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    if times == 2:
+        await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert log == ["task ended"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_asyncio_cancellation_at_the_exit_cancels_the_tasks(anyio_backend: str) -> None:
+    log: list[str] = []
+
+    async def host() -> None:
+        async with TaskScope() as scope:
+            scope.start_soon(block, log)
+
+    task = asyncio.ensure_future(host())
+    await anyio.wait_all_tasks_blocked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert log == ["task ended"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_asyncio_timeout_around_it_is_a_timeout(anyio_backend: str) -> None:
+    log: list[str] = []
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            async with TaskScope() as scope:
+                scope.start_soon(block, log)
+    assert log == ["task ended"]
+
+
+@pytest.mark.parametrize("error", [None, KeyError])
+async def test_in_a_task_group_it_is_no_group_of_one(error: Callable[[], Exception] | None) -> None:
+    async def host() -> None:
+        async with TaskScope():
+            if error is not None:
+                raise error()
+
+    if error is None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(host)
+        return
+    with pytest.raises(ExceptionGroup) as caught:
+        async with anyio.create_task_group() as group:
+            group.start_soon(host)
+    assert [type(each) for each in caught.value.exceptions] == [error]

@@ -1,0 +1,205 @@
+"""The layers of the design hold: a module imports from lower layers and from its own, and pure packages do no I/O.
+
+What counts as an import is every ``import`` statement in the source, those inside functions and those under
+``TYPE_CHECKING`` too: a type from a higher layer in a signature is a dependency on it.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "asyncrec"
+
+LAYERS = {
+    "asyncrec.errors": 0,
+    "asyncrec.tasks": 1,
+    "asyncrec.framing": 1,
+    "asyncrec.example": 1,
+    "asyncrec.storage": 2,
+    "asyncrec.records": 3,
+    "asyncrec.shards": 4,
+    "asyncrec.sampling": 5,
+    "asyncrec.datasets": 6,
+    "asyncrec.tools": 6,
+    "asyncrec.integrations": 6,
+    "asyncrec.blocking": 6,
+    "asyncrec.compat": 7,
+    "asyncrec.cli": 7,
+    "asyncrec.testing": 7,
+    # The face of it all resolves its names on first use and may take them from anywhere: only the top may lean on it.
+    "asyncrec": 7,
+}
+
+PURE = (
+    "asyncrec.errors",
+    "asyncrec.framing",
+    "asyncrec.example",
+    "asyncrec.sampling.interleave",
+    "asyncrec.sampling.shuffle",
+)
+
+# Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.
+IMPURE = {
+    "aiofiles", "aiohttp", "anyio", "asyncio", "concurrent", "fcntl", "http", "httpx", "io", "logging", "mmap",
+    "multiprocessing", "os", "pathlib", "select", "selectors", "shutil", "signal", "sniffio", "socket", "ssl",
+    "subprocess", "tempfile", "threading", "trio", "urllib",
+}  # fmt: skip
+
+CLIENTS = ("aiobotocore", "aiofiles", "aiohttp", "boto3", "botocore", "gcloud", "google.auth", "google.cloud", "httpx",
+           "keras", "pandas", "pyarrow", "rich", "tensorflow", "torch", "typer")  # fmt: skip
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def layer_of(module: str) -> int:
+    """By the longest entry that holds the module; one that no entry but the root holds has no layer yet."""
+    entry = max((name for name in LAYERS if within(module, name)), key=len)
+    if entry == "asyncrec" != module:
+        raise LookupError(f"{module} has no layer: add it to LAYERS in {Path(__file__).name} and to the design")
+    return LAYERS[entry]
+
+
+def imports_of(
+    source: str, module: str, known: frozenset[str], *, is_package: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Each imported module with its line; ``from a import b`` is ``a.b`` where that is a module of ours."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parts = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*parts, base] if base else parts)
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield node.lineno, name if name in known else base
+
+
+def upward(source: str, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
+    """The imports that reach into a higher layer, as sentences."""
+    own = layer_of(module)
+    return [
+        f"{module}:{line} (layer {own}) imports {name} (layer {layer_of(name)})"
+        for line, name in imports_of(source, module, known, is_package=is_package)
+        if within(name, "asyncrec") and layer_of(name) > own
+    ]
+
+
+def impure(source: str, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
+    """What pure code must not touch: event loops, threads, files, sockets, and modules of ours that are not pure."""
+    found = []
+    for line, name in imports_of(source, module, known, is_package=is_package):
+        ours = within(name, "asyncrec")
+        if name.split(".")[0] in IMPURE or (ours and not any(within(name, pure) for pure in PURE)):
+            found.append(f"{module}:{line} is pure, and imports {name}")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncWith | ast.AsyncFor):
+            found.append(f"{module}:{node.lineno} is pure, and async")
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {"open", "print", "input"}
+        ):
+            found.append(f"{module}:{node.lineno} is pure, and calls {node.func.id}()")
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+KNOWN = frozenset(SOURCES)
+INNER = [module for module in SOURCES if module != "asyncrec"]
+
+
+@pytest.mark.parametrize("module", INNER)
+def test_imports_only_from_lower_layers_and_its_own(module: str) -> None:
+    path = SOURCES[module]
+    assert upward(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("module", [name for name in INNER if any(within(name, pure) for pure in PURE)])
+def test_pure_code_does_no_io(module: str) -> None:
+    path = SOURCES[module]
+    assert impure(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("asyncrec.framing.frames", "import asyncrec.storage.base"),
+        ("asyncrec.framing.frames", "from asyncrec.storage.base import Buffer"),
+        ("asyncrec.storage.local", "from asyncrec.records import reader"),
+        ("asyncrec.storage.local", "from ..records import reader"),
+        ("asyncrec.storage.local", "from .. import records"),
+        ("asyncrec.storage.local", "def late():\n    import asyncrec.cli"),
+        ("asyncrec.storage.local", "if TYPE_CHECKING:\n    from asyncrec.shards.writer import ShardedWriter"),
+        ("asyncrec.records.reader", "import asyncrec"),
+        ("asyncrec.records.reader", "from asyncrec import open_sharded_writer"),
+    ],
+)
+def test_an_upward_import_is_found_in_whatever_form(module: str, source: str) -> None:
+    assert len(upward(source, module, KNOWN | {"asyncrec.records.reader"})) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import anyio",
+        "from anyio import to_thread",
+        "def late():\n    from pathlib import Path",
+        "from asyncrec.tasks import anything",
+        "from asyncrec.storage.base import Buffer",
+        "async def f(): ...",
+        "open('x')",
+    ],
+)
+def test_io_in_pure_code_is_found_in_whatever_form(source: str) -> None:
+    assert len(impure(source, "asyncrec.framing.frames", KNOWN)) == 1
+
+
+def test_what_is_allowed_is_not_complained_of() -> None:
+    source = "import struct\nfrom asyncrec.errors import FormatError\nfrom .crc import crc32c\nfrom . import crc"
+    assert upward(source, "asyncrec.framing.frames", KNOWN) == []
+    assert impure(source, "asyncrec.framing.frames", KNOWN) == []
+    assert upward("from . import base\nfrom .base import Buffer", "asyncrec.storage", KNOWN, is_package=True) == []
+
+
+def test_a_module_without_a_layer_is_an_error() -> None:
+    with pytest.raises(LookupError, match=r"asyncrec\.novelty\.thing has no layer"):
+        layer_of("asyncrec.novelty.thing")
+
+
+def test_importing_asyncrec_takes_no_client_of_a_cloud_or_framework(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Nor does resolving every public name. The times are reported, not asserted: they are the machine's."""
+    program = """
+import sys, time
+began = time.perf_counter()
+import asyncrec
+imported = time.perf_counter()
+for name in asyncrec.__all__:
+    getattr(asyncrec, name)
+print(imported - began, time.perf_counter() - began, *sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    imported, resolved, *modules = done.stdout.split()
+    record_property("import_seconds", float(imported))
+    record_property("import_and_resolve_seconds", float(resolved))
+    print(f"import asyncrec: {float(imported):.3f} s; with every public name: {float(resolved):.3f} s")
+    assert "asyncrec" in modules
+    assert [name for name in modules if any(within(name, client) for client in CLIENTS)] == []

@@ -1,0 +1,49 @@
+"""For authors of storage plugins: what every backend must pass, and tools to make one fail.
+
+- `StorageConformance`: the cases, for pytest; `replaces_case` marks one that the store cannot pass.
+- `check_sink`, `check_source`: the same for a single sink or source; no pytest needed.
+- `cancel_at_every_checkpoint`: cancels a function at each of its awaits in turn.
+- `FlakyStorage`, `SlowStorage`: faults and slowness, around any storage.
+- `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
+- `golden`: small TFRecord files as bytes, with the records in them.
+
+Resolved on first use, so that only `StorageConformance` imports pytest.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncrec.testing.cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
+    from asyncrec.testing.checks import check_sink, check_source
+    from asyncrec.testing.conformance import StorageConformance, replaces_case
+
+_HOMES = {
+    "StorageConformance": "conformance",
+    "cancel_at_checkpoint": "cancellation",
+    "cancel_at_every_checkpoint": "cancellation",
+    "check_sink": "checks",
+    "check_source": "checks",
+    "replaces_case": "conformance",
+}
+
+__all__ = [
+    "StorageConformance",
+    "cancel_at_checkpoint",
+    "cancel_at_every_checkpoint",
+    "check_sink",
+    "check_source",
+    "replaces_case",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

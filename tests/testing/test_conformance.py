@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +17,7 @@ import pytest
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.testing import StorageConformance
+from asyncrec.testing import StorageConformance, replaces_case
 
 pytestmark = pytest.mark.anyio
 
@@ -159,12 +161,532 @@ class TestToy(StorageConformance):
 CASES = sorted(name for name in dir(StorageConformance) if name.startswith("test_"))
 
 
-async def failing_cases(broken: type[Toy]) -> set[str]:
+async def fails(case: str, broken: type[Toy]) -> bool:
     suite = type("Suite", (TestToy,), {"toy": broken, "__test__": False})()
-    failed = set()
-    for name in CASES:
+    try:
+        await getattr(suite, case)()
+    except (Exception, pytest.fail.Exception):  # what pytest.raises fails with is no Exception
+        return True
+    return False
+
+
+# Broken storages, each named for what it does wrong ----------------------------------------------------------------
+
+MUTANTS: dict[type[Toy], str] = {}
+
+
+def caught_by(case: str) -> Any:
+    def register(mutant: type[Toy]) -> type[Toy]:
+        MUTANTS[mutant] = case
+        return mutant
+
+    return register
+
+
+def with_sink(sink: type[ToySink]) -> Any:
+    return lambda self: sink()
+
+
+def with_source(source: type[ToySource]) -> Any:
+    return lambda self, data, info: source(data, info)
+
+
+@caught_by("test_abort_on_error")
+class PublishesOnError(Toy):
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            try:
+                yield sink
+            except Exception:
+                self.publish(key, sink.content(), exclusive)
+                raise
+
+
+@caught_by("test_abort_on_cancellation")
+class PublishesOnCancellation(Toy):
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            try:
+                yield sink
+            except anyio.get_cancelled_exc_class():
+                self.publish(key, sink.content(), exclusive)
+                raise
+
+
+@caught_by("test_abort_on_error")
+class SwallowsErrors(Toy):
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
         try:
-            await getattr(suite, name)()
-        except (Exception, pytest.fail.Exception):
-            failed.add(name)
-    return failed
+            async with super().open_sink(key, exclusive=exclusive) as sink:
+                yield sink
+        except Exception:
+            return
+
+
+@caught_by("test_abort_on_error")
+class GroupsErrors(Toy):
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        try:
+            async with super().open_sink(key, exclusive=exclusive) as sink:
+                yield sink
+        except Exception as error:
+            raise ExceptionGroup("one", [error]) from None
+
+
+@caught_by("test_abort_on_error")
+class LeavesPartialsOnError(Toy):
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        try:
+            async with super().open_sink(key, exclusive=exclusive) as sink:
+                yield sink
+        except Exception:
+            self.unfinished.add(key)
+            raise
+
+
+@caught_by("test_abort_on_cancellation")
+class LeavesPartialsOnCancellation(Toy):
+    """Its clean-up waits, and is not shielded."""
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        self.check(key)
+        sink = self.make_sink()
+        self.unfinished.add(key)
+        try:
+            yield sink
+            await anyio.lowlevel.checkpoint()
+            sink.published = self.publish(key, sink.content(), exclusive)
+        finally:
+            sink.closed = True
+            await anyio.lowlevel.checkpoint()
+            self.unfinished.discard(key)
+
+
+@caught_by("test_abort_on_cancellation")
+class SaysNothingWasPublished(Toy):
+    """Cancelled between publishing and saying so."""
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            yield sink
+            info = self.publish(key, sink.content(), exclusive)
+            await anyio.lowlevel.checkpoint()
+            sink.published = info
+
+
+@caught_by("test_listing_sees_no_unpublished_object")
+class ShowsWhatIsUnfinished(Toy):
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        for info in [info async for info in super().list_objects(prefix, start_after=start_after)]:
+            yield info
+        for key in self.unfinished:
+            yield self.info(key, b"")
+
+
+@caught_by("test_buffers_reused")
+class JoinsLate(Toy):
+    class Sink(ToySink):
+        async def send(self, buffers: Sequence[Buffer]) -> None:
+            await super().send([])
+            self.chunks.extend(buffers)
+
+    make_sink = with_sink(Sink)
+
+
+@caught_by("test_sizes")
+class ForgetsTheShortLastChunk(Toy):
+    class Sink(ToySink):
+        def content(self) -> bytes:
+            return b"".join(chunk for chunk in self.chunks if len(chunk) == self.chunk_size)
+
+    make_sink = with_sink(Sink)
+
+
+@caught_by("test_sizes")
+class MakesNoEmptyObject(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        return super().publish(key, data, exclusive) if data else self.info(key, data)
+
+
+@caught_by("test_sizes")
+class SaysNoChecksumOfItsOwn(Toy):
+    def info(self, key: str, data: bytes) -> ObjectInfo:
+        return dataclasses.replace(super().info(key, data), crc32c=crc32c.crc32c(data, 1))
+
+
+@caught_by("test_sizes")
+class ForgetsPublished(Toy):
+    class Sink(ToySink):
+        published = property(lambda self: None, lambda self, info: None)
+
+    make_sink = with_sink(Sink)
+
+
+@caught_by("test_concurrent_sinks")
+class SharesOneBuffer(Toy):
+    shared: ClassVar[list[Buffer]] = []
+
+    def make_sink(self) -> ToySink:
+        sink = ToySink()
+        if not self.unfinished:
+            self.shared.clear()
+        sink.chunks = self.shared
+        return sink
+
+
+@caught_by("test_flush")
+class SendsTheTailTwice(Toy):
+    class Sink(ToySink):
+        async def flush(self, tail: Sequence[Buffer]) -> int:
+            self.chunks.append(b"".join(tail))
+            return sum(map(len, tail))
+
+    make_sink = with_sink(Sink)
+
+
+@caught_by("test_flush")
+class SpoolsNothing(Toy):
+    flush_level = "spooled"
+
+
+@caught_by("test_sink_used_after_exit")
+class TakesMoreAfterExit(Toy):
+    class Sink(ToySink):
+        closed = property(lambda self: False, lambda self, value: None)
+
+    make_sink = with_sink(Sink)
+
+
+@caught_by("test_overwrite")
+class NeverReplaces(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        self.objects.setdefault(key, (data, self.info(key, data)))
+        return self.info(key, data)
+
+
+@caught_by("test_exclusive_creation")
+class IgnoresExclusive(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        return super().publish(key, data, exclusive=False)
+
+
+@caught_by("test_exclusive_race")
+class LooksBeforeItLeaps(Toy):
+    """Asks on opening whether the key is free, and then believes it."""
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        if exclusive and key in self.objects:
+            raise ObjectExistsError(f"{key} is there")
+        async with super().open_sink(key) as sink:
+            yield sink
+
+
+@caught_by("test_odd_keys")
+class UnquotesKeys(Toy):
+    def open_sink(self, key: str, *, exclusive: bool = False) -> Any:
+        return super().open_sink(unquote(key), exclusive=exclusive)
+
+
+@caught_by("test_key_that_is_also_a_folder")
+class IsAFileSystem(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        if any(other.startswith(f"{key}/") or key.startswith(f"{other}/") for other in self.objects):
+            raise IsADirectoryError(key)
+        return super().publish(key, data, exclusive)
+
+
+@caught_by("test_refused_keys")
+class LeavesItsRoot(Toy):
+    def check(self, key: str) -> None:
+        if not key:
+            raise ValueError("no key")
+
+
+@caught_by("test_listing_stays_inside")
+class ListsTheParent(Toy):
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        if prefix == "../":
+            yield self.info("../sibling", b"")
+        for info in [info async for info in super().list_objects(prefix, start_after=start_after)]:
+            yield info
+
+
+class _Sorted(Toy):
+    @staticmethod
+    def sort_key(key: str) -> Any: ...
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        found = [info async for info in super().list_objects(prefix, start_after=start_after)]
+        for info in sorted(found, key=lambda info: self.sort_key(info.key)):
+            yield info
+
+
+@caught_by("test_listing_order")
+class ListsAsWritten(_Sorted):
+    sort_key = staticmethod(lambda key: 0)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        for key, (_, info) in self.objects.items():
+            if key.startswith(prefix) and key > start_after:
+                yield info
+
+
+@caught_by("test_listing_order")
+class ListsFolderByFolder(_Sorted):
+    sort_key = staticmethod(lambda key: key.split("/"))
+
+
+@caught_by("test_listing_order")
+class ListsByUtf16(_Sorted):
+    sort_key = staticmethod(lambda key: key.encode("utf-16-be"))
+
+
+@caught_by("test_listing_order")
+class ListsIgnoringCase(_Sorted):
+    sort_key = staticmethod(str.casefold)
+
+
+class _Filtered(Toy):
+    def keep(self, key: str, prefix: str, start_after: str) -> bool:
+        raise NotImplementedError
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        for info in [info async for info in super().list_objects()]:
+            if self.keep(info.key, prefix, start_after):
+                yield info
+
+
+@caught_by("test_listing_order")
+class TakesPrefixesForFolders(_Filtered):
+    def keep(self, key: str, prefix: str, start_after: str) -> bool:
+        return (not prefix or key.startswith(prefix.rstrip("/") + "/")) and key > start_after
+
+
+@caught_by("test_listing_start_after")
+class StartsAtStartAfter(_Filtered):
+    def keep(self, key: str, prefix: str, start_after: str) -> bool:
+        return key.startswith(prefix) and key >= start_after
+
+
+@caught_by("test_listing_start_after")
+class IgnoresStartAfter(_Filtered):
+    def keep(self, key: str, prefix: str, start_after: str) -> bool:
+        return key.startswith(prefix)
+
+
+@caught_by("test_listing_pages")
+class ListsOnePage(Toy):
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        found = [info async for info in super().list_objects(prefix, start_after=start_after)]
+        for info in found[:1_000]:
+            yield info
+
+
+@caught_by("test_ranges")
+class IgnoresTheRangesEnd(Toy):
+    def open_source(self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None) -> Any:
+        return super().open_source(key, start=start, etag=etag)
+
+
+@caught_by("test_ranges")
+class RefusesRangesPastTheEnd(Toy):
+    @asynccontextmanager
+    async def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AsyncIterator[ByteSource]:
+        if start > len(self.found(key)[0]):
+            raise OSError("416")
+        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+            yield source
+
+
+@caught_by("test_empty_object")
+class RefusesEmptyRanges(Toy):
+    @asynccontextmanager
+    async def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AsyncIterator[ByteSource]:
+        if not self.found(key)[0]:
+            raise OSError("416, even for 0-")
+        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+            yield source
+
+
+@caught_by("test_ranges")
+class GivesMoreThanAsked(Toy):
+    class Source(ToySource):
+        async def receive(self, max_bytes: int) -> bytes:
+            return await super().receive(max(max_bytes, 64))
+
+    make_source = with_source(Source)
+
+
+@caught_by("test_receive_cancelled")
+class LosesBytesWhenCancelled(Toy):
+    class Source(ToySource):
+        async def receive(self, max_bytes: int) -> bytes:
+            block = await super().receive(max_bytes)
+            await anyio.lowlevel.checkpoint()
+            return block
+
+    make_source = with_source(Source)
+
+
+@caught_by("test_source_used_after_exit")
+class GivesMoreAfterExit(Toy):
+    class Source(ToySource):
+        closed = property(lambda self: False, lambda self, value: None)
+
+    make_source = with_source(Source)
+
+
+@caught_by("test_missing_object")
+class LetsItsOwnErrorsOut(Toy):
+    def found(self, key: str, etag: str | None = None) -> tuple[bytes, ObjectInfo]:
+        try:
+            return super().found(key, etag)
+        except ObjectNotFoundError:
+            raise KeyError(key) from None
+
+
+@caught_by("test_changed_object")
+class IgnoresThePinnedEtag(Toy):
+    def found(self, key: str, etag: str | None = None) -> tuple[bytes, ObjectInfo]:
+        return super().found(key)
+
+
+@caught_by("test_changed_object")
+class MixesVersions(Toy):
+    class Source(ToySource):
+        storage: Toy
+
+        async def receive(self, max_bytes: int) -> bytes:
+            self.data = self.storage.objects[self.info.key][0]
+            return await super().receive(max_bytes)
+
+    def make_source(self, data: bytes, info: ObjectInfo) -> ToySource:
+        source = self.Source(data, info)
+        source.storage = self
+        return source
+
+
+@caught_by("test_changed_object")
+class TakesTheLengthForTheEtag(Toy):
+    def info(self, key: str, data: bytes) -> ObjectInfo:
+        return dataclasses.replace(super().info(key, data), etag=f"{len(data)}")
+
+
+@caught_by("test_many_sources")
+class OpensOneSourceAtATime(Toy):
+    def __init__(self) -> None:
+        super().__init__()
+        self.busy = False
+
+    @asynccontextmanager
+    async def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AsyncIterator[ByteSource]:
+        if self.busy:
+            raise anyio.BusyResourceError("opening")
+        self.busy = True
+        try:
+            async with super().open_source(key, start=start, end=end, etag=etag) as source:
+                yield source
+        finally:
+            self.busy = False
+
+
+@caught_by("test_one_info")
+class HasTwoEtags(Toy):
+    async def head(self, key: str) -> ObjectInfo:
+        info = await super().head(key)
+        return dataclasses.replace(info, etag=f'"{info.etag}"')
+
+
+@caught_by("test_delete")
+class MissesWhatItDeletes(Toy):
+    async def delete(self, key: str) -> None:
+        self.found(key)
+        await super().delete(key)
+
+
+@caught_by("test_delete")
+class DeletesByPrefix(Toy):
+    async def delete(self, key: str) -> None:
+        self.check(key)
+        for other in [other for other in self.objects if other.startswith(key)]:
+            del self.objects[other]
+
+
+@caught_by("test_get_and_put")
+class IgnoresMaxBytes(Toy):
+    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        return await super().get(key)
+
+
+@caught_by("test_root")
+class DoesNotSayWhereItIs(Toy):
+    root = ""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+async def test_a_broken_storage_is_caught_by_the_case_for_its_fault(mutant: type[Toy]) -> None:
+    assert await fails(MUTANTS[mutant], mutant)
+    assert not await fails(MUTANTS[mutant], Toy)
+
+
+def test_every_case_catches_a_mutant() -> None:
+    assert set(MUTANTS.values()) == set(CASES)
+
+
+# Replaced cases ------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_replaced_without_a_reason_is_refused() -> None:
+    with pytest.raises(TypeError, match="test_delete replaces a case of the kit"):
+
+        class Silent(StorageConformance):
+            async def test_delete(self) -> None:
+                pass
+
+
+def test_a_case_emptied_or_replaced_by_a_mixin_is_refused() -> None:
+    class Mixin:
+        async def test_delete(self) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="test_delete"):
+        type("Mixed", (Mixin, StorageConformance), {})
+    with pytest.raises(TypeError, match="test_delete"):
+        type("Emptied", (StorageConformance,), {"test_delete": None})
+
+
+def test_a_reason_is_a_sentence_and_its_case_exists() -> None:
+    with pytest.raises(TypeError, match="needs the reason"):
+        replaces_case("")
+    with pytest.raises(TypeError, match="needs the reason"):
+        replaces_case(lambda self: None)
+
+    async def test_misspelt(self: object) -> None: ...
+
+    with pytest.raises(TypeError, match="the kit has none of that name"):
+        type("Misspelt", (StorageConformance,), {"test_delte": replaces_case("a reason")(test_misspelt)})
+
+
+def test_a_case_replaced_with_a_reason_is_taken() -> None:
+    class Reasoned(StorageConformance):
+        @replaces_case("this store keeps everything")
+        async def test_delete(self) -> None: ...
+
+    class Derived(Reasoned):
+        pass
+
+    assert Derived.test_delete.replaces_case == "this store keeps everything"

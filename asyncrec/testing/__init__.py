@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncrec.testing.cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
     from asyncrec.testing.checks import check_sink, check_source
+    from asyncrec.testing.clock import virtual_backend
     from asyncrec.testing.conformance import StorageConformance, replaces_case
 
 _HOMES = {
@@ -27,6 +28,7 @@ _HOMES = {
     "check_sink": "checks",
     "check_source": "checks",
     "replaces_case": "conformance",
+    "virtual_backend": "clock",
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "check_sink",
     "check_source",
     "replaces_case",
+    "virtual_backend",
 ]
 
 

@@ -1,0 +1,147 @@
+"""A clock that jumps while nothing runs: an hour's timeout passes at once, and tests need not sleep. Both loops.
+
+In a test module, or its conftest, in place of the project's fixture::
+
+    @pytest.fixture(params=["asyncio", "trio"])
+    def anyio_backend(request):
+        return virtual_backend(request.param)
+
+or without pytest, ``anyio.run(main, backend=name, backend_options=options)`` with ``name, options =
+virtual_backend("trio")``. Time begins at 0 and passes by jumps alone: once every task waits and no I/O is ready, it
+becomes the time of the next deadline. `anyio.current_time`, `anyio.sleep`, `anyio.fail_after` and their like follow it;
+`time.monotonic` does not.
+
+While a worker thread runs (anyio's or an executor's of the loop) the clock stands still, so local files, compression
+and the like need no care. It knows nothing of other processes, nor of servers in threads of their own: where a test
+waits for such, let ``threshold`` be how long all must have been idle, in real seconds, before the clock may jump.
+
+trio's own `MockClock(autojump_threshold=)` does the same for trio, but jumps while a worker thread runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+__all__ = ["virtual_backend"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# How long to wait, in real seconds, before asking again whether a worker thread still runs. Its end wakes the loop by
+# itself, so this only bounds the delay after an end that did not.
+WHILE_THREADS_RUN = 0.05
+
+
+def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
+    """What an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
+
+    Each call gives a clock of its own, at 0. See the module's docstring for ``threshold``, in real seconds.
+
+    Raises:
+        ValueError: another name.
+    """
+    if name == "asyncio":
+        return name, {"loop_factory": lambda: _VirtualLoop(threshold)}
+    if name == "trio":
+        return name, _trio_options(threshold)
+    raise ValueError(f"no virtual clock for {name!r}: 'asyncio' or 'trio'")
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Where the loop would wait for I/O up to its next deadline, make that the time instead."""
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.now = 0.0
+        self.threads_run: Callable[[], bool] = lambda: False
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        while True:
+            # Asked before looking for I/O: a thread that ends in between has by then woken the loop.
+            busy = self.threads_run()
+            events = super().select(WHILE_THREADS_RUN if busy else self.threshold)
+            if events:
+                return events
+            if not busy:
+                self.now += timeout
+                return []
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self, threshold: float) -> None:
+        self._jumping = _JumpingSelector(threshold)
+        self._jumping.threads_run = self._threads_run
+        self._in_executors = 0
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+    ) -> asyncio.Future[T]:
+        self._in_executors += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._executor_done)
+        return future
+
+    def _executor_done(self, future: asyncio.Future[Any]) -> None:
+        self._in_executors -= 1
+
+    def _threads_run(self) -> bool:
+        if self._in_executors:
+            return True
+        # anyio has no public count of its busy workers; those of a queue without unfinished tasks are idle.
+        return any(
+            getattr(thread, "loop", None) is self and thread.queue.unfinished_tasks
+            for thread in threading.enumerate()
+            if hasattr(thread, "queue")
+        )
+
+
+def _trio_options(threshold: float) -> dict[str, Any]:
+    import trio  # only those who test on trio have it
+    from trio.testing import active_thread_count
+
+    class VirtualClock(trio.abc.Clock, trio.abc.Instrument):
+        """trio asks how long to sleep when no task can run, then waits that long for I/O, then asks for the time."""
+
+        def __init__(self) -> None:
+            self.now = 0.0
+            self.deadline = math.inf
+            self.busy = False
+            self.idle = False
+
+        def start_clock(self) -> None:
+            pass
+
+        def current_time(self) -> float:
+            return self.now
+
+        def deadline_to_sleep_time(self, deadline: float) -> float:
+            self.deadline = deadline
+            if deadline == math.inf or deadline <= self.now:
+                return deadline - self.now
+            self.busy = active_thread_count() > 0
+            self.idle = not self.busy
+            return WHILE_THREADS_RUN if self.busy else threshold
+
+        def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+            self.idle = False  # some I/O was ready, or a thread came back: there is work at this hour
+
+        def after_io_wait(self, timeout: float) -> None:
+            if self.idle:
+                self.now = self.deadline
+                self.idle = False
+
+    clock = VirtualClock()
+    return {"clock": clock, "instruments": [clock]}

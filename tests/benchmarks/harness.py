@@ -1,0 +1,233 @@
+"""How a case is measured: contenders in processes of their own, taking turns, round by round.
+
+A `Case` is one job that several systems can do; a `Contender` is one system's way of doing it. Each contender runs in a
+process that lives through the case, so that imports and first calls are not timed, memory is its own, and no library
+disturbs another's. It warms up on a small instance of the same job, then waits for its turn: A B C, A B C, ... Medians
+are compared. A new file is used for every round of a writer; readers of one case read one file, in the page cache.
+
+Peak memory is the growth of the process's resident set over what it held when its turn began (Linux only: VmHWM, reset
+through clear_refs); the file itself lies in tmpfs or the page cache, and is not in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+
+Job = Callable[[Path], "Extras | None"]
+Extras = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job.
+
+    Attributes:
+        name: unique; what ``--only`` matches.
+        count: how many units of work a round does; times are given per unit.
+        size: bytes of one unit, for MB/s.
+        contenders: name -> maker. A maker imports what it needs, does what is not timed, and returns the job.
+            The job takes the path (a new one for writers, `prepare`'s file for readers) and may return extra figures.
+        prepare: makes the file that readers share. `None`: each round gets a path where nothing is yet.
+        check: looks at what a writer left, after every round, not timed; says what is wrong with it.
+        rounds: how many, unless the command line says otherwise.
+        note: what a reader of the table should know.
+    """
+
+    name: str
+    count: int
+    size: int
+    contenders: Mapping[str, Callable[[Case], Job]]
+    prepare: Callable[[Case, Path], None] | None = None
+    check: Callable[[Case, Path], str | None] | None = None
+    rounds: int = 5
+    note: str = ""
+
+    def smaller(self, by: int) -> Case:
+        return Case(**{**self.__dict__, "count": max(self.count // by, 8)})
+
+
+@dataclass(frozen=True)
+class Target:
+    """``ours`` shall take at most 1/``times`` of the time of ``other`` in ``case``."""
+
+    case: str
+    ours: str
+    other: str
+    times: float
+
+
+@dataclass
+class Result:
+    """What one contender showed in one case."""
+
+    case: str
+    contender: str
+    count: int
+    size: int
+    seconds: list[float] = field(default_factory=list)
+    peak_bytes: list[int] = field(default_factory=list)
+    extras: list[Extras] = field(default_factory=list)
+    failed: str | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def extra(self, name: str) -> float | None:
+        values = [extras[name] for extras in self.extras if name in extras]
+        return max(values) if values else None
+
+
+def work_folder() -> tuple[Path, str]:
+    """Where the files go, and what to call it: tmpfs where there is one with room, so that no disk is measured."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK):
+        room = os.statvfs(memory)
+        if room.f_bavail * room.f_frsize > 8 << 30:
+            return Path(tempfile.mkdtemp(prefix="asyncrec-bench-", dir=memory)), "tmpfs (/dev/shm)"
+    folder = Path(tempfile.mkdtemp(prefix="asyncrec-bench-"))
+    return folder, f"{folder.parent} (no tmpfs with 8 GiB free: a disk is part of what is measured)"
+
+
+# The driver's side ------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A process that holds one contender, ready to run."""
+
+    def __init__(self, module: str, case: str, contender: str, shrink: int) -> None:
+        self._said = tempfile.TemporaryFile("w+")  # TensorFlow talks while it starts; shown when a worker dies
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "harness.py"), module, case, contender, str(shrink)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"},
+            text=True,
+        )
+
+    def ask(self, path: Path) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it died on the way up: what it said is read below
+            self._process.stdin.write(f"{path}\n")
+            self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            status = self._process.wait()
+            self._said.seek(0)
+            return {"failed": f"exit status {status}\n{self._said.read()[-2000:]}"}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+        self._said.close()
+
+
+def run_case(module: str, case: Case, *, folder: Path, rounds: int | None, shrink: int) -> list[Result]:
+    """Measure one case. A contender that fails is out of it, and its result says why."""
+    if shrink > 1:
+        case = case.smaller(shrink)
+    shared = folder / "shared"
+    if case.prepare is not None:
+        case.prepare(case, shared)
+    workers: dict[str, Worker] = {}
+    results = {name: Result(case.name, name, case.count, case.size) for name in case.contenders}
+    try:
+        for name in case.contenders:
+            worker = workers[name] = Worker(module, case.name, name, shrink)
+            answer = worker.ask(folder / "warm-up")  # starts, imports, warms up
+            results[name].failed = answer.get("failed")
+        for number in range(rounds or case.rounds):
+            for name, result in results.items():
+                if result.failed:
+                    continue
+                path = shared if case.prepare is not None else folder / f"{name.replace(' ', '-')}-{number}"
+                answer = workers[name].ask(path)
+                result.failed = answer.get("failed")
+                if not result.failed:
+                    result.seconds.append(answer["seconds"])
+                    result.peak_bytes.append(answer["peak_bytes"])
+                    result.extras.append(answer["extras"])
+                if case.prepare is None:
+                    if case.check is not None and not result.failed:
+                        result.failed = case.check(case, path)
+                    path.unlink(missing_ok=True)
+    finally:
+        for worker in workers.values():
+            worker.end()
+        shared.unlink(missing_ok=True)
+    return list(results.values())
+
+
+# The worker's side ------------------------------------------------------------------------------------------------
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text("ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _reset_peak() -> None:
+    # Not Linux, or not allowed: the peak then counts from the beginning of the process.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+
+
+def _answer(out: IO[str], **values: object) -> None:
+    print(json.dumps(values), file=out, flush=True)
+
+
+def _worker(module: str, name: str, contender: str, shrink: int) -> None:
+    # What libraries print must not come between the answers.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        case = next(case for case in importlib.import_module(module).CASES if case.name == name)
+        if shrink > 1:
+            case = case.smaller(shrink)
+        warm_up = Path(sys.stdin.readline().rstrip("\n"))
+        warm_up = warm_up.with_name(f"{warm_up.name}-{os.getpid()}")
+        small = case.smaller(50)
+        if case.prepare is not None:
+            case.prepare(small, warm_up)
+        case.contenders[contender](small)(warm_up)
+        warm_up.unlink(missing_ok=True)
+        job = case.contenders[contender](case)
+        _answer(out)
+        for line in sys.stdin:
+            _reset_peak()
+            before = _status("VmRSS")
+            began = time.perf_counter()
+            extras = job(Path(line.rstrip("\n")))
+            seconds = time.perf_counter() - began
+            _answer(out, seconds=seconds, peak_bytes=max(_status("VmHWM") - before, 0), extras=extras or {})
+    except Exception as error:
+        _answer(out, failed=f"{type(error).__name__}: {error}")
+
+
+def modules(names: Sequence[str]) -> dict[str, list[Case]]:
+    return {name: list(importlib.import_module(name).CASES) for name in names}
+
+
+if __name__ == "__main__":
+    _worker(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,0 +1,174 @@
+"""``make bench``: measure, print tables of ratios, and say which targets were met and which were missed.
+
+Exit status 0 whether or not targets are met: a benchmark on a busy machine is no test. 1 when asyncrec itself fails.
+
+    make bench                                  everything: about ten minutes on two cores
+    make bench ARGS=--quick                     a twentieth of the sizes, three rounds: a first look
+    make bench ARGS="--only write --rounds 9"
+    make bench ARGS="--json figures.json"
+
+A new set of cases is a module beside this one with ``CASES`` and ``TARGETS``, named in `MODULES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import memory
+from harness import MIB, Case, Result, Target, modules, run_case, work_folder
+from heartbeat import idle_figures
+
+MODULES = ["records"]
+OURS = "asyncrec"
+QUICK = 20  # how many times smaller --quick is
+OTHERS = ("tensorflow-cpu", "tensorboardX", "tfrecord", "tfrecords", "anyio", "crc32c", "isal", "numpy")
+
+# "It must show": a writer at full speed holds the loop for at most 5 ms at the 99th percentile, and 20 ms ever.
+HELD_P99, HELD_MAX = 0.005, 0.020
+
+
+def table(case: Case, results: list[Result]) -> str:
+    done = [result for result in results if not result.failed]
+    base = next((result.median for result in done if result.contender.startswith(OURS)), None)
+    lines = [
+        f"\n{case.name}" + (f"  ({case.note})" if case.note else ""),
+        f"  {'':36} {'per record':>12} {'MB/s':>8} {'x ' + OURS:>11} {'spread':>8} {'peak MiB':>9}  held p99 / max",
+    ]
+    for result in results:
+        if result.failed:
+            lines.append(f"  {result.contender:36} FAILED: {result.failed}")
+            continue
+        each = result.median / result.count
+        spread = (max(result.seconds) - min(result.seconds)) / result.median
+        p99, worst = result.extra("held_p99"), result.extra("held_max")
+        lines.append(
+            f"  {result.contender:36} {each * 1e9:9,.0f} ns {result.size / each / 1e6:8,.0f}"
+            f" {result.median / base if base else 0:11.2f} {spread:8.0%} {max(result.peak_bytes) / MIB:9.1f}"
+            + (f"  {p99 * 1e3:.1f} / {worst * 1e3:.1f} ms" if p99 is not None and worst is not None else "")
+        )
+    return "\n".join(lines)
+
+
+def verdicts(targets: list[Target], results: dict[tuple[str, str], Result]) -> list[tuple[bool, str]]:
+    """Whether each target that was measured is met, as a sentence."""
+    said = []
+    for target in targets:
+        ours, other = results.get((target.case, target.ours)), results.get((target.case, target.other))
+        if not ours or not other or ours.failed or other.failed:
+            continue
+        reached = other.median / ours.median
+        # Round by round as well: turns that lie beside each other saw the same machine.
+        rounds = statistics.median(b / a for a, b in zip(ours.seconds, other.seconds, strict=True))
+        said.append(
+            (
+                reached >= target.times,
+                f"{target.case}: {target.ours} {reached:.2f} times as fast as {target.other}"
+                f" (by rounds {rounds:.2f}; wanted {target.times})",
+            )
+        )
+    for result in results.values():
+        p99, worst = result.extra("held_p99"), result.extra("held_max")
+        if not result.failed and p99 is not None and worst is not None and result.case.startswith("write"):
+            said.append(
+                (
+                    p99 <= HELD_P99 and worst <= HELD_MAX,
+                    f"{result.case}: {result.contender.removesuffix(' + heartbeat')} held the loop"
+                    f" {p99 * 1e3:.1f} ms at p99, {worst * 1e3:.1f} ms at worst"
+                    f" (wanted {HELD_P99 * 1e3:.0f} and {HELD_MAX * 1e3:.0f})",
+                )
+            )
+    return said
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in ("asyncrec", *OTHERS):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"1/{QUICK} of the sizes, 3 rounds")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name holds TEXT ('memory' for memory)")
+    parser.add_argument("--contender", default="", metavar="TEXT", help="and contenders whose name holds TEXT")
+    parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument("--json", metavar="FILE", help="the figures as JSON; - for standard output, and no tables")
+    options = parser.parse_args()
+    say = print if options.json != "-" else lambda *_: None
+    shrink = QUICK if options.quick else 1
+    rounds = options.rounds or (3 if options.quick else None)
+
+    folder, place = work_folder()
+    idle = idle_figures()
+    say(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, files in {place}")
+    say(", ".join(f"{name} {version}" for name, version in versions().items()))
+    say(
+        f"an idle loop here wakes late by {idle['held_p99'] * 1e3:.1f} ms at p99, {idle['held_max'] * 1e3:.1f} at worst"
+    )
+    if options.quick:
+        say("--quick: sizes too small for steady figures; no target is judged by them")
+
+    began = time.monotonic()
+    results: dict[tuple[str, str], Result] = {}
+    targets: list[Target] = []
+    rows: list[dict[str, object]] = []
+    missed: list[str] = []
+    try:
+        for module, cases in modules(MODULES).items():
+            targets += sys.modules[module].TARGETS
+            for case in cases:
+                if options.only not in case.name:
+                    continue
+                picked = {name: make for name, make in case.contenders.items() if options.contender in name}
+                case = Case(**{**case.__dict__, "contenders": picked})
+                found = run_case(module, case, folder=folder, rounds=rounds, shrink=shrink)
+                results.update({(result.case, result.contender): result for result in found})
+                say(table(case, found))
+        if options.only in "memory":
+            rows, missed = memory.report(folder, quick=options.quick)
+            say("\npeak memory, each in a fresh process (MiB)")
+            for row in rows:
+                say(
+                    "  "
+                    + ", ".join(f"{key} {v / MIB:.1f}" if isinstance(v, int) else f"{v:24}" for key, v in row.items())
+                )
+    finally:
+        shutil.rmtree(folder)
+
+    said = [] if options.quick else verdicts(targets, results)
+    said += [(False, text) for text in missed]
+    for met, heading in ((True, "met"), (False, "MISSED")):
+        if some := [text for reached, text in said if reached is met]:
+            say(f"\n{heading}:", *some, sep="\n  ")
+    say(f"\n{time.monotonic() - began:.0f} s")
+    if options.json:
+        figures = {
+            "versions": versions(),
+            "place": place,
+            "quick": options.quick,
+            "idle": idle,
+            "results": [asdict(result) for result in results.values()],
+            "memory": rows,
+            "targets": [{"met": met, "text": text} for met, text in said],
+        }
+        text = json.dumps(figures, indent=1)
+        print(text) if options.json == "-" else Path(options.json).write_text(f"{text}\n", "utf-8")
+    return int(any(result.failed and result.contender.startswith(OURS) for result in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

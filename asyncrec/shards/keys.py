@@ -14,9 +14,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEY_BYTES", "NO_KEY", "KeySet", "key_digest", "partition_of"]
+from asyncrec.records.slab import KEY_BYTES
 
-KEY_BYTES = 16
+__all__ = ["NO_KEY", "KeySet", "key_digest", "partition_of"]
+
 NO_KEY = bytes(KEY_BYTES)
 
 # A Python set costs about 100 bytes a digest, a sorted array 16: so many fresh ones (25 MB) before they are merged.

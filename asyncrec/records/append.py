@@ -1,0 +1,195 @@
+"""``mode="a"``: a local file that is continued in place, and visible as it grows.
+
+It is what a live TensorBoard event file needs, and the one declared exception to "all or nothing". A crash leaves at
+most one torn record at the end, or a torn GZIP member; opening the file again cuts that off, and so does leaving the
+context on an exception. What was flushed stays. Damage anywhere else is an error: nothing is appended behind it.
+
+One writer at a time: the file is locked (flock), and the lock dies with its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from asyncrec.errors import CorruptRecordError, FormatError, StorageError, TruncatedError
+from asyncrec.framing.compression import Decompressor, detect_compression
+from asyncrec.framing.frames import FrameDecoder
+from asyncrec.framing.torn import finish_member
+from asyncrec.storage.base import Buffer, ByteSink, Storage
+from asyncrec.storage.local import LocalStorage, mapped_errors
+
+__all__ = ["open_append_sink", "whole_end"]
+
+_BLOCK = 1 << 20
+
+# Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer.
+_CLEAN_UP_SECONDS = 10
+
+
+class _AppendSink(ByteSink):
+    chunk_size = 256 << 10
+
+    def __init__(self, fd: int, end: int, name: str) -> None:
+        self._fd = fd
+        self._end = end
+        self._name = name
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await to_thread.run_sync(self._write, buffers)
+        self._end += sum(memoryview(buffer).nbytes for buffer in buffers)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        await to_thread.run_sync(self._write, tail)
+        await to_thread.run_sync(self._sync)
+        return sum(memoryview(buffer).nbytes for buffer in tail)
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        with mapped_errors("appending to", self._name):
+            position = self._end
+            for buffer in buffers:
+                view = memoryview(buffer).cast("B")
+                while view:
+                    written = os.pwrite(self._fd, view, position)
+                    position += written
+                    view = view[written:]
+
+    def _sync(self) -> None:
+        with mapped_errors("syncing", self._name):
+            os.fsync(self._fd)
+
+
+@asynccontextmanager
+async def open_append_sink(storage: Storage, key: str, *, compression: str) -> AsyncIterator[ByteSink]:
+    """Continue a local file, or begin one.
+
+    Raises:
+        ValueError: it is not local; or ZLIB, of which readers stop silently after the first stream; or the file has
+            another compression than asked for.
+        CorruptRecordError: it is damaged elsewhere than at its end, which repairing must come before.
+        StorageError: another writer appends to it.
+    """
+    if not isinstance(storage, LocalStorage):
+        raise ValueError(f"{storage.root}: objects cannot be appended to, only local files; write another shard instead")
+    if compression == "ZLIB":
+        raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
+    path = storage.path_of(key)
+    fd, end = await to_thread.run_sync(_open, path, compression)
+    sink = _AppendSink(fd, end, str(path))
+    try:
+        yield sink
+        await to_thread.run_sync(sink._sync)
+        sink.published = await storage.head(key)
+    except BaseException:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+            await to_thread.run_sync(_cut, fd, str(path), compression)
+        raise
+    finally:
+        os.close(fd)  # also gives the lock back
+
+
+def _open(path: Path, compression: str) -> tuple[int, int]:
+    name = str(path)
+    with mapped_errors("opening", name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(f"{name}: another writer is appending to it; one at a time can") from error
+        return fd, _cut(fd, name, compression)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _cut(fd: int, name: str, compression: str) -> int:
+    """Cut off a torn end; where the next byte goes."""
+    with mapped_errors("reading", name):
+        size = os.fstat(fd).st_size
+        head = os.pread(fd, 64, 0)
+        if len(head) >= 12 and (found := detect_compression(head)) != compression:
+            raise ValueError(f"{name} is {found or 'uncompressed'}; append to it with compression={found!r}")
+        end, tail = whole_end(fd, size, name, compression)
+        if end < size or tail:
+            os.ftruncate(fd, end)
+            os.pwrite(fd, tail, end)
+            os.fsync(fd)
+        return end + len(tail)
+
+
+def whole_end(fd: int, size: int, name: str, compression: str) -> tuple[int, bytes]:
+    """``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and nothing more of it can be kept.
+
+    In a worker thread. Reads all of it and checks every checksum.
+
+    Raises:
+        CorruptRecordError: damage that does not reach the file's end.
+    """
+    try:
+        if compression == "GZIP":
+            return _whole_members(fd, size)
+        return _whole_frames(fd, size), b""
+    except FormatError as error:
+        error.path = name
+        raise
+
+
+def _whole_frames(fd: int, size: int) -> int:
+    decoder = FrameDecoder(max_record_bytes=max(size, 1))
+    position = 0
+    while position < size and decoder.error is None:
+        block = os.pread(fd, _BLOCK, position)
+        if not block:
+            break
+        decoder.feed(block)
+        position += len(block)
+    if decoder.error is None or isinstance(decoder.error, TruncatedError):
+        return decoder.offset
+    if _torn(fd, decoder.offset, size, decoder.error):
+        return decoder.offset
+    raise decoder.error
+
+
+def _torn(fd: int, offset: int, size: int, error: FormatError) -> bool:
+    """Whether damage at ``offset`` is a write that was interrupted: the last frame, or zeros to the end."""
+    if isinstance(error, CorruptRecordError) and error.part == "data":
+        length = int.from_bytes(os.pread(fd, 8, offset), "little")
+        return offset + length + 16 >= size
+    position = offset
+    while position < size:
+        block = os.pread(fd, _BLOCK, position)
+        if not block or block.count(0) != len(block):
+            return not block
+        position += len(block)
+    return True
+
+
+def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
+    decompressor = Decompressor("GZIP")
+    decoder = FrameDecoder(max_record_bytes=1 << 40)
+    position = 0
+    torn: int | None = None
+    try:
+        while position < size:
+            block = os.pread(fd, _BLOCK, position)
+            position += len(block)
+            decompressor.feed(block)
+            while output := decompressor.read(_BLOCK):
+                decoder.feed(output)
+        decompressor.finish()
+        decoder.finish()
+    except TruncatedError:
+        torn = decompressor.member_offset
+    if torn is None:
+        return size, b""
+    member = os.pread(fd, size - torn, torn)
+    keep, tail = finish_member(member)
+    return torn + keep, tail

@@ -1,0 +1,125 @@
+"""One bound on the bytes a writer holds, and the place where its callers wait.
+
+A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
+number that bounds all of it, for all objects the writer has open, and its queue is where back-pressure reaches the
+caller's ``await``: first come, first served, so that a large record is not overtaken for ever by small ones.
+
+The way in without waiting is two operations, because it is on the path of every record::
+
+    used = budget.used + size
+    if used <= budget.bound:
+        budget.used = used
+    else:
+        await budget.take(size)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+__all__ = ["ByteBudget"]
+
+
+class ByteBudget:
+    """Bytes that may be held at once.
+
+    A size beyond the whole budget is let in alone: when nothing else is held.
+
+    Attributes:
+        limit: bytes, fixed.
+        used: bytes held now, without what is reserved.
+        bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
+        seconds_waited: by all callers together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        if limit <= 0:
+            raise ValueError(f"a memory limit of {limit} bytes holds nothing")
+        self.limit = limit
+        self.used = 0
+        self.reserved = 0
+        self.bound = limit
+        self.seconds_waited = 0.0
+        self._waiting: deque[tuple[int, anyio.Event]] = deque()
+        self._yield_due = False
+        self._released = False
+
+    def reserve(self, size: int) -> None:
+        """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open.
+
+        Raises:
+            ValueError: more than three quarters of the limit would be set aside, so that records could not flow.
+        """
+        if 4 * (self.reserved + size) > 3 * self.limit:
+            raise ValueError(
+                f"a memory_limit of {self.limit:,} bytes is too small: {self.reserved + size:,} of them would be taken "
+                f"by the chunks of the open shards; raise memory_limit, or open fewer shards at once"
+            )
+        self.reserved += size
+        self._set_bound()
+
+    def unreserve(self, size: int) -> None:
+        self.reserved -= size
+        self._wake()
+
+    def let_others_run(self) -> None:
+        """Have the next `take` yield to the event loop first: a caller that never waits must not hold it."""
+        self._yield_due = True
+        self.bound = -1
+
+    async def take(self, size: int) -> None:
+        """Wait until ``size`` more bytes may be held, and hold them. Cancelled, nothing is held.
+
+        After `release_all` it returns at once: the caller finds out why.
+        """
+        if self._yield_due:
+            self._yield_due = False
+            self._set_bound()
+            await checkpoint()
+        if not self._waiting and self._fits(size):
+            self.used += size
+            return
+        granted = anyio.Event()
+        waiter = (size, granted)
+        self._waiting.append(waiter)
+        self._set_bound()
+        begun = anyio.current_time()
+        try:
+            await granted.wait()
+        except BaseException:
+            if granted.is_set():
+                self.give(size)
+            else:
+                self._waiting.remove(waiter)
+                self._wake()
+            raise
+        finally:
+            self.seconds_waited += anyio.current_time() - begun
+
+    def give(self, size: int) -> None:
+        """Hold ``size`` bytes less."""
+        self.used -= size
+        if self._waiting:
+            self._wake()
+
+    def release_all(self) -> None:
+        """Let everybody in, now and from now on: the writer failed or closed, and will tell each of them."""
+        self._released = True
+        self._wake()
+
+    def _fits(self, size: int) -> bool:
+        return self._released or self.used == 0 or self.used + size <= self.limit - self.reserved
+
+    def _wake(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size, granted = self._waiting.popleft()
+            self.used += size
+            granted.set()
+        self._set_bound()
+
+    def _set_bound(self) -> None:
+        blocked = self._waiting or self._yield_due or self._released
+        self.bound = -1 if blocked else self.limit - self.reserved

@@ -1,0 +1,129 @@
+"""One object being written: slabs in, the bytes of a TFRecord file out, its index and keys beside it.
+
+It has no task and no queue of its own: the lane that owns it calls it, one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+from anyio import to_thread
+
+from asyncrec.framing.compression import CompressionOptions, make_compressor
+from asyncrec.records.index import encode_index
+from asyncrec.records.slab import KEY_BYTES, Slab
+from asyncrec.storage.chunks import ChunkWriter
+
+__all__ = ["ObjectOutput"]
+
+
+class ObjectOutput:
+    """Frames, compressed or not, on their way into one sink.
+
+    Attributes:
+        records: taken so far.
+        published: set by whoever owns the sink, once its context exited cleanly.
+    """
+
+    def __init__(
+        self,
+        chunks: ChunkWriter,
+        *,
+        compression: CompressionOptions,
+        index: ChunkWriter | None = None,
+        open_keys: Callable[[], Awaitable[ChunkWriter]] | None = None,
+    ) -> None:
+        self._chunks = chunks
+        self._compressor = make_compressor(compression)
+        self._compresses = bool(compression.type)
+        self._members = compression.type == "GZIP"
+        self._index = index
+        self._open_keys = open_keys
+        self._keys: ChunkWriter | None = None
+        self._offset = 0
+        self.records = 0
+        self.seconds_compressing = 0.0
+        self.seconds_storing = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object so far, as stored; the compressor may still hold some more."""
+        return self._chunks.size
+
+    @property
+    def crc32c(self) -> int:
+        return self._chunks.crc32c
+
+    @property
+    def has_keys(self) -> bool:
+        return self._keys is not None
+
+    async def write(self, slabs: Sequence[Slab]) -> None:
+        """Take sealed slabs. After an error, or cancelled, the object can only be abandoned."""
+        if self._compresses:
+            begun = anyio.current_time()
+            pieces, starts = await to_thread.run_sync(self._compress, slabs)
+            self.seconds_compressing += anyio.current_time() - begun
+            await self._store(pieces)
+        else:
+            starts = []
+            for slab in slabs:
+                starts.append((self._offset, None))
+                self._offset += slab.size
+                await self._store(slab.frames)
+        for slab, (start, member) in zip(slabs, starts, strict=True):
+            if self._index is not None:
+                await self._index.write([encode_index(start, slab.lengths, member=member)])
+            await self._write_keys(slab)
+            self.records += len(slab.lengths)
+
+    async def flush(self) -> bool:
+        """Whether everything taken so far now survives this process."""
+        if self._compresses:
+            await self._store([await to_thread.run_sync(self._compressor.flush)])
+        durable = await self._chunks.flush() == self._chunks.size
+        if self._keys is not None:
+            durable = await self._keys.flush() == self._keys.size and durable
+        return durable
+
+    async def finish(self) -> None:
+        """Send what is left. Nothing can be written afterwards; the sinks publish when their contexts exit."""
+        if self._compresses:
+            await self._store([await to_thread.run_sync(self._compressor.finish)])
+        await self._chunks.finish()
+        if self._index is not None:
+            await self._index.finish()
+        if self._keys is not None:
+            await self._keys.finish()
+
+    async def _store(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        begun = anyio.current_time()
+        await self._chunks.write(buffers)
+        self.seconds_storing += anyio.current_time() - begun
+
+    def _compress(self, slabs: Sequence[Slab]) -> tuple[list[bytes], list[tuple[int, int | None]]]:
+        """In a worker thread: the compressed pieces, and for each slab where its first frame begins."""
+        pieces: list[bytes] = []
+        starts: list[tuple[int, int | None]] = []
+        for slab in slabs:
+            pieces += self._compressor.compress(slab.frames)
+            if self._members:
+                starts.append((self._compressor.member_input - slab.size, self._compressor.member_offset))
+            else:
+                # One ZLIB stream: an offset into its whole output; nothing to seek to, still a count of bytes.
+                starts.append((self._offset, None))
+                self._offset += slab.size
+        return pieces, starts
+
+    async def _write_keys(self, slab: Slab) -> None:
+        if slab.keys is None and self._keys is None:
+            return
+        if self._keys is None:
+            if self._open_keys is None:
+                return
+            self._keys = await self._open_keys()
+            # The records before the first key have none.
+            await self._keys.write([bytes(KEY_BYTES * self.records)])
+        keys = bytes(KEY_BYTES * len(slab.lengths)) if slab.keys is None else b"".join(slab.keys)
+        await self._keys.write([keys])

@@ -111,7 +111,8 @@ class Worker:
     """A process that holds one contender, ready to run."""
 
     def __init__(self, module: str, case: str, contender: str, shrink: int) -> None:
-        self._said = tempfile.TemporaryFile("w+")  # TensorFlow talks while it starts; shown when a worker dies
+        # TensorFlow talks while it starts. Shown when a worker dies.
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in end()
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "harness.py"), module, case, contender, str(shrink)],
             stdin=subprocess.PIPE,

@@ -22,12 +22,12 @@ _DISTINCT_BYTES = 4 * MIB
 
 
 def records(case: Case) -> list[bytes]:
-    """``case.count`` records, random; under GZIP text of random words (see `CASES` for how far it shrinks)."""
+    """``case.count`` records, random; under GZIP text of random words (`CASES` says how far it shrinks)."""
     distinct = max(8, min(case.count, _DISTINCT_BYTES // case.size))
     source = random.Random(case.size)
     if "GZIP" in case.name:
-        words = ["".join(source.choices("abcdefghijklmnopqrstuvwxyz", k=source.randint(2, 11))) for _ in range(8000)]
-        # Each record a prefix of its own over a vocabulary of thousands, with numbers between: about what a page gives.
+        words = ["".join(source.choices("abcdefghijklmnopqrstuvwxyz", k=source.randint(2, 11))) for _ in range(8001)]
+        # Words of a vocabulary of thousands, the n-th about 1/n as often as the first (Zipf), with numbers between.
         pool = [_page(source, words, case.size) for _ in range(distinct)]
     else:
         pool = [source.randbytes(case.size) for _ in range(distinct)]
@@ -38,7 +38,7 @@ def _page(source: random.Random, words: list[str], size: int) -> bytes:
     text = []
     length = 0
     while length <= size:
-        word = str(source.getrandbits(24)) if source.random() < 0.1 else words[int(source.paretovariate(0.7)) % 8000]
+        word = str(source.getrandbits(24)) if source.random() < 0.1 else words[int(8000 ** source.random())]
         text.append(word)
         length += len(word) + 1
     return " ".join(text).encode()[:size]
@@ -343,7 +343,7 @@ CASES = [
         },
         check=check,
         rounds=3,
-        note="text of random words and numbers; default levels (asyncrec: isal 2, the others: zlib 6)",
+        note="words and numbers, which zlib 6 makes 2.5 times smaller, isal 2 2.4 times; default levels",
     ),
     *(
         Case(
@@ -376,7 +376,7 @@ CASES = [
             **_HELD_READERS,
         },
         prepare=prepare,
-        note="one member, zlib level 6",
+        note="one member of zlib 6, 2.5 times smaller",
     ),
 ]
 

@@ -1,0 +1,333 @@
+"""Records <-> frames: the byte layout of a TFRecord file.
+
+    u64le length | u32le masked CRC of the 8 length bytes | data | u32le masked CRC of the data
+
+16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
+frames of many records at once, `FrameDecoder` takes any split of the byte stream and gives whole records back. Both do
+their checksums by NumPy over a batch and copy a small record once; a large one is handed on as the object it came in.
+
+A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+import numpy as np
+
+from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
+
+__all__ = ["FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES
+
+MAX_RECORD_BYTES = 256 * 2**20
+"""The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
+
+# From here on one more buffer in a gathered write is cheaper than copying the record into a run.
+_HANDED_ON = 64 * 1024
+# Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
+_FEW = 16
+# Pieces below this are gathered as they come, so that a stream in tiny pieces costs no object for each.
+_TINY = 4096
+# From here on a read of its own for the record is cheaper than a copy of it.
+_READ_EXACTLY = 128 * 1024
+
+_LENGTH = Struct("<Q")
+_HEADER = Struct("<QI")
+_CRC = Struct("<I")
+_GLUE = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
+_GAP = bytearray(FRAME_OVERHEAD)
+
+
+def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
+    """The frames of ``records``, in order, as buffers to be written one after the other.
+
+    Runs of small records are joined once. Records of 64 KiB and more are in the list as the objects they are, with the
+    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
+    what it passes in one call. No records give no buffers.
+    """
+    if len(records) < _FEW:
+        return _encode_few(records)
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    glue = np.empty(len(records) + 1, _GLUE)
+    glue["length"][:-1] = lengths
+    glue["crc"][:-1] = masked_crc32c_of_lengths(lengths.view(np.uint64))
+    glue["footer"][1:] = mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records)))
+
+    large = np.flatnonzero(lengths >= _HANDED_ON).tolist()
+    joined: list[bytes] = [b"", *records, b""]
+    for index in large:
+        joined[index + 1] = b""
+        lengths[index] = 0
+    # A gap before, between and after all; the glue of record i (footer of i - 1, header of i) goes into gap i.
+    frames = _GAP.join(joined)
+    gaps = np.zeros(len(records) + 1, np.int64)
+    np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])
+    every_16_bytes = np.ndarray((len(frames) - FRAME_OVERHEAD + 1,), _GLUE, frames, strides=(1,))
+    every_16_bytes[gaps] = glue
+
+    # The first gap has no footer before it, the last no header after it.
+    view = memoryview(frames)
+    begin, end = FOOTER_BYTES, len(frames) - HEADER_BYTES
+    buffers: list[Buffer] = []
+    for index in large:
+        cut = int(gaps[index]) + FRAME_OVERHEAD
+        buffers += (view[begin:cut], records[index])
+        begin = cut
+    buffers.append(view[begin:end])
+    return buffers
+
+
+def _encode_few(records: Sequence[bytes]) -> list[Buffer]:
+    buffers: list[Buffer] = []
+    run: list[bytes] = []
+    for record in records:
+        length = _LENGTH.pack(len(record))
+        run += (length, _CRC.pack(masked_crc32c(length)))
+        if len(record) >= _HANDED_ON:
+            buffers += (b"".join(run), record)
+            run = []
+        else:
+            run.append(record)
+        run.append(_CRC.pack(masked_crc32c(record)))
+    if run:
+        buffers.append(b"".join(run))
+    return buffers
+
+
+class FrameDecoder:
+    """Any split of a TFRecord byte stream in, whole records out.
+
+    On damage `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
+    `finish` raises it. What was fed after the damage is dropped: the reader finds it again by `offset`.
+
+    Args:
+        max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
+        verify: `False` leaves out the checksums of the data. Those of the lengths always hold: they find the frames.
+
+    Attributes:
+        offset: the byte of the stream at which the next frame begins: behind the last record returned.
+        records: how many were returned. A reader that starts in the middle of a file sets both before the first `feed`.
+        error: what stands at `offset` instead of a record; `None` while all is well. The reader fills in its ``path``.
+    """
+
+    def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
+        self.offset = 0
+        self.records = 0
+        self.error: FormatError | None = None
+        self._max_record_bytes = max_record_bytes
+        self._verify = verify
+        # The frame that is begun, part by part, so that it costs one copy however it was split.
+        self._header = b""
+        self._length: int | None = None  # once the header is whole and holds
+        self._body: list[Buffer] = []
+        self._missing = 0  # bytes of the body
+        self._footer = b""
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes to feed next so that a large record is not copied; 0 when any block will do.
+
+        With a header just read it is exactly the record's length: fed with so many bytes, `feed` makes that object the
+        record. Then 16: the record's footer and the header of the next. A record that began inside a block is completed
+        by its exact rest, with one copy. Bounded by ``max_record_bytes``; a file may still end before.
+        """
+        if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
+            return 0
+        return self._missing or FRAME_OVERHEAD - len(self._footer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes of the stream; return every record completed by now.
+
+        Raises:
+            FormatError: the damage an earlier call met; see `error`.
+        """
+        if self.error is not None:
+            raise self.error
+        records: list[bytes] = []
+        position = 0
+        if self._header:
+            position = self._complete(data, records)
+        if not self._header and self.error is None:
+            position = self._walk(data, position, records)
+            if self.error is None and position < len(data):
+                self._begin(data, position)
+        return records
+
+    def finish(self) -> None:
+        """Say that the stream has ended.
+
+        Raises:
+            TruncatedError: inside a record. 1 to 11 bytes after the last one are inside a record, too; TensorFlow takes
+                them silently for the end.
+            FormatError: the damage an earlier call met.
+        """
+        if self.error is not None:
+            raise self.error
+        if not self._header:
+            return
+        if self._length is None:
+            there, promised = len(self._header), HEADER_BYTES
+            what = f"in a record's header: {there} of its {promised} bytes are there"
+        else:
+            there = HEADER_BYTES + self._length - self._missing + len(self._footer)
+            promised = self._length + FRAME_OVERHEAD
+            what = f"in a record: {there:,} of the {promised:,} bytes its header promises are there"
+        self.error = TruncatedError(
+            f"the file ends {what}; it was not written to its end, or not copied whole. "
+            f"The {self.records:,} records before it are whole",
+            offset=self.offset,
+            record=self.records,
+        )
+        raise self.error
+
+    def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
+        """Append the frames that are whole in ``data``; return where the first that is not begins.
+
+        Lengths are followed first and checked after, all together. A wrong one leads astray, but not out of ``data``,
+        and costs no more than ``data`` itself; what follows it is thrown away.
+        """
+        size = len(data)
+        if size - position < FRAME_OVERHEAD:
+            return position
+        found: list[bytes] = []
+        append = found.append
+        unpack_length = _LENGTH.unpack_from
+        start = position + HEADER_BYTES
+        end = start + unpack_length(data, position)[0]
+        last = size - FRAME_OVERHEAD
+        while end <= last:
+            append(data[start:end])
+            start = end + FRAME_OVERHEAD
+            end = start + unpack_length(data, end + FOOTER_BYTES)[0]
+        if end <= size - FOOTER_BYTES:
+            append(data[start:end])
+        if not found:
+            return position
+
+        count = len(found)
+        lengths = np.fromiter(map(len, found), np.int64, count)
+        begins = np.empty(count + 1, np.int64)
+        begins[0] = position
+        np.cumsum(lengths + FRAME_OVERHEAD, out=begins[1:])
+        begins[1:] += position
+        words = np.ndarray((size - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+        bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[begins[:-1] + 8]
+        bad |= lengths > self._max_record_bytes
+        if self._verify:
+            crcs = mask_all(np.fromiter(map(crc32c, found), np.uint32, count))
+            bad |= crcs != words[begins[1:] - FOOTER_BYTES]
+        good = int(bad.argmax()) if bad.any() else count
+        records += found[:good] if good < count else found
+        self.offset += int(begins[good]) - position
+        self.records += good
+        if good < count:
+            begin = int(begins[good])
+            if self._believe(data[begin : begin + HEADER_BYTES]) is not None:
+                self._data_is_bad()
+        return int(begins[good])
+
+    def _begin(self, data: bytes, position: int) -> None:
+        """Keep the frame that begins in ``data`` and does not end there."""
+        self._header = data[position : position + HEADER_BYTES]
+        if len(self._header) < HEADER_BYTES:
+            return
+        self._length = self._believe(self._header)
+        if self._length is None:
+            return
+        start = position + HEADER_BYTES
+        self._missing = self._length
+        self._take(data, start)
+
+    def _complete(self, data: bytes, records: list[bytes]) -> int:
+        """Go on with the frame that is begun; return how much of ``data`` it took."""
+        position = 0
+        if self._length is None:
+            position = HEADER_BYTES - len(self._header)
+            self._header += data[:position]
+            if len(self._header) < HEADER_BYTES:
+                return len(data)
+            self._length = self._believe(self._header)
+            if self._length is None:
+                return position
+            self._missing = self._length
+        position = self._take(data, position)
+        if self._missing or len(self._footer) < FOOTER_BYTES:
+            return position
+        record = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if not isinstance(record, bytes):
+            record = bytes(record)
+        self._body = []
+        if self._verify and masked_crc32c(record) != _CRC.unpack(self._footer)[0]:
+            self._data_is_bad()
+            return position
+        records.append(record)
+        self.offset += len(record) + FRAME_OVERHEAD
+        self.records += 1
+        self._header = self._footer = b""
+        self._length = None
+        return position
+
+    def _take(self, data: bytes, position: int) -> int:
+        """Take what ``data`` holds of the body and the footer; return where that ends."""
+        if self._missing and position < len(data):
+            end = min(position + self._missing, len(data))
+            size = end - position
+            if size < _TINY:
+                gathered = self._body[-1] if self._body else None
+                if not isinstance(gathered, bytearray):
+                    gathered = bytearray()
+                    self._body.append(gathered)
+                gathered += data[position:end]
+            else:
+                # A view pins its block until the record is whole: one block at each end of a record, no more.
+                self._body.append(data if size == len(data) else memoryview(data)[position:end])
+            self._missing -= size
+            position = end
+        if not self._missing:
+            rest = data[position : position + FOOTER_BYTES - len(self._footer)]
+            self._footer += rest
+            position += len(rest)
+        return position
+
+    def _believe(self, header: bytes) -> int | None:
+        """The length in a header; `None`, with `error` set, when it is not to be believed."""
+        length, crc = _HEADER.unpack(header)
+        if masked_crc32c(header[:8]) != crc:
+            hint = (
+                "is it a TFRecord file, and is its compression right?"
+                if not self.records
+                else ('on_corrupt="skip" looks for the next whole record')
+            )
+            self.error = CorruptRecordError(
+                f"the record's length ({length:,}) and its checksum disagree; {hint}",
+                offset=self.offset,
+                record=self.records,
+                part="length",
+            )
+            return None
+        if length > self._max_record_bytes:
+            self.error = RecordTooLargeError(
+                f"the record has {length:,} bytes, more than the {self._max_record_bytes:,} allowed; "
+                "pass a larger max_record_bytes if such records are meant to be there",
+                offset=self.offset,
+                record=self.records,
+                length=length,
+                limit=self._max_record_bytes,
+            )
+            return None
+        return int(length)
+
+    def _data_is_bad(self) -> None:
+        self.error = CorruptRecordError(
+            "the record's data and its checksum disagree; "
+            'on_corrupt="skip" goes on with the next record, verify=False returns it as it is',
+            offset=self.offset,
+            record=self.records,
+            part="data",
+        )

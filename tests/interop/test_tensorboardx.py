@@ -1,0 +1,70 @@
+"""Files of tensorboardX's RecordWriter and SummaryWriter are read by asyncrec, and ours where theirs would be."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import anyio
+import pytest
+import tensorflow as tf
+from tensorboardX import SummaryWriter
+from tensorboardX.record_writer import RecordWriter, make_valid_tf_name
+
+import asyncrec
+
+MIB = 1 << 20
+
+
+def records() -> list[bytes]:
+    source = random.Random(6)
+    return [source.randbytes(length) for length in [0, 1, 0, 16, 4096, 3 * MIB, *source.choices(range(900), k=800), 0]]
+
+
+def read(path: Path) -> list[bytes]:
+    async def main() -> list[bytes]:
+        return await asyncrec.read_records(str(path))
+
+    return anyio.run(main)
+
+
+def test_asyncrec_reads_what_its_record_writer_wrote(tmp_path: Path) -> None:
+    writer = RecordWriter(str(tmp_path / "theirs"))
+    for record in records():
+        writer.write(record)
+    writer.close()
+    assert read(tmp_path / "theirs") == records()
+
+
+def test_both_write_the_same_bytes(tmp_path: Path) -> None:
+    async def main() -> None:
+        await asyncrec.write_records(str(tmp_path / "ours"), records())
+
+    anyio.run(main)
+    writer = RecordWriter(str(tmp_path / "theirs"))
+    for record in records():
+        writer.write(record)
+    writer.close()
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_events_written_by_its_summary_writer_go_through_asyncrec_unchanged(tmp_path: Path) -> None:
+    """Read by us, written again by us, and read by TensorFlow as events."""
+    with SummaryWriter(str(tmp_path)) as summary:
+        for step in range(100):
+            summary.add_scalar("loss", 1 / (step + 1), step)
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    events = read(path)
+    assert b"brain.Event:2" in events[0]
+
+    async def main() -> None:
+        await asyncrec.write_records(str(tmp_path / "copy"), events)
+
+    anyio.run(main)
+    steps = [event.step for event in tf.compat.v1.train.summary_iterator(str(tmp_path / "copy")) if event.summary.value]
+    assert steps == list(range(100))
+
+
+@pytest.mark.parametrize("name", ["", "_x", "a b", "loss/train", "ü", "..", "a__b", "1", "-a", "a\tb c", "/a"])
+def test_names_are_made_valid_the_same_way(name: str) -> None:
+    assert asyncrec.make_valid_tf_name(name) == make_valid_tf_name(name)

@@ -1,0 +1,93 @@
+"""The `tfrecord` package reads our files and our indexes, and asyncrec what it writes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import anyio
+import numpy as np
+import pytest
+import tfrecord
+from tfrecord.tools import tfrecord2idx
+
+import asyncrec
+
+MIB = 1 << 20
+
+
+def records() -> list[bytes]:
+    source = random.Random(5)
+    return [source.randbytes(length) for length in [0, 1, 0, 16, 4096, 3 * MIB, *source.choices(range(900), k=800), 0]]
+
+
+def write_shards(folder: Path, compression: str = "") -> list[Path]:
+    """`records` over three shards, in order round by round; the shards' paths."""
+
+    async def main() -> None:
+        async with asyncrec.open_sharded_writer(
+            str(folder / "pages"), num_shards=3, compression=compression, index=True
+        ) as writer:
+            for number, record in enumerate(records()):
+                await writer.write(record, partition=f"{number}")
+
+    anyio.run(main)
+    return sorted(folder.glob("pages-*.tfrecord"))
+
+
+def read(path: Path) -> list[bytes]:
+    async def main() -> list[bytes]:
+        return await asyncrec.read_records(str(path))
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize(("compression", "theirs"), [("", None), ("GZIP", "gzip")])
+def test_it_reads_what_asyncrec_wrote(tmp_path: Path, compression: str, theirs: str | None) -> None:
+    async def main() -> None:
+        await asyncrec.write_records(str(tmp_path / "ours"), records(), compression=compression)
+
+    anyio.run(main)
+    found = tfrecord.tfrecord_iterator(str(tmp_path / "ours"), compression_type=theirs)
+    assert [bytes(view) for view in found] == records()  # one buffer, used again for each
+
+
+def test_asyncrec_reads_what_it_wrote(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "theirs"))
+    for number in range(300):
+        writer.write(
+            {"number": (number, "int"), "text": (b"%d" % number * number, "byte"), "point": ([0.5] * 8, "float")}
+        )
+    writer.close()
+    examples = [tfrecord.example_pb2.Example.FromString(record) for record in read(tmp_path / "theirs")]
+    assert [example.features.feature["number"].int64_list.value[0] for example in examples] == list(range(300))
+
+
+def test_our_index_is_its_index_byte_for_byte(tmp_path: Path) -> None:
+    """DALI's too: it is the same text."""
+    shards = write_shards(tmp_path)
+    assert len(shards) == 3
+    for shard in shards:
+        theirs = tmp_path / "theirs.index"
+        tfrecord2idx.create_index(str(shard), str(theirs))
+        ours = tmp_path / "_index" / f"{shard.name}.index"
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_it_splits_a_shard_among_workers_by_our_index(tmp_path: Path) -> None:
+    for shard in write_shards(tmp_path):
+        index = tmp_path / "_index" / f"{shard.name}.index"
+        parts = [
+            [bytes(view) for view in tfrecord.tfrecord_iterator(str(shard), str(index), shard=(worker, 4))]
+            for worker in range(4)
+        ]
+        assert all(parts)
+        assert [record for part in parts for record in part] == read(shard)
+
+
+def test_the_first_columns_of_a_gzip_index_are_offsets_and_sizes_in_the_members_output(tmp_path: Path) -> None:
+    """NumPy, which `tfrecord` reads an index with, reads the third column too."""
+    for shard in write_shards(tmp_path, "GZIP"):
+        index = np.loadtxt(tmp_path / "_index" / f"{shard.name}.index", dtype=np.int64)
+        assert index.shape[1] == 3
+        assert index[:, 1].tolist() == [len(record) + 16 for record in read(shard)]

@@ -1,0 +1,244 @@
+"""Crawl a web site into a sharded, indexed TFRecord data set: sixteen tasks, one writer.
+
+    python examples/crawl_site.py                                        # needs no network
+    python examples/crawl_site.py --pages 200 --to other-folder/pages
+    python examples/crawl_site.py --start-url https://example.org/       # a site that you may crawl
+
+Without ``--start-url`` the site is the standard library of the Python that runs this, served by a web server on this
+machine (`crawling.local_site`). Every page is one record; its URL is the record's key, its folder the partition. Run it
+again: it continues where the data set ends, and writes no page twice. Ctrl-C and SIGTERM end it cleanly at any time.
+
+Where to look: `crawl` opens the one writer, `fetch_pages` is each task, `read_back` reads what was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import sys
+import sysconfig
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+from anyio import to_thread
+from crawling.ending import Ending
+from crawling.frontier import Frontier
+from crawling.local_site import connector_to, served_folder
+from crawling.screen import Tally, progress_bar, show_report, show_stop
+from crawling.website import NotFetched, Page, Site, SiteUnreachable, links_in, open_site
+
+import asyncrec
+
+TASKS = 16
+MAX_SHARD_BYTES = 2 << 20  # small, so that a short crawl shows several shards; the default, 256 MiB, suits real ones
+
+LOCAL_HOST = f"python{sys.version_info.major}.{sys.version_info.minor}.localhost"
+NOT_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})  # compiled copies, and other people's code
+
+
+def to_record(page: Page) -> bytes:
+    """One page as one record: a JSON object, its body as text where it is UTF-8, else as base64."""
+    try:
+        body, encoding = page.body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        body, encoding = base64.b64encode(page.body).decode("ascii"), "base64"
+    fields = {
+        "url": page.url,
+        "status": page.status,
+        "content_type": page.content_type,
+        "fetched": page.fetched.isoformat(),
+        "package": page.package,
+        "body_encoding": encoding,
+        "body": body,
+    }
+    return json.dumps(fields, ensure_ascii=False).encode()
+
+
+def from_record(record: bytes) -> Page:
+    """The page that `to_record` made a record of."""
+    fields = json.loads(record)
+    body: str = fields["body"]
+    return Page(
+        url=fields["url"],
+        status=fields["status"],
+        content_type=fields["content_type"],
+        fetched=datetime.fromisoformat(fields["fetched"]),
+        body=base64.b64decode(body) if fields["body_encoding"] == "base64" else body.encode(),
+    )
+
+
+async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter, tally: Tally) -> None:
+    """One of the crawler's tasks: take a URL, fetch the page, write its record, pass its links on."""
+    while (url := await frontier.take()) is not None:
+        links: list[str] = []
+        had = False
+        try:
+            page = await site.fetch(url)
+            had = True
+            # Parsing and encoding a page of megabytes takes milliseconds, during which no other task would run.
+            record, links = await to_thread.run_sync(lambda page: (to_record(page), links_in(page)), page)
+            if page.location is None:
+                await writer.write(record, key=page.url, partition=page.package)
+                tally.pages += 1
+                tally.bytes += len(page.body)
+        except NotFetched as reason:
+            tally.missed[str(reason)] += 1  # and tried again by the next run
+        finally:
+            frontier.done(links=links, had=had)
+
+
+async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending) -> None:
+    """Crawl ``site`` into the data set ``to``, until it ends, ``pages`` were asked for, or a signal comes.
+
+    However the crawl ends, leaving the writer's context commits what is not committed yet.
+    """
+    async with asyncrec.open_sharded_writer(
+        to,
+        max_shard_bytes=MAX_SHARD_BYTES,
+        compression="GZIP",
+        index=True,
+        on_duplicate="skip",
+        on_commit=tally.shards.append,
+        metadata={"start_url": site.start_url},
+    ) as writer:
+        frontier = Frontier(limit=pages, wanted=lambda url: site.allows(url) and not writer.has(url))
+        frontier.add([site.start_url])
+        await continue_from(to, frontier)
+        began = time.perf_counter()
+        with ending.scope(), progress_bar(f"Crawling {urlsplit(site.start_url).netloc}", pages, tally):
+            async with anyio.create_task_group() as crawlers:
+                for _ in range(TASKS):
+                    crawlers.start_soon(fetch_pages, site, frontier, writer, tally)
+        tally.seconds = time.perf_counter() - began
+
+
+async def continue_from(to: str, frontier: Frontier) -> None:
+    """Give the frontier the links of every page that earlier runs wrote, so that no page is asked for twice."""
+
+    def links(records: Sequence[bytes]) -> list[str]:
+        return [link for page in map(from_record, records) for link in links_in(page)]
+
+    for path in asyncrec.list_shards(await asyncrec.read_manifest(to)):
+        async with asyncrec.open_reader(path) as reader:
+            async for records in reader.batches():
+                frontier.add(await to_thread.run_sync(links, records))
+
+
+async def read_back(to: str) -> asyncrec.Manifest:
+    """Read every shard, each checksum verified, and hold the number of its records against the manifest's.
+
+    Raises:
+        asyncrec.FormatError: a shard is damaged.
+        asyncrec.DatasetError: a shard holds more or fewer records than the manifest says.
+    """
+    manifest = await asyncrec.read_manifest(to)
+    for shard, path in zip(manifest.shards, asyncrec.list_shards(manifest), strict=True):
+        found = 0
+        async with asyncrec.open_reader(path) as reader:
+            async for records in reader.batches():
+                found += len(records)
+        if found != shard.records:
+            raise asyncrec.DatasetError(f"{path} holds {found:,} records, the manifest says {shard.records:,}")
+    return manifest
+
+
+@asynccontextmanager
+async def site_to_crawl(options: argparse.Namespace) -> AsyncIterator[Site]:
+    """The site the user named, or the one this machine serves for as long as the context lasts."""
+    if options.start_url is not None:
+        async with open_site(options.start_url, delay=options.delay) as site:
+            yield site
+        return
+    async with served_folder(Path(sysconfig.get_paths()["stdlib"])) as port:
+        connector = connector_to(LOCAL_HOST, port)
+        start_url = f"http://{LOCAL_HOST}/"
+        async with open_site(start_url, delay=options.delay, never=NOT_LIBRARY, connector=connector) as site:
+            yield site
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Crawl, read back and report; the exit code."""
+    ending, tally = Ending(), Tally()
+    manifest: asyncrec.Manifest | None = None
+    async with anyio.create_task_group() as watchers:
+        await watchers.start(ending.listen, watchers.cancel_scope)
+        async with site_to_crawl(options) as site:
+            watchers.start_soon(tally.watch_the_loop)
+            await crawl(site, options.to, pages=options.pages, tally=tally, ending=ending)
+        if ending.signal is None:
+            with ending.scope():
+                began = time.perf_counter()
+                manifest = await read_back(options.to)
+                seconds = time.perf_counter() - began
+        watchers.cancel_scope.cancel()
+    if manifest is None:
+        assert ending.signal is not None, "nothing else cancels"
+        show_stop(tally, options.to, ending.signal.name)
+        return 128 + ending.signal
+    show_report(tally, options.to, manifest.shards, seconds=seconds)
+    return 1 if manifest.records == 0 else 0
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--pages", type=int, metavar="N", help="at most N pages, beside those there (2000; 100 with --start-url)"
+    )
+    parser.add_argument(
+        "--to", metavar="URL", default="demo-data/pages", help="the data set: folder and name (%(default)s)"
+    )
+    parser.add_argument(
+        "--start-url", metavar="URL", help="crawl this site, from this page on; its robots.txt is obeyed"
+    )
+    parser.add_argument("--delay", type=float, metavar="SECONDS", help="between requests (0; 1 with --start-url)")
+    options = parser.parse_args(arguments)
+    foreign = options.start_url is not None
+    if options.pages is None:
+        options.pages = 100 if foreign else 2000
+    if options.delay is None:
+        options.delay = 1.0 if foreign else 0.0
+    if options.pages < 1:
+        parser.error("--pages: at least 1")
+    if not 0 <= options.delay <= 3600:
+        parser.error("--delay: from 0 to 3600 seconds")
+    if foreign:
+        parts = urlsplit(options.start_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            parser.error(f"--start-url: {options.start_url!r} is no http:// or https:// address")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: all well. 1: the site or the storage failed, as printed. 2: wrong usage. 128 + n: ended by signal n."""
+    options = parse_options(arguments)
+    code, messages = 1, dict[str, None]()
+    try:
+        return asyncio.run(run(options))
+    except* KeyboardInterrupt:
+        code = 130
+    except* (SiteUnreachable, asyncrec.AsyncRecError, OSError) as group:
+        # A writer that failed tells each of the sixteen tasks; one line is enough.
+        messages = dict.fromkeys(str(error) for error in leaves(group))
+    for message in messages:
+        print(f"crawl_site: {message}", file=sys.stderr)
+    return code
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors in a group, and in the groups within it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

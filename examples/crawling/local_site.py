@@ -1,0 +1,118 @@
+"""A web site to crawl without a network: a folder, served by a process of its own on a free loopback port.
+
+    async with served_folder(folder) as port:
+        session = aiohttp.ClientSession(connector=connector_to("python.localhost", port))
+
+The process is the standard library's ``http.server``. It ends when its standard input does, which the operating system
+sees to even if the crawler is killed: no server is left behind. `connector_to` gives the site a name that holds from
+run to run, whatever port was free, so that a page has the same URL, and the same key, each time.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+from aiohttp.abc import AbstractResolver, ResolveResult
+from anyio.abc import ByteReceiveStream
+
+SECONDS_TO_END = 5
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # one connection carries many pages
+    disable_nagle_algorithm = (
+        True  # headers and body are two writes; the second would wait 40 ms for an acknowledgement
+    )
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay quiet: the screen belongs to the crawler."""
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 64  # the default, 5, drops some of 16 connections made at once; they are tried again after 1 s
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A crawler that hangs up in the middle of a page is no error of the server's."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def serve(folder: Path) -> None:
+    """Serve ``folder`` until standard input ends; the port is the first line of standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the crawler decides
+    with _Server(("127.0.0.1", 0), partial(_Handler, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(server.server_port, flush=True)
+        sys.stdin.buffer.read()
+        server.shutdown()
+
+
+@asynccontextmanager
+async def served_folder(folder: Path) -> AsyncIterator[int]:
+    """The port at which ``folder`` is served; the server is gone when the context is left, however it is left.
+
+    Raises:
+        RuntimeError: the server did not come up.
+    """
+    command = [sys.executable, __file__, str(folder)]
+    async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield await _first_number(process.stdout)
+        finally:
+            with anyio.move_on_after(SECONDS_TO_END, shield=True):
+                await process.stdin.aclose()
+                await process.wait()
+            if process.returncode is None:
+                process.kill()
+
+
+async def _first_number(stream: ByteReceiveStream) -> int:
+    line = b""
+    try:
+        while not line.endswith(b"\n"):
+            line += await stream.receive(64)
+        return int(line)
+    except (anyio.EndOfStream, ValueError):
+        raise RuntimeError(f"the local web server did not come up; it said {line!r}") from None
+
+
+class _OneHost(AbstractResolver):
+    """Finds one host name, at one loopback port, and no other."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        if host != self._host:
+            raise OSError(f"{host} is not the local site {self._host}")
+        return [
+            ResolveResult(hostname=host, host="127.0.0.1", port=self._port, family=socket.AF_INET, proto=0, flags=0)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def connector_to(host: str, port: int) -> aiohttp.TCPConnector:
+    """A connector that reaches ``http://host/`` at ``127.0.0.1:port``. Call it on a running event loop."""
+    return aiohttp.TCPConnector(resolver=_OneHost(host, port))
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

@@ -1,0 +1,232 @@
+"""Asking a web site for its pages, politely: one host, robots.txt, a pause between requests, bounded answers.
+
+    async with open_site("https://example.org/docs/", delay=1.0) as site:
+        page = await site.fetch(site.start_url)
+        urls = [url for url in links_in(page) if site.allows(url)]
+
+Nothing here knows of asyncrec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.robotparser import RobotFileParser
+
+import aiohttp
+import anyio
+
+USER_AGENT = "asyncrec-example-crawler/1.0"
+TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=10)
+MAX_PAGE_BYTES = 8 << 20  # sixteen pages are held at once, so this bounds the crawler's memory too
+MAX_ROBOTS_BYTES = 512 << 10  # RFC 9309, section 2.5: at least 500 KiB must be read; the rest may be ignored
+MAX_PAUSE = 60.0  # seconds; a site that asks for a longer one is asked again by the next run
+
+
+@dataclass(frozen=True)
+class Page:
+    """One answer of the site.
+
+    Attributes:
+        location: for a redirect, the absolute URL it leads to; such a page is followed, not kept.
+        fetched: when the answer was complete.
+    """
+
+    url: str
+    status: int
+    content_type: str
+    fetched: datetime
+    body: bytes
+    location: str | None = None
+
+    @property
+    def package(self) -> str:
+        """The first folder of the path: ``asyncio`` for ``/asyncio/events.py``; ``"(top)"`` where there is none."""
+        first, slash, _ = unquote(urlsplit(self.url).path).lstrip("/").partition("/")
+        return first if slash and first else "(top)"
+
+
+class NotFetched(Exception):
+    """A page was not had; the message says why, in few words, fit for counting. The crawl goes on."""
+
+
+class SiteUnreachable(Exception):
+    """The site itself does not answer, or does not say what it allows; the message is fit to be shown."""
+
+
+class Pace:
+    """One request every ``delay`` seconds, whatever the number of tasks."""
+
+    def __init__(self, delay: float) -> None:
+        self._delay = delay
+        self._next = 0.0
+
+    async def turn(self) -> None:
+        """Wait until a request may be sent."""
+        turn = max(self._next, anyio.current_time())
+        self._next = turn + self._delay
+        await anyio.sleep_until(turn)
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody's turn come for some seconds; those who wait already are not held."""
+        self._next = max(self._next, anyio.current_time() + seconds)
+
+
+class Site:
+    """A site being crawled, by any number of tasks of one event loop. Made by `open_site`."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        start_url: str,
+        robots: RobotFileParser,
+        *,
+        delay: float,
+        never: frozenset[str],
+    ) -> None:
+        self.start_url = start_url
+        self._session = session
+        self._robots = robots
+        self._never = never
+        # Crawl-delay is no part of RFC 9309, but sites use it, and the standard library reads it.
+        self._pace = Pace(max(delay, float(robots.crawl_delay(USER_AGENT) or 0)))
+
+    def allows(self, url: str) -> bool:
+        """Whether ``url`` is on this host, allowed by robots.txt, and in none of the folders never visited."""
+        return (
+            _origin(url) == _origin(self.start_url)
+            and self._never.isdisjoint(urlsplit(url).path.split("/"))
+            and self._robots.can_fetch(USER_AGENT, url)
+        )
+
+    async def fetch(self, url: str) -> Page:
+        """Ask for one page when its turn has come.
+
+        Redirects are not followed here: they might lead to another host, or to where robots.txt forbids.
+
+        Raises:
+            NotFetched: no answer, an error status, or a page of more than `MAX_PAGE_BYTES`.
+        """
+        await self._pace.turn()
+        try:
+            async with self._session.get(url, allow_redirects=False) as response:
+                if response.status >= 400:
+                    self._heed(response)
+                    raise NotFetched(f"status {response.status}")
+                location = response.headers.get("Location") if response.status >= 300 else None
+                body = await _read(response, MAX_PAGE_BYTES)
+                if len(body) > MAX_PAGE_BYTES:
+                    raise NotFetched(f"over {MAX_PAGE_BYTES >> 20} MiB")
+                return Page(
+                    url=url,
+                    status=response.status,
+                    content_type=response.headers.get("Content-Type", "application/octet-stream"),
+                    fetched=datetime.now(UTC),
+                    body=body,
+                    location=urljoin(url, location) if location else None,
+                )
+        except TimeoutError as error:
+            raise NotFetched("timed out") from error
+        except aiohttp.ClientError as error:
+            raise NotFetched(type(error).__name__) from error
+
+    def _heed(self, response: aiohttp.ClientResponse) -> None:
+        """Hold all tasks back for as long as an overloaded site asks."""
+        pause = response.headers.get("Retry-After", "")
+        if response.status in (429, 503) and pause.isdecimal():
+            self._pace.hold(min(float(pause), MAX_PAUSE))
+
+
+@asynccontextmanager
+async def open_site(
+    start_url: str,
+    *,
+    delay: float,
+    never: frozenset[str] = frozenset(),
+    connector: aiohttp.BaseConnector | None = None,
+) -> AsyncIterator[Site]:
+    """Read the site's robots.txt, and be ready to fetch its pages.
+
+    Args:
+        delay: seconds between two requests, whatever the number of tasks.
+        never: names of folders that are never visited.
+        connector: how to reach the site; by default as aiohttp does, proxies of the environment included.
+
+    Raises:
+        SiteUnreachable: nothing answers, or robots.txt cannot be had, in which case nothing may be fetched.
+    """
+    async with aiohttp.ClientSession(
+        connector=connector, headers={"User-Agent": USER_AGENT}, timeout=TIMEOUT, trust_env=connector is None
+    ) as session:
+        robots = await _robots(session, start_url)
+        if not urlsplit(start_url).path:
+            start_url = urljoin(start_url, "/")  # the same page, by the name its links will give it
+        yield Site(session, start_url, robots, delay=delay, never=never)
+
+
+async def _robots(session: aiohttp.ClientSession, start_url: str) -> RobotFileParser:
+    """What the site allows, by RFC 9309, section 2.3.1: a missing file allows all, a failing server nothing."""
+    url = urljoin(start_url, "/robots.txt")
+    robots = RobotFileParser(url)
+    try:
+        async with session.get(url) as response:
+            if response.status >= 500:
+                raise SiteUnreachable(f"{url} answers with status {response.status}, so nothing may be fetched")
+            text = await _read(response, MAX_ROBOTS_BYTES) if response.status < 400 else b""
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise SiteUnreachable(f"{start_url} cannot be reached: {error or type(error).__name__}") from error
+    robots.parse(text[:MAX_ROBOTS_BYTES].decode("utf-8-sig", "replace").splitlines())
+    return robots
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, decompressed, but little more than ``limit`` bytes of it, whatever length was announced."""
+    blocks, size = [], 0
+    async for block in response.content.iter_any():
+        blocks.append(block)
+        size += len(block)
+        if size > limit:
+            response.close()  # or the rest would be read before the connection is used again
+            break
+    return b"".join(blocks)
+
+
+def links_in(page: Page) -> list[str]:
+    """The absolute http(s) URLs a page leads to, without fragments, in their order."""
+    if page.location is not None:
+        hrefs = [page.location]
+    elif page.content_type.startswith(("text/html", "application/xhtml+xml")):
+        hrefs = _hrefs(page.body.decode("utf-8", "replace"))
+    else:
+        return []
+    links: dict[str, None] = {}
+    for href in hrefs:
+        try:
+            url = urldefrag(urljoin(page.url, href)).url
+            if urlsplit(url).scheme in ("http", "https"):
+                links[url] = None
+        except ValueError:
+            continue  # no URL at all, such as "http://["
+    return list(links)
+
+
+def _hrefs(html: str) -> list[str]:
+    hrefs: list[str] = []
+
+    class Anchors(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            if tag == "a":
+                hrefs.extend(value.strip() for name, value in attributes if name == "href" and value)
+
+    with suppress(AssertionError):  # the standard parser gives up on unknown "<![...]"; the links before it count
+        Anchors().feed(html)
+    return hrefs
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.lower()

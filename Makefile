@@ -57,7 +57,7 @@ bench: $(BENCH_READY) ## speed and memory against the others (a large download, 
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
 
 docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
-	@.venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
 
 lock: ## resolve the development environment afresh and write its versions to requirements/ci.txt
 	@$(call environment,.venv-lock,--group test --group lint $(call editable,.[$(EXTRAS)]))

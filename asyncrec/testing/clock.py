@@ -87,7 +87,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         self._in_executors += 1
         future = super().run_in_executor(executor, func, *args)

@@ -17,6 +17,7 @@ nothing beside a chunk of 8 MiB.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
@@ -58,7 +59,7 @@ class BridgedStorage(Storage):
         self._portal: AbstractContextManager[BlockingPortal] = start_blocking_portal("asyncio", name="asyncrec-bridge")
         portal = await run_sync(self._portal.__enter__)
         try:
-            self._loop = await run_sync(portal.call, asyncio.get_running_loop)
+            self._loop = await run_sync(portal.call, _Loop)
             self._context = _Context(self._loop, self._open)
             self._inner = await self._context.enter()
         except BaseException:
@@ -119,7 +120,7 @@ class BridgedStorage(Storage):
 
     async def _call(self, operation: Callable[[], Awaitable[R]]) -> R:
         call = _Call(self._loop, operation)
-        self._loop.call_soon_threadsafe(call.start)
+        self._loop.soon(call.start)
         return await call.result()
 
 
@@ -170,10 +171,23 @@ class _BridgedSource(ByteSource):
         return await self._context.call(lambda: self._inner.receive(max_bytes))
 
 
+class _Loop:
+    """The asyncio loop of the thread it is made in, for other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        # Without it a callback would run in its caller's context, in which the library in use is the other one.
+        self._context = contextvars.copy_context()
+
+    def soon(self, func: Callable[..., object], *args: object) -> None:
+        """Call ``func`` on the loop. In order, from any thread, without waiting."""
+        self._loop.call_soon_threadsafe(func, *args, context=self._context)
+
+
 class _Call(Generic[T]):
     """One operation on the asyncio loop, its outcome, and a way to cancel it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, operation: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, loop: _Loop, operation: Callable[[], Awaitable[T]]) -> None:
         self._loop = loop
         self._operation = operation
         self._scope: anyio.CancelScope | None = None
@@ -182,7 +196,7 @@ class _Call(Generic[T]):
 
     def start(self) -> None:
         """Run as a task of its own. On the asyncio loop."""
-        self._task = self._loop.create_task(self.run())  # the loop itself keeps no strong reference
+        self._task = asyncio.create_task(self.run())  # the loop itself keeps no strong reference
 
     async def run(self) -> None:
         """Run to the end; only `outcome` tells how it ended. On the asyncio loop."""
@@ -201,7 +215,7 @@ class _Call(Generic[T]):
 
     def cancel(self) -> None:
         """From the caller's thread; it has ended when `outcome` says so."""
-        self._loop.call_soon_threadsafe(self._cancel)
+        self._loop.soon(self._cancel)
 
     def _cancel(self) -> None:
         self._cancelled = True
@@ -230,9 +244,7 @@ class _Call(Generic[T]):
 class _Context(Generic[T]):
     """A context on the asyncio loop: one task there enters it, makes the calls sent to it one by one, and leaves it."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, open_factory: Callable[[], AbstractAsyncContextManager[T]]
-    ) -> None:
+    def __init__(self, loop: _Loop, open_factory: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._loop = loop
         self._open = open_factory
         self._entered: Future[T] = Future()
@@ -242,7 +254,7 @@ class _Context(Generic[T]):
 
     async def enter(self) -> T:
         """Enter the context and give what it yields; cancelled, it is left again."""
-        self._loop.call_soon_threadsafe(self._life.start)
+        self._loop.soon(self._life.start)
         try:
             await _done(self._entered)
         except anyio.get_cancelled_exc_class():
@@ -260,7 +272,7 @@ class _Context(Generic[T]):
         if self._left:
             raise anyio.ClosedResourceError
         call = _Call(self._loop, operation)
-        self._loop.call_soon_threadsafe(self._submit, call)
+        self._loop.soon(self._submit, call)
         try:
             return await call.result()
         except anyio.ClosedResourceError:
@@ -276,7 +288,7 @@ class _Context(Generic[T]):
             with anyio.CancelScope(shield=True):
                 await _done(self._life.outcome)
         else:
-            self._loop.call_soon_threadsafe(self._submit, None)
+            self._loop.soon(self._submit, None)
             await self._life.result()
 
     async def _live(self) -> None:
@@ -291,7 +303,7 @@ class _Context(Generic[T]):
             raise
         finally:
             # What is submitted from now on finds no task that would run it.
-            self._loop.call_soon(self._refuse)
+            self._loop.soon(self._refuse)
 
     def _submit(self, call: _Call[Any] | None) -> None:
         self._inbox.put_nowait(call)

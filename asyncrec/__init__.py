@@ -1,1 +1,122 @@
-"""asyncrec writes and reads TFRecord files from async Python."""
+"""asyncrec writes and reads TFRecord files from async Python.
+
+Every public name is here, and nothing is imported until it is used (PEP 562): ``import asyncrec`` itself costs next to
+nothing, and a program that only writes never loads what reads.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncrec.errors import AmbiguousSchemeError as AmbiguousSchemeError
+    from asyncrec.errors import AsyncRecError as AsyncRecError
+    from asyncrec.errors import CorruptRecordError as CorruptRecordError
+    from asyncrec.errors import DatasetError as DatasetError
+    from asyncrec.errors import DecodeError as DecodeError
+    from asyncrec.errors import DuplicateKeyError as DuplicateKeyError
+    from asyncrec.errors import ExampleError as ExampleError
+    from asyncrec.errors import FormatError as FormatError
+    from asyncrec.errors import IntegrityError as IntegrityError
+    from asyncrec.errors import ManifestError as ManifestError
+    from asyncrec.errors import ObjectChangedError as ObjectChangedError
+    from asyncrec.errors import ObjectExistsError as ObjectExistsError
+    from asyncrec.errors import ObjectNotFoundError as ObjectNotFoundError
+    from asyncrec.errors import PluginError as PluginError
+    from asyncrec.errors import RecordTooLargeError as RecordTooLargeError
+    from asyncrec.errors import SchemaError as SchemaError
+    from asyncrec.errors import StorageError as StorageError
+    from asyncrec.errors import StoragePermissionError as StoragePermissionError
+    from asyncrec.errors import TransientStorageError as TransientStorageError
+    from asyncrec.errors import TruncatedError as TruncatedError
+    from asyncrec.errors import UnknownSchemeError as UnknownSchemeError
+    from asyncrec.errors import UnsupportedBackendError as UnsupportedBackendError
+    from asyncrec.framing.compression import CompressionOptions as CompressionOptions
+    from asyncrec.records.index import RecordIndex as RecordIndex
+    from asyncrec.records.reader import ReaderStats as ReaderStats
+    from asyncrec.records.reader import RecordReader as RecordReader
+    from asyncrec.records.reader import open_reader as open_reader
+    from asyncrec.records.reader import read_records as read_records
+    from asyncrec.records.writer import RecordWriter as RecordWriter
+    from asyncrec.records.writer import WriterStats as WriterStats
+    from asyncrec.records.writer import open_writer as open_writer
+    from asyncrec.records.writer import write_records as write_records
+    from asyncrec.shards.manifest import Manifest as Manifest
+    from asyncrec.shards.manifest import WriterState as WriterState
+    from asyncrec.shards.opening import open_sharded_writer as open_sharded_writer
+    from asyncrec.shards.segment import ShardEntry as ShardEntry
+    from asyncrec.shards.snapshot import list_shards as list_shards
+    from asyncrec.shards.snapshot import read_manifest as read_manifest
+    from asyncrec.shards.stats import ShardedWriterStats as ShardedWriterStats
+    from asyncrec.shards.writer import ShardedWriter as ShardedWriter
+    from asyncrec.storage.base import ByteSink as ByteSink
+    from asyncrec.storage.base import ByteSource as ByteSource
+    from asyncrec.storage.base import ObjectInfo as ObjectInfo
+    from asyncrec.storage.base import Storage as Storage
+    from asyncrec.storage.base import StorageFactory as StorageFactory
+    from asyncrec.storage.base import UnfinishedUploads as UnfinishedUploads
+    from asyncrec.storage.files import directory_check as directory_check
+    from asyncrec.storage.files import make_valid_tf_name as make_valid_tf_name
+    from asyncrec.storage.files import open_file as open_file
+    from asyncrec.storage.hookspecs import hookimpl as hookimpl
+    from asyncrec.storage.registry import open_storage as open_storage
+    from asyncrec.storage.registry import register_writer_factory as register_writer_factory
+
+# Where each public name lives.
+_HOMES = {
+    "asyncrec.errors": (
+        "AmbiguousSchemeError",
+        "AsyncRecError",
+        "CorruptRecordError",
+        "DatasetError",
+        "DecodeError",
+        "DuplicateKeyError",
+        "ExampleError",
+        "FormatError",
+        "IntegrityError",
+        "ManifestError",
+        "ObjectChangedError",
+        "ObjectExistsError",
+        "ObjectNotFoundError",
+        "PluginError",
+        "RecordTooLargeError",
+        "SchemaError",
+        "StorageError",
+        "StoragePermissionError",
+        "TransientStorageError",
+        "TruncatedError",
+        "UnknownSchemeError",
+        "UnsupportedBackendError",
+    ),
+    "asyncrec.framing.compression": ("CompressionOptions",),
+    "asyncrec.records.index": ("RecordIndex",),
+    "asyncrec.records.reader": ("ReaderStats", "RecordReader", "open_reader", "read_records"),
+    "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),
+    "asyncrec.shards.manifest": ("Manifest", "WriterState"),
+    "asyncrec.shards.opening": ("open_sharded_writer",),
+    "asyncrec.shards.segment": ("ShardEntry",),
+    "asyncrec.shards.snapshot": ("list_shards", "read_manifest"),
+    "asyncrec.shards.stats": ("ShardedWriterStats",),
+    "asyncrec.shards.writer": ("ShardedWriter",),
+    "asyncrec.storage.base": ("ByteSink", "ByteSource", "ObjectInfo", "Storage", "StorageFactory", "UnfinishedUploads"),
+    "asyncrec.storage.files": ("directory_check", "make_valid_tf_name", "open_file"),
+    "asyncrec.storage.hookspecs": ("hookimpl",),
+    "asyncrec.storage.registry": ("open_storage", "register_writer_factory"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME)  # computed from the one table, so that nothing is listed twice
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'asyncrec' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -76,7 +76,9 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         StorageError: another writer appends to it.
     """
     if not isinstance(storage, LocalStorage):
-        raise ValueError(f"{storage.root}: objects cannot be appended to, only local files; write another shard instead")
+        raise ValueError(
+            f"{storage.root}: objects cannot be appended to, only local files; write another shard instead"
+        )
     if compression == "ZLIB":
         raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = storage.path_of(key)
@@ -185,10 +187,10 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
             while output := decompressor.read(_BLOCK):
                 decoder.feed(output)
         decompressor.finish()
-        decoder.finish()
     except TruncatedError:
         torn = decompressor.member_offset
     if torn is None:
+        decoder.finish()
         return size, b""
     member = os.pread(fd, size - torn, torn)
     keep, tail = finish_member(member)

@@ -203,16 +203,18 @@ class RecordWriter:
     async def _open(self, scope: TaskScope) -> None:
         scope.start_soon(self._lane.run)
         await self._lane.opened.wait()
-        if self._lane.error is not None:
-            raise self._lane.error
+        self._raise_failure()
 
     async def _finish(self) -> None:
         self._closed = True
         self._lane.close()
         self._budget.release_all()
         await self._lane.finished.wait()
-        if self._lane.error is not None:
-            raise self._lane.error
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if (error := self._lane.error) is not None:
+            raise error if isinstance(error, Exception) else told_again(error)
 
     def _abandon(self) -> None:
         self._closed = True

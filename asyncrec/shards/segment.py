@@ -8,7 +8,7 @@ A segment is one JSON object, created exclusively, never changed:
               "first": "...Z", "last": "...Z", "committed": "...Z"}],
      "remove": ["pages-00000-of-00004.tfrecord"], "schema": {...} or null, "metadata": {...}, "closed": false}
 
-``first`` and ``last`` are when the writer took the shard's first and last record. A writer's closing segment
+``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A writer's closing segment
 (``"closed": true``) repeats everything it committed, so that a reader needs one object per closed writer, not one per
 commit. Paths are relative to the data set's folder. Unknown members are kept.
 """

@@ -1,0 +1,140 @@
+"""From a source's bytes to whole records: decompression in a worker thread, framing, and where an error stands.
+
+It is pulled: one call reads as little as gives at least one record.
+"""
+
+from __future__ import annotations
+
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from asyncrec.errors import FormatError
+from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.frames import FrameDecoder
+from asyncrec.storage.base import ByteSource
+
+__all__ = ["CHUNK_SIZE", "Pipeline"]
+
+# Blocks of 256 to 512 KiB read best, and parsing one of small records holds the loop for less than a millisecond.
+CHUNK_SIZE = 256 << 10
+
+# What one hop to a worker thread decompresses at most, so that a bomb fills no memory: the next hop goes on.
+_INFLATE_BYTES = 4 << 20
+# The size of its steps: large enough to cost nothing, small enough to stay in the processor's cache.
+_INFLATE_STEP = 256 << 10
+
+
+class Pipeline:
+    """One pass over one object from ``start`` on.
+
+    Attributes:
+        records: given out or skipped so far, those before ``start`` included when they were told.
+        offset: bytes of whole frames so far, decompressed, from the object's beginning.
+        skip: so many records are read, checked and dropped first.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        compression: str,
+        *,
+        verify: bool,
+        max_record_bytes: int,
+        chunk_size: int,
+        start: int = 0,
+        records_before: int = 0,
+        skip: int = 0,
+    ) -> None:
+        self._path = path
+        self._compression = compression
+        self._decompressor = Decompressor(compression) if compression else None
+        self._decoder = FrameDecoder(max_record_bytes=max_record_bytes, verify=verify)
+        self._chunk_size = chunk_size
+        # With compression a start is a compressed byte, and offsets count what comes out behind it.
+        self._start = 0 if compression else start
+        self._stored_start = start
+        self._records_before = records_before
+        self.skip = skip
+
+    @property
+    def records(self) -> int:
+        return self._records_before + self._decoder.records
+
+    @property
+    def offset(self) -> int:
+        return self._start + self._decoder.offset
+
+    def push(self, head: bytes) -> None:
+        """Bytes that were taken from the source to look at: too few to hold a record."""
+        if self._decompressor is not None:
+            self._decompressor.feed(head)
+        elif head:
+            self._decoder.feed(head)
+
+    async def next_records(self, source: ByteSource) -> list[bytes]:
+        """At least one record, or none at the end.
+
+        Raises:
+            FormatError: damage; what came before it was given out.
+        """
+        # A source that has its bytes at hand never waits, and a reader in a loop would keep everybody else waiting.
+        await checkpoint()
+        try:
+            while True:
+                if self._decoder.error is not None:
+                    self._decoder.finish()  # raises it
+                records = await (self._plain(source) if self._decompressor is None else self._inflated(source))
+                if records is None:
+                    return []
+                if self.skip:
+                    skipped = min(self.skip, len(records))
+                    self.skip -= skipped
+                    records = records[skipped:]
+                if records:
+                    return records
+        except FormatError as error:
+            self._place(error)
+            raise
+
+    async def _plain(self, source: ByteSource) -> list[bytes] | None:
+        block = await source.receive(self._decoder.wanted or self._chunk_size)
+        if block:
+            return self._decoder.feed(block)
+        self._decoder.finish()
+        return None
+
+    async def _inflated(self, source: ByteSource) -> list[bytes] | None:
+        assert self._decompressor is not None, "only for compressed objects"
+        records, wants_input = await to_thread.run_sync(self._inflate, self._decompressor)
+        if records or not wants_input or self._decoder.error is not None:
+            return records
+        block = await source.receive(self._chunk_size)
+        if block:
+            self._decompressor.feed(block)
+            return []
+        self._decompressor.finish()
+        self._decoder.finish()
+        return None
+
+    def _inflate(self, decompressor: Decompressor) -> tuple[list[bytes], bool]:
+        """In a worker thread: records from what the decompressor holds, and whether it holds nothing more."""
+        records: list[bytes] = []
+        produced = 0
+        while produced < _INFLATE_BYTES and self._decoder.error is None:
+            output = decompressor.read(self._decoder.wanted or _INFLATE_STEP)
+            if not output:
+                return records, True
+            produced += len(output)
+            records += self._decoder.feed(output)
+        return records, False
+
+    def _place(self, error: FormatError) -> None:
+        error.path = self._path
+        if error.record is None:
+            error.record = self._decoder.records
+        error.record += self._records_before
+        if error.offset is None:
+            error.offset = self._decoder.offset
+        error.offset += self._start
+        if self._compression == "GZIP" and self._decompressor is not None:
+            error.member_offset = self._stored_start + self._decompressor.member_offset

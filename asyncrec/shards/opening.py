@@ -1,0 +1,234 @@
+"""`open_sharded_writer`: its options, checked together, and the life of the writer from opening to exit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from os import PathLike
+from typing import Any, Literal, Protocol
+
+import anyio
+
+from asyncrec.errors import ManifestError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.framing.compression import CompressionOptions, parse_compression
+from asyncrec.records.budget import ByteBudget
+from asyncrec.records.lane import ObjectLimits
+from asyncrec.shards.commit import Committer, OnCommit
+from asyncrec.shards.keys import KeySet
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.naming import fixed_shard_name, new_writer_id, validate_writer_id
+from asyncrec.shards.snapshot import dataset_at, for_each, load_manifest
+from asyncrec.shards.writer import Partition, ShardedWriter
+from asyncrec.storage.base import Storage
+from asyncrec.storage.url import redact
+from asyncrec.tasks import TaskScope
+
+__all__ = ["open_sharded_writer"]
+
+_log = logging.getLogger("asyncrec.shards")
+
+# Large enough that a store's cost per object does not count, small enough to be lost, moved or read whole.
+_MAX_SHARD_BYTES = 256 << 20
+_MEMORY_LIMIT = 256 << 20
+# What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
+_EXIT_TIMEOUT = 20.0
+# Keys of a snapshot are read this many files at a time, so that they need no second copy in memory.
+_KEY_FILES = 64
+
+
+class HasJson(Protocol):
+    """A schema: `asyncrec.Schema`, or whatever can say itself in JSON."""
+
+    def to_json(self) -> Mapping[str, Any]: ...
+
+
+@asynccontextmanager
+async def open_sharded_writer(
+    path: str | PathLike[str],
+    *,
+    num_shards: int | None = None,
+    max_shard_bytes: int | None = None,
+    max_shard_records: int | None = None,
+    max_shard_seconds: float | None = None,
+    open_shards: int = 1,
+    partition_by: Callable[[bytes], Partition] | None = None,
+    compression: str | int | CompressionOptions | None = "",
+    index: bool = True,
+    schema: HasJson | Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    on_duplicate: Literal["write", "skip"] = "write",
+    on_error: Literal["commit", "discard"] | None = None,
+    exit_timeout: float = _EXIT_TIMEOUT,
+    memory_limit: int = _MEMORY_LIMIT,
+    writer_id: str | None = None,
+    on_commit: OnCommit | None = None,
+    mode: Literal["append", "new", "replace"] = "append",
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[ShardedWriter]:
+    """Write records to many shards: ``async with open_sharded_writer("s3://crawl/2026/pages") as writer: ...``.
+
+    ``path`` is a folder and the data set's name in it. Any number of writers, in any number of processes, may write
+    one data set at once: every name holds the writer's id, and every shard is created exclusively.
+
+    Args:
+        num_shards: fixed: so many shards, published together at the exit, all or none. Without it the writer is
+            rolling, and the limits say when a shard is full; they combine.
+        max_shard_bytes: of a shard's file; 256 MiB unless another limit is given. With compression a shard may exceed
+            it by what 1 MiB of records compresses to.
+        max_shard_records: of a shard.
+        max_shard_seconds: from a shard's first record on, idle or not.
+        open_shards: how many are open at once; records go to them in turn, or by partition.
+        partition_by: chooses the shard by the record: equal values, same open shard. Never a shard per value.
+        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
+        index: write ``_index/<shard>.index`` beside each shard.
+        schema: kept in the manifest.
+        metadata: kept in the manifest; what JSON can hold.
+        on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
+            opened on; 16 bytes of memory for each key.
+        on_error: what becomes of the open shards when the body ends with an exception or is cancelled: ``"commit"``
+            commits their whole records (the default for rolling), ``"discard"`` drops them (the default for fixed).
+        exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
+        memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
+        writer_id: in names; made up unless given.
+        on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
+        mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
+            data set when the context exits cleanly, and deletes what only the old one had. While shards of the same
+            name are published, between the first and the manifest, a reader of the old manifest finds them by their
+            checksums to be others.
+        storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
+        storage_options: for the backend, when it is opened here.
+
+    Raises:
+        ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is.
+        ValueError: options that contradict each other, or a memory_limit too small for the open shards.
+    """
+    fixed = num_shards is not None
+    limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
+    _one_of("on_duplicate", on_duplicate, ("write", "skip"))
+    _one_of("mode", mode, ("append", "new", "replace"))
+    if on_error is not None:
+        _one_of("on_error", on_error, ("commit", "discard"))
+    options = parse_compression(compression)
+    shown = redact(str(path))
+    budget = ByteBudget(memory_limit)
+    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+        before = await load_manifest(folder, name, path=shown)
+        if mode != "replace" and before is not None and (mode == "new" or (fixed and before.shards)):
+            raise ObjectExistsError(f"{shown}: there is a data set of this name; mode='replace' would replace it")
+        if fixed and mode != "replace":
+            await _refuse_existing(folder, name, num_shards or 0, shown)
+        writer = ShardedWriter(
+            shown,
+            name,
+            folder,
+            num_shards=num_shards,
+            open_shards=open_shards,
+            limits=limits,
+            partition_by=partition_by,
+            compression=options,
+            keys=await _keys(folder, None if mode == "replace" else before) if on_duplicate == "skip" else None,
+            budget=budget,
+            committer=Committer(
+                folder,
+                name,
+                writer_id := validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
+                compression=options,
+                with_index=index,
+                schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
+                metadata=metadata,
+                on_commit=on_commit,
+                budget=budget,
+                after=before,
+            ),
+            writer_id=writer_id,
+            replaces=before if mode == "replace" else None,
+        )
+        async with TaskScope() as scope:
+            await writer._open(scope)
+            finishing = False
+            try:
+                yield writer
+                finishing = True
+                await writer._finish()
+            except BaseException as error:
+                failed = finishing and isinstance(error, Exception)
+                if not failed and (on_error or ("discard" if fixed else "commit")) == "commit":
+                    await _finish_in_time(writer, error, exit_timeout)
+                _tell_what_is_lost(writer, error)
+                raise
+            finally:
+                writer._abandon()
+
+
+async def _finish_in_time(writer: ShardedWriter, error: BaseException, timeout: float) -> None:
+    """Commit what is open although the body failed; what goes wrong is noted on its error."""
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
+        try:
+            await writer._finish()
+        except Exception as second:
+            error.add_note(f"{writer.path}: and the open shards could not be committed: {second}")
+            _log.error("%s: the open shards could not be committed: %s", writer.path, second)
+    if scope.cancelled_caught:
+        error.add_note(f"{writer.path}: exit_timeout={timeout:g} ran out before the open shards were committed")
+
+
+def _tell_what_is_lost(writer: ShardedWriter, error: BaseException) -> None:
+    stats = writer.stats()
+    lost = stats.records - stats.committed_records
+    if lost > 0:
+        message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
+        error.add_note(f"{writer.path}: {message}")
+        _log.warning("%s: %s", writer.path, message)
+
+
+def _limits(
+    num_shards: int | None,
+    max_bytes: int | None,
+    max_records: int | None,
+    max_seconds: float | None,
+    open_shards: int,
+) -> ObjectLimits:
+    given = {"max_shard_bytes": max_bytes, "max_shard_records": max_records, "max_shard_seconds": max_seconds}
+    for option, value in {**given, "num_shards": num_shards, "open_shards": open_shards}.items():
+        if value is not None and value <= 0:
+            raise ValueError(f"{option} is {value}; it is greater than 0")
+    if num_shards is None:
+        if max_bytes is None and max_records is None:
+            max_bytes = _MAX_SHARD_BYTES
+        return ObjectLimits(bytes=max_bytes, records=max_records, seconds=max_seconds)
+    rolling = [option for option, value in given.items() if value is not None]
+    if rolling or open_shards != 1:
+        named = ", ".join(rolling or ["open_shards"])
+        raise ValueError(f"num_shards={num_shards} fixes the shards, and {named} has them roll: give one or the other")
+    return ObjectLimits()
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{option} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+async def _refuse_existing(folder: Storage, name: str, num_shards: int, path: str) -> None:
+    async def refuse(key: str) -> None:
+        try:
+            await folder.head(key)
+        except ObjectNotFoundError:
+            return
+        raise ObjectExistsError(f"{path}: {key} is there already; mode='replace' would replace it")
+
+    await for_each(refuse, [fixed_shard_name(name, shard, num_shards) for shard in range(num_shards)])
+
+
+async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
+    """The keys of everything in the snapshot."""
+    keys = KeySet()
+    files = [shard.keys for shard in before.shards if shard.keys] if before else []
+    for start in range(0, len(files), _KEY_FILES):
+        part = files[start : start + _KEY_FILES]
+        try:
+            keys.add_files(await for_each(folder.get, part))
+        except ValueError as error:
+            raise ManifestError(f"{folder.root}: the keys of {part[0]} or after cannot be read: {error}") from error
+    return keys

@@ -1,0 +1,148 @@
+"""Reading what a data set consists of: its manifest from any store, and its shards by name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from fnmatch import fnmatchcase
+from os import PathLike
+from typing import Any, TypeVar
+
+from asyncrec.errors import ManifestError, ObjectNotFoundError
+from asyncrec.shards.manifest import Manifest, merge_segments
+from asyncrec.shards.naming import is_data, manifest_prefix
+from asyncrec.shards.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
+from asyncrec.storage.base import Storage
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import redact
+from asyncrec.tasks import TaskScope
+
+__all__ = ["dataset_at", "for_each", "list_shards", "load_manifest", "read_manifest"]
+
+# So many small objects at once: enough to hide a store's delay, few enough for its connections.
+_CONCURRENT = 32
+
+_CLOSED = "-closed.json"
+_T = TypeVar("_T")
+
+
+async def read_manifest(
+    path: str | PathLike[str],
+    at: str | datetime | None = None,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Manifest:
+    """What the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
+
+    ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
+
+    Raises:
+        ObjectNotFoundError: there is no manifest.
+        ManifestError: a segment cannot be read, or no state of the data set has the id asked for.
+    """
+    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+        manifest = await load_manifest(folder, name, path=redact(str(path)), at=at)
+    if manifest is None:
+        raise ObjectNotFoundError(
+            f"{redact(str(path))}: no manifest; a data set's path is its folder and its name, without the shard numbers"
+        )
+    return manifest
+
+
+async def list_shards(
+    path: str | PathLike[str] | Manifest,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> list[str]:
+    """The paths of a data set's shards, ready to be opened, in the order of their names.
+
+    From the manifest where there is one. Else what is stored: ``path`` may hold ``*`` and ``?``, or be a name that the
+    shards begin with (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). Names that begin with ``_`` or
+    ``.`` are never shards. With ``storage``, keys in it.
+    """
+    if isinstance(path, Manifest):
+        folder_path, _, _ = path.path.rpartition("/")
+        return [f"{folder_path}/{shard.path}" if folder_path else shard.path for shard in path.shards]
+    text = str(path)
+    parent, slash, _ = text.rpartition("/")
+    async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
+        has_pattern = any(character in name for character in "*?[")
+        manifest = None if has_pattern or not name else await load_manifest(folder, name, path=text)
+        if manifest is not None:
+            keys = [shard.path for shard in manifest.shards]
+        elif has_pattern:
+            literal = name[: min(name.index(character) for character in "*?[" if character in name)]
+            keys = [
+                info.key
+                async for info in folder.list_objects(literal)
+                if is_data(info.key) and "/" not in info.key and fnmatchcase(info.key, name)
+            ]
+        else:
+            keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
+    return [parent + slash + key for key in keys]
+
+
+@asynccontextmanager
+async def dataset_at(
+    path: str | PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+    allow_pattern: bool = False,
+) -> AsyncIterator[tuple[Storage, str]]:
+    """The folder of a data set, as a storage, and its name.
+
+    Raises:
+        ValueError: the path has no name, or one with a character that patterns use.
+    """
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        folder, _, name = key.rpartition("/")
+        if not allow_pattern and (not name or name[0] in "_." or any(character in name for character in "*?[")):
+            raise ValueError(
+                f"{redact(str(path))}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
+                "which begins with neither '_' nor '.' and is no pattern"
+            )
+        yield (PrefixedStorage(store, folder + "/") if folder else store), name
+
+
+async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
+    """The snapshot of a data set, or `None` where there is no segment."""
+    prefix = manifest_prefix(name)
+    found = [info.key async for info in folder.list_objects(prefix) if info.key.endswith(".json")]
+    closed = {key[: -len(_CLOSED)] for key in found if key.endswith(_CLOSED)}
+    # A closing segment repeats what its writer's others say.
+    keys = [key for key in found if key.endswith(_CLOSED) or key.rpartition("-")[0] not in closed]
+    if not keys:
+        return None
+
+    async def read(key: str) -> Segment:
+        try:
+            content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+        except ValueError as error:
+            raise ManifestError(f"{key}: too large to be a manifest segment: {error}") from error
+        return parse_segment(content, name=key)
+
+    return merge_segments(path, await for_each(read, keys), at=at)
+
+
+async def for_each(func: Callable[[str], Awaitable[_T]], keys: Sequence[str]) -> list[_T]:
+    """``[await func(key) for key in keys]``, some at a time; the first error ends it."""
+    results: dict[int, _T] = {}
+    waiting = iter(enumerate(keys))
+
+    async def work() -> None:
+        try:
+            for position, key in waiting:
+                results[position] = await func(key)
+        except Exception:
+            scope.cancel()
+            raise
+
+    async with TaskScope() as scope:
+        for _ in range(min(_CONCURRENT, len(keys))):
+            scope.start_soon(work)
+    return [results[position] for position in range(len(keys))]

@@ -1,0 +1,37 @@
+"""What a sharded writer says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ShardedWriterStats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedWriterStats:
+    """A moment of a sharded writer.
+
+    Attributes:
+        records, bytes: taken; bytes of frames, before compression.
+        duplicates: dropped, because their key had been written.
+        committed_records, committed_bytes, committed_shards: in the manifest; bytes as stored.
+        buffered_bytes: held for lanes and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
+            than ``memory_limit``, but for a single record that is larger.
+        oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
+        seconds_waiting: all callers together, for room.
+        seconds_compressing, seconds_storing: all finished shards together.
+    """
+
+    records: int
+    bytes: int
+    duplicates: int
+    committed_records: int
+    committed_bytes: int
+    committed_shards: int
+    buffered_bytes: int
+    reserved_bytes: int
+    memory_limit: int
+    oldest_uncommitted_seconds: float
+    seconds_waiting: float
+    seconds_compressing: float
+    seconds_storing: float

@@ -1,0 +1,471 @@
+"""`ShardedWriter`: records from many tasks into many shards, and acknowledgements of what became of them.
+
+Fixed (``num_shards``): so many shards, published together when the context exits cleanly. Rolling (``max_shard_*``): a
+shard is committed as it fills, and another begins.
+
+Each shard that is open has a lane (`asyncrec.records.lane`) with an owner task; `asyncrec.shards.commit` publishes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
+from anyio import to_thread
+
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec.records.budget import ByteBudget
+from asyncrec.records.lane import Lane, ObjectLimits, told_again
+from asyncrec.records.output import ObjectOutput
+from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, framed_size
+from asyncrec.records.writer import Level, batched
+from asyncrec.shards.commit import Committer, Shard
+from asyncrec.shards.keys import KeySet, key_digest, partition_of
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.stats import ShardedWriterStats
+from asyncrec.storage.base import Buffer, Storage
+from asyncrec.tasks import TaskScope
+
+__all__ = ["Partition", "ShardedWriter"]
+
+_log = logging.getLogger("asyncrec.shards")
+
+# A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.
+_LONG_WAIT_SECONDS = 30
+
+Partition = str | bytes | int
+
+
+class ShardedWriter:
+    """Made by `open_sharded_writer`. Any number of tasks may use it.
+
+    Attributes:
+        path: the data set, as it was asked for.
+        writer_id: of this writer, in names and in the manifest.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        storage: Storage,
+        *,
+        num_shards: int | None,
+        open_shards: int,
+        limits: ObjectLimits,
+        partition_by: Callable[[bytes], Partition] | None,
+        compression: CompressionOptions,
+        keys: KeySet | None,
+        budget: ByteBudget,
+        writer_id: str,
+        committer: Committer,
+        replaces: Manifest | None,
+    ) -> None:
+        self.path = path
+        self.writer_id = writer_id
+        self._name = name
+        self._storage = storage
+        self._num_shards = num_shards
+        self._partition_by = partition_by
+        self._keys = keys
+        self._budget = budget
+        self._committer = committer
+        self._replaces = replaces
+        self._tickets = 0
+        self._duplicates = 0
+        self._next_lane = 0
+        self._sequence = 0
+        self._closed = False
+        self._finished = False
+        self._progress = anyio.Event()
+        self._publish = anyio.Event()
+        self._prepared = 0
+        self._unlisted: list[ShardEntry] = []
+        self._lanes = [
+            Lane(
+                _ShardHost(self, number),
+                budget,
+                limits=limits,
+                compressed=bool(compression.type),
+                durable_flush=storage.flush_level == "spooled",
+                eager=num_shards is not None,
+                clock=anyio.current_time,
+            )
+            for number in range(num_shards or open_shards)
+        ]
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
+        """Take one record; returns its ticket, for `wait`.
+
+        It is copied unless it is `bytes`. Waits while the writer holds as much as it may. Cancelled, the record was
+        not taken.
+
+        Args:
+            key: names the record, for deduplication, resuming and look-up.
+            partition: records with equal partitions go to the same shard of those open. Without it, or a
+                ``partition_by``, records go to the open shards in turn.
+
+        With ``on_duplicate="skip"`` a record whose key was written before is dropped, and counted; the ticket is then
+        that of the last write.
+
+        Raises:
+            TypeError: the record is neither bytes, bytearray nor memoryview.
+            ClosedResourceError: the context was left.
+            OSError: a shard failed; every later call raises it again, chained.
+        """
+        if type(record) is not bytes:
+            record = await as_record(record)
+        size = len(record) + FRAME_OVERHEAD
+        digest = None if key is None else key_digest(key)
+        if digest is not None and self._is_duplicate(digest):
+            return self._tickets
+        budget = self._budget
+        used = budget.used + size
+        if used <= budget.bound:
+            budget.used = used
+        else:
+            await self._take(size)
+        if size > LARGE_RECORD + FRAME_OVERHEAD:
+            frames = await self._frame_large(record, size)
+        if digest is not None and self._keys is not None and not self._keys.add(digest):
+            budget.give(size)  # another task wrote it while this one waited
+            self._duplicates += 1
+            return self._tickets
+        lane = self._lane_for(record, partition)
+        self._tickets += 1
+        if size > LARGE_RECORD + FRAME_OVERHEAD:
+            time = anyio.current_time()
+            lane.append_slab(Slab.of_large(record, frames, ticket=self._tickets, time=time, key=digest))
+        else:
+            lane.append(record, self._tickets, digest)
+        return self._tickets
+
+    async def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
+        """Take many records without keys, in order: the fast way. Returns the last one's ticket.
+
+        Without a partition they go to the open shards in turn. Cancelled, a prefix of them was taken.
+        """
+        if self._partition_by is not None and partition is None:
+            async for batch, _ in batched(records):
+                for record in batch:
+                    await self.write(record)
+            return self._tickets
+        async for batch, size in batched(records):
+            if len(batch) == 1:
+                await self.write(batch[0], partition=partition)
+                continue
+            await self._take(size)
+            first = self._tickets + 1
+            self._tickets += len(batch)
+            lanes = len(self._lanes)
+            if partition is not None:
+                self._lanes[partition_of(partition, lanes)].append_many(batch, size, first)
+            elif lanes == 1:
+                self._lanes[0].append_many(batch, size, first)
+            else:
+                for turn in range(min(lanes, len(batch))):
+                    lane = self._lanes[(self._next_lane + turn) % lanes]
+                    part = batch[turn::lanes]
+                    lane.append_many(part, framed_size(list(map(len, part))), first + turn, lanes)
+                self._next_lane = (self._next_lane + len(batch)) % lanes
+        return self._tickets
+
+    def has(self, key: str | bytes) -> bool:
+        """Whether a record with this key was written: by this writer, or before it opened.
+
+        Raises:
+            ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
+        """
+        if self._keys is None:
+            raise ValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
+        return key_digest(key) in self._keys
+
+    # -- acknowledging ------------------------------------------------------------------------------------------------
+
+    async def flush(self, *, require: Level = "buffered") -> Level:
+        """Hand everything taken so far to the store; returns the level that all of it has reached.
+
+        Many tasks that flush at once share one flush.
+
+        Raises:
+            ValueError: ``require`` is a level that flushing cannot reach here.
+        """
+        if require == "committed" or (require == "spooled" and not self._spools):
+            raise ValueError(f"{self.path}: {self._unreachable(require)}")
+        self._check()
+        last = self._tickets
+        await self._flush()
+        return self._level_of(last)
+
+    async def commit(self) -> Level:
+        """Publish and commit everything taken so far: the open shards end here.
+
+        Raises:
+            RuntimeError: the shards are fixed; they are committed together, by leaving the context.
+        """
+        if self._num_shards is not None:
+            raise RuntimeError(f"{self.path}: fixed shards are committed together, by leaving the context")
+        self._check()
+        last = self._tickets
+        for lane in self._lanes:
+            lane.end_object()
+        await self._reached(last)
+        return "committed"
+
+    async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
+        """Wait until every write up to ``ticket`` has reached the level.
+
+        For ``"spooled"`` it flushes, together with whoever else waits. For ``"committed"`` it only waits, for a shard
+        to fill, for `commit`, or for ``max_shard_seconds``: a crawl whose tasks all wait needs the last.
+
+        Raises:
+            ValueError: the level cannot be reached here, or no write has this ticket.
+            OSError: the shard failed.
+        """
+        if level not in ("spooled", "committed"):
+            raise ValueError(f"a level to wait for is 'spooled' or 'committed', not {level!r}")
+        if not 0 <= ticket <= self._tickets:
+            raise ValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
+        if level == "committed":
+            if self._num_shards is not None and not self._finished:
+                raise ValueError(f"{self.path}: fixed shards are committed by leaving the context, not before")
+            await self._reached(ticket)
+            return
+        if not self._spools:
+            raise ValueError(f"{self.path}: {self._unreachable(level)}")
+        while self._level_of(ticket) == "buffered":
+            self._check()
+            await self._flush()
+
+    def stats(self) -> ShardedWriterStats:
+        """What happened so far."""
+        oldest = [time for lane in self._lanes if (time := lane.oldest_uncommitted) is not None]
+        entries = self._committer.entries
+        return ShardedWriterStats(
+            records=sum(lane.records for lane in self._lanes),
+            bytes=sum(lane.bytes for lane in self._lanes),
+            duplicates=self._duplicates,
+            committed_records=sum(entry.records for entry in entries),
+            committed_bytes=sum(entry.bytes for entry in entries),
+            committed_shards=len(entries),
+            buffered_bytes=self._budget.used,
+            reserved_bytes=self._budget.reserved,
+            memory_limit=self._budget.limit,
+            oldest_uncommitted_seconds=anyio.current_time() - min(oldest) if oldest else 0.0,
+            seconds_waiting=self._budget.seconds_waited,
+            seconds_compressing=sum(lane.seconds_compressing for lane in self._lanes),
+            seconds_storing=sum(lane.seconds_storing for lane in self._lanes),
+        )
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _spools(self) -> bool:
+        return self._storage.flush_level == "spooled"
+
+    def _unreachable(self, level: str) -> str:
+        if level == "committed":
+            return "flush does not commit; commit() does, and leaving the context"
+        return f"{level!r} needs a local disk, and {self._storage.root} is none"
+
+    def _is_duplicate(self, digest: bytes) -> bool:
+        if self._keys is None or digest not in self._keys:
+            return False
+        self._duplicates += 1
+        return True
+
+    def _lane_for(self, record: bytes, partition: Partition | None) -> Lane:
+        if partition is None and self._partition_by is not None:
+            partition = self._partition_by(record)
+        if partition is not None:
+            return self._lanes[partition_of(partition, len(self._lanes))]
+        lane = self._lanes[self._next_lane]
+        self._next_lane = (self._next_lane + 1) % len(self._lanes)
+        return lane
+
+    async def _take(self, size: int) -> None:
+        await self._budget.take(size)
+        try:
+            self._check()
+        except BaseException:
+            self._budget.give(size)
+            raise
+
+    async def _frame_large(self, record: bytes, size: int) -> list[Buffer]:
+        try:
+            frames = await to_thread.run_sync(encode_frames, [record])
+            self._check()
+        except BaseException:
+            self._budget.give(size)
+            raise
+        return frames
+
+    async def _flush(self) -> None:
+        requests = [lane.flush() for lane in self._lanes]
+        for request in requests:
+            await request.done.wait()
+        self._check_failed()
+
+    async def _reached(self, ticket: int) -> None:
+        """Wait until everything up to the ticket is committed."""
+        while self._level_of(ticket) != "committed":
+            self._check_failed()
+            if self._finished:
+                raise anyio.ClosedResourceError(f"{self.path}: the writer ended before ticket {ticket} was committed")
+            progress = self._progress
+            with anyio.move_on_after(_LONG_WAIT_SECONDS) as scope:
+                await progress.wait()
+            if scope.cancelled_caught:
+                _log.warning(
+                    "%s: waited %d s for ticket %d to be committed; max_shard_seconds or commit() would end it",
+                    self.path,
+                    _LONG_WAIT_SECONDS,
+                    ticket,
+                )
+
+    def _level_of(self, ticket: int) -> Level:
+        uncommitted = [first for lane in self._lanes if (first := lane.first_uncommitted) is not None]
+        if not uncommitted or ticket < min(uncommitted):
+            return "committed"
+        unspooled = [first for lane in self._lanes if (first := lane.first_unspooled) is not None]
+        return "spooled" if not unspooled or ticket < min(unspooled) else "buffered"
+
+    @property
+    def _error(self) -> BaseException | None:
+        return next((lane.error for lane in self._lanes if lane.error is not None), None)
+
+    def _check_failed(self) -> None:
+        if (error := self._error) is not None:
+            raise told_again(error)
+
+    def _raise_failure(self) -> None:
+        """At the exit: the error itself. What was merely cancelled with the writer has none of its own."""
+        if (error := self._error) is not None:
+            raise error if isinstance(error, Exception) else told_again(error)
+
+    def _check(self) -> None:
+        self._check_failed()
+        if self._closed:
+            raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
+
+    def _progressed(self) -> None:
+        if self._error is not None:
+            self._budget.release_all()
+        self._progress.set()
+        self._progress = anyio.Event()
+
+    # -- opening and closing ------------------------------------------------------------------------------------------
+
+    async def _open(self, scope: TaskScope) -> None:
+        for lane in self._lanes:
+            scope.start_soon(lane.run)
+        if self._num_shards is not None:
+            for lane in self._lanes:
+                await lane.opened.wait()
+                self._raise_failure()
+
+    async def _finish(self) -> None:
+        """Commit everything. Raises what failed, after whatever could be committed was."""
+        self._closed = True
+        for lane in self._lanes:
+            lane.close()
+        self._budget.release_all()
+        if self._num_shards is None:
+            await self._lanes_finished()
+            self._raise_failure()
+            await self._committer.close([], remove=self._removed())
+        else:
+            await self._publish_together()
+        await self._delete_replaced()
+        self._finished = True
+        self._progressed()
+
+    async def _lanes_finished(self) -> None:
+        for lane in self._lanes:
+            await lane.finished.wait()
+
+    async def _publish_together(self) -> None:
+        """All shards are sent, then all are published, then one segment makes them the data set."""
+        while self._prepared < len(self._lanes) and self._error is None:
+            await self._progress.wait()
+        self._raise_failure()
+        self._publish.set()
+        try:
+            await self._lanes_finished()
+            self._raise_failure()
+            self._unlisted.sort(key=lambda entry: entry.path)
+            await self._committer.close(self._unlisted, remove=self._removed())
+        except BaseException:
+            # What stood there before has been overwritten already when a data set is replaced; it is not taken back,
+            # and its checksums tell.
+            if self._replaces is None:
+                await self._committer.take_back(_objects(self._unlisted))
+            raise
+
+    def _removed(self) -> tuple[str, ...]:
+        return tuple(entry.path for entry in self._replaces.shards) if self._replaces else ()
+
+    async def _delete_replaced(self) -> None:
+        """Delete what only the old manifest named. The new one holds already: what stays is merely not listed."""
+        if self._replaces is not None:
+            kept = set(_objects(self._committer.entries))
+            await self._committer.take_back([key for key in _objects(self._replaces.shards) if key not in kept])
+
+    def _abandon(self) -> None:
+        self._closed = True
+        self._finished = True
+        self._budget.release_all()
+        self._progressed()
+
+
+class _ShardHost:
+    """What a lane asks of its writer (LaneHost): the names of shards, and their commits."""
+
+    def __init__(self, writer: ShardedWriter, lane: int) -> None:
+        self._writer = writer
+        self._lane = lane
+        self._sequence = 0
+        self._shard: Shard
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        writer = self._writer
+        if writer._num_shards is None:
+            self._sequence = writer._sequence
+            writer._sequence += 1
+            key = rolling_shard_name(writer._name, writer.writer_id, self._sequence)
+        else:
+            key = fixed_shard_name(writer._name, self._lane, writer._num_shards)
+        async with writer._committer.open_shard(key, exclusive=writer._replaces is None) as shard:
+            self._shard = shard
+            yield shard.output
+
+    async def before_publish(self) -> None:
+        writer = self._writer
+        if writer._num_shards is not None:
+            writer._prepared += 1
+            writer._progressed()
+            await writer._publish.wait()
+
+    async def published_object(self, output: ObjectOutput, first: float, last: float) -> None:
+        writer = self._writer
+        entry = writer._committer.entry_of(self._shard, first, last)
+        if writer._num_shards is None:
+            await writer._committer.commit(self._sequence, entry)
+        else:
+            writer._unlisted.append(entry)
+
+    def progressed(self) -> None:
+        self._writer._progressed()
+
+
+def _objects(entries: Iterable[ShardEntry]) -> list[str]:
+    return [key for entry in entries for key in (entry.path, entry.index, entry.keys) if key]

@@ -1,6 +1,7 @@
-"""`TaskScope`: a task group for tasks that own something (a shard, a source) on behalf of a caller's body.
+"""Tasks and threads with an owner: `TaskScope` and `in_thread`.
 
-What it adds to `anyio.create_task_group`:
+`TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
+to `anyio.create_task_group`:
 
 - The body's exception leaves as itself, never inside an exception group, on asyncio and on trio.
 - A task never cancels the body. Tasks are expected to keep their own errors for those who ask; one that escapes a task
@@ -10,19 +11,24 @@ What it adds to `anyio.create_task_group`:
 - `TaskScope.shield` protects the rest of the body, and the exit, from cancellation, for a limited time.
 
 Entered and left in one task, as every task group.
+
+`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import anyio
+from anyio import to_thread
 
-__all__ = ["TaskScope"]
+__all__ = ["TaskScope", "in_thread"]
 
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
@@ -127,3 +133,35 @@ class TaskScope:
             self._running.discard(scope)
             if not self._running:
                 self._idle.set()
+
+
+async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.CapacityLimiter | None = None) -> T:
+    """``func(*args)`` in a worker thread.
+
+    Cancelled before it began, it never begins; once begun, this returns or raises only after it has ended, so that
+    what it works on (a file descriptor, a buffer) may be taken apart by the caller's clean-up. anyio sees to that for
+    its own cancellation, which then waits for the next await; asyncio's ``task.cancel()`` goes through anyio's shield,
+    and is held here until the function has ended, whose result is then lost.
+    """
+    claim = threading.Lock()
+    ended = threading.Event()
+
+    def run() -> T:
+        if not claim.acquire(blocking=False):
+            raise RuntimeError("given up before it began")
+        try:
+            return func(*args)
+        finally:
+            ended.set()
+
+    try:
+        return await to_thread.run_sync(run, limiter=limiter)
+    except BaseException:
+        if not claim.acquire(blocking=False):  # it has begun
+            while not ended.is_set():
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await to_thread.run_sync(ended.wait)
+                except BaseException:  # cancelled once more; the first one is raised below
+                    continue
+        raise

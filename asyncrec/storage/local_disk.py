@@ -1,0 +1,137 @@
+"""What the parts of the local backend share: threads, folders, names of unfinished files, and what errors mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar, TypeVarTuple
+
+import anyio
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
+from asyncrec.storage.base import ObjectInfo
+from asyncrec.tasks import in_thread
+
+__all__ = ["Disk", "is_partial", "local_error", "object_info", "partial_name"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
+# process's other threads (anyio's default is 40) to the user.
+_THREADS = 16
+
+
+class Disk:
+    """The operating system, as one storage uses it.
+
+    Attributes:
+        system: the functions of `os`; tests put an object here that fails.
+    """
+
+    def __init__(self, system: Any = os) -> None:
+        self.system = system
+        self._limiter = anyio.CapacityLimiter(_THREADS)
+        self._making_folders = threading.Lock()
+        self._buffer: bytearray | None = None
+
+    def buffer(self, size: int) -> bytearray:
+        """A scratch buffer of that size, one for all: only for the loop's thread, and only until the next await."""
+        if self._buffer is None or len(self._buffer) != size:
+            self._buffer = bytearray(size)
+        return self._buffer
+
+    async def in_thread(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
+        """`asyncrec.tasks.in_thread`, within this disk's limit."""
+        return await in_thread(func, *args, limiter=self._limiter)
+
+    def make_folder(self, path: str) -> None:
+        """Make the folder with its parents, each durable in its own parent before it is used. Blocks."""
+        if os.path.isdir(path):
+            return
+        # The lock: nobody takes a folder for durable that another thread has made and not yet synced.
+        with self._making_folders:
+            missing = []
+            while not os.path.isdir(path):
+                missing.append(path)
+                path = os.path.dirname(path)
+            for each in reversed(missing):
+                try:
+                    self.system.mkdir(each)
+                except FileExistsError as error:
+                    if not os.path.isdir(each):
+                        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), each) from error
+                self.sync_folder(os.path.dirname(each))
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable. Blocks."""
+        fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.system.fsync(fd)
+        except OSError as error:
+            # Some filesystems (FUSE, SMB) have no such operation; their names need none.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+                raise
+        finally:
+            os.close(fd)
+
+
+def partial_name(name: str) -> str:
+    """A new name for an unfinished file: unlike any other writer's, hidden, and at most 255 bytes long."""
+    end = f".{secrets.token_hex(4)}.partial"
+    most = 255 - 1 - len(end)
+    encoded = os.fsencode(name)
+    if len(encoded) > most:
+        name = encoded[:most].decode(errors="ignore")
+    return f".{name}{end}"
+
+
+def is_partial(name: str) -> bool:
+    """Whether a file of that name is unfinished."""
+    return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
+
+
+def object_info(key: str, status: os.stat_result) -> ObjectInfo:
+    """What a file's status says of the object it holds."""
+    return ObjectInfo(
+        key=key,
+        size=status.st_size,
+        etag=f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}",
+        crc32c=None,
+        modified=datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC),
+    )
+
+
+_ADVICE = {
+    errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "the user's quota is used up: free some space, or write elsewhere",
+    errno.EIO: "the disk failed; see the system's log, and do not trust it with more",
+    errno.EMFILE: "raise the limit (ulimit -n), or open fewer shards and readers at once",
+    errno.ENFILE: "the system's limit is reached: close what is not needed",
+    errno.ENAMETOOLONG: "a name has at most 255 bytes, 18 of which an unfinished file needs",
+    errno.ELOOP: "symbolic links lead round in a circle",
+    errno.EISDIR: "a folder has that name: choose another key",
+    errno.ENOTDIR: "a file has the name of one of its folders: choose another key",
+    errno.EFBIG: "the filesystem takes no larger file: write smaller shards",
+    errno.EROFS: "the filesystem is mounted read-only",
+}
+
+
+def local_error(error: OSError, doing: str, path: str) -> StorageError:
+    """The error of our tree for what the system said while ``doing`` something to ``path``; to be raised from it."""
+    code = error.errno or 0
+    kind: type[StorageError] = StorageError
+    if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing != "write"):
+        kind = ObjectNotFoundError
+    elif isinstance(error, FileExistsError):
+        kind = ObjectExistsError
+    elif isinstance(error, PermissionError) or code == errno.EROFS:
+        kind = StoragePermissionError
+    advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
+    mapped = kind(f"{path}: cannot {doing} it: {error.strerror or error}{advice}")
+    mapped.errno = error.errno
+    return mapped

@@ -1,0 +1,261 @@
+"""`LocalSink`: one file being written, seen by nobody until it is whole.
+
+The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first `send`; publishing is one hop to a thread:
+fsync, check of the size, `os.replace` (`os.link` when exclusive), fsync of the folder. Everything that touches the
+disk runs in worker threads that are waited for, so that neither a descriptor nor a file is left by a cancellation.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+import anyio
+
+from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError
+from asyncrec.storage.base import Buffer, ByteSink
+from asyncrec.storage.local_disk import Disk, local_error, object_info, partial_name
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # asked before each use
+
+__all__ = ["LocalSink"]
+
+logger = logging.getLogger("asyncrec.storage")
+
+# Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") and "SC_IOV_MAX" in os.sysconf_names else 16
+# What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class LocalSink(ByteSink):
+    """See the module and `ByteSink`.
+
+    An exception leaves nothing, unless a `flush` has acknowledged bytes: then the unfinished file is kept, with at
+    least those. asyncio's own ``task.cancel()``, when it comes during the very hop that publishes, leaves as
+    `CancelledError` though the object is there, whole; `published` then says so.
+    """
+
+    def __init__(self, disk: Disk, key: str, path: str, shown: str, *, exclusive: bool, chunk_size: int) -> None:
+        self.chunk_size = chunk_size
+        self._disk = disk
+        self._system = disk.system
+        self._key = key
+        self._path = path
+        self._shown = shown
+        self._exclusive = exclusive
+        self._fd = -1
+        self._partial: str | None = None
+        self._size = 0  # sent
+        self._acknowledged = False
+        self._state = "new"  # open, failed, closed
+
+    async def __aenter__(self) -> LocalSink:
+        if self._state != "new":
+            raise RuntimeError("a sink is entered once")
+        if self._exclusive:
+            try:
+                there = await self._disk.in_thread(self._exists)
+            except OSError as error:
+                raise self._mapped(error) from error
+            if there:
+                raise self._exists_already()
+        self._state = "open"
+        return self
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await self._step(self._write, buffers)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        return await self._step(self._flush, tail)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        failed = self._state == "failed"
+        self._state = "closed"
+        if exc is None:
+            try:
+                if failed:
+                    raise StorageError(f"{self._shown}: not published, because writing it failed before")
+                await self._disk.in_thread(self._publish)
+            except BaseException as error:
+                await self._clean_up()
+                if isinstance(error, FileExistsError):
+                    raise self._exists_already() from error
+                if isinstance(error, OSError) and not isinstance(error, StorageError):
+                    raise self._mapped(error) from error
+                raise
+        await self._clean_up()
+
+    # -- in the task ---------------------------------------------------------------------------------------------------
+
+    async def _step(self, func: Callable[[Sequence[Buffer]], int], buffers: Sequence[Buffer]) -> int:
+        if self._state in ("new", "closed"):
+            raise anyio.ClosedResourceError
+        if self._state == "failed":
+            raise StorageError(f"{self._shown}: writing it failed or was cancelled before; it can only be abandoned")
+        self._state = "failed"  # until this has ended well
+        try:
+            done = await self._disk.in_thread(func, buffers)
+        except OSError as error:
+            raise self._mapped(error) from error
+        self._state = "open"
+        return done
+
+    async def _clean_up(self) -> None:
+        if self._fd < 0 and self._partial is None:
+            return
+        # Not limited in time: what the system does not answer to, no time limit can undo.
+        with anyio.CancelScope(shield=True):
+            await self._disk.in_thread(self._abandon)
+
+    def _mapped(self, error: OSError) -> StorageError:
+        return local_error(error, "write", self._shown)
+
+    def _exists_already(self) -> ObjectExistsError:
+        return ObjectExistsError(f"{self._shown}: it is there already, and was to be created")
+
+    # -- in a thread ---------------------------------------------------------------------------------------------------
+
+    def _exists(self) -> bool:
+        try:
+            status = self._system.lstat(self._path)
+        except FileNotFoundError:
+            return False
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
+        return True
+
+    def _create(self) -> None:
+        if self._fd >= 0:
+            return
+        folder, name = os.path.split(self._path)
+        self._disk.make_folder(folder)
+        self._exists()  # a folder of that name, or a name too long, shows now and not at the end
+        partial = os.path.join(folder, partial_name(name))
+        self._fd = self._system.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._partial = partial
+
+    def _write(self, buffers: Sequence[Buffer]) -> int:
+        self._create()
+        before = self._size
+        for first in range(0, len(buffers), _IOV_MAX):
+            batch = buffers[first : first + _IOV_MAX]
+            while batch:
+                written = self._system.writev(self._fd, batch)
+                self._size += written
+                batch = _after(batch, written)
+        return self._size - before
+
+    def _flush(self, tail: Sequence[Buffer]) -> int:
+        size = sum(map(_nbytes, tail))
+        if not size and not self._size:
+            return 0
+        self._create()
+        position = self._size
+        for buffer in tail:
+            rest: Sequence[Buffer] = [buffer]
+            while rest:
+                # Beyond the position of writev, which the next chunk begins at: it writes the same bytes again.
+                written = self._system.pwrite(self._fd, rest[0], position)
+                position += written
+                rest = _after(rest, written)
+        self._system.fsync(self._fd)
+        if not self._acknowledged:
+            self._disk.sync_folder(os.path.dirname(self._path))
+        self._acknowledged = True
+        return size
+
+    def _publish(self) -> None:
+        self._create()
+        assert self._partial is not None, "made with the descriptor"
+        self._system.fsync(self._fd)
+        status = self._system.fstat(self._fd)
+        if status.st_size != self._size:
+            raise IntegrityError(f"{self._shown}: {self._size:,} bytes were written, the file has {status.st_size:,}")
+        replaces = self._exists()
+        if not self._exclusive:
+            self._system.replace(self._partial, self._path)
+        elif replaces:
+            raise FileExistsError
+        else:
+            self._create_exclusively(self._partial)
+        self._partial = None
+        try:
+            self._disk.sync_folder(os.path.dirname(self._path))
+        except OSError:
+            # Whether the name survives is not known: the error must not leave an object behind. One that was replaced
+            # is lost either way; then the new one, which is whole, is worth more than none.
+            if not replaces:
+                with suppress(OSError):
+                    self._system.unlink(self._path)
+            raise
+        self.published = object_info(self._key, status)
+
+    def _create_exclusively(self, partial: str) -> None:
+        try:
+            self._system.link(partial, self._path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._replace_under_lock(partial)
+        else:
+            with suppress(OSError):  # the object is there; a second name of it, never listed, does no harm
+                self._system.unlink(partial)
+
+    def _replace_under_lock(self, partial: str) -> None:
+        """Without hard links: exclusive among the processes of this machine, by a lock on the folder."""
+        folder = self._system.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if fcntl is not None:
+                fcntl.flock(folder, fcntl.LOCK_EX)  # given up with the descriptor, or with the process
+            if self._exists():
+                raise FileExistsError
+            self._system.replace(partial, self._path)
+        finally:
+            os.close(folder)
+
+    def _abandon(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):  # what was promised has been synced before
+                os.close(fd)
+        if self._partial is not None and not self._acknowledged:
+            partial, self._partial = self._partial, None
+            try:
+                self._system.unlink(partial)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.warning("%s: the unfinished file %s cannot be removed: %s", self._shown, partial, error)
+
+
+def _nbytes(buffer: Buffer) -> int:
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
+def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
+    """What is left of ``buffers`` after ``written`` bytes.
+
+    Raises:
+        OSError: nothing was written of something, which would go on for ever.
+    """
+    size = sum(map(_nbytes, buffers))
+    if written == size:
+        return ()
+    if not written:
+        raise OSError(errno.EIO, "the system took no byte")
+    for n, buffer in enumerate(buffers):
+        if written < _nbytes(buffer):
+            return [memoryview(buffer).cast("B")[written:], *buffers[n + 1 :]]
+        written -= _nbytes(buffer)
+    return ()

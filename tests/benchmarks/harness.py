@@ -58,7 +58,7 @@ class Case:
     note: str = ""
 
     def smaller(self, by: int) -> Case:
-        return Case(**{**self.__dict__, "count": max(self.count // by, 8)})
+        return Case(**{**self.__dict__, "count": max(self.count // by, 2)})
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,19 @@ def table(case: Case, results: list[Result]) -> str:
         spread = (max(result.seconds) - min(result.seconds)) / result.median
         p99, worst = result.extra("held_p99"), result.extra("held_max")
         lines.append(
-            f"  {result.contender:36} {each * 1e9:9,.0f} ns {result.size / each / 1e6:8,.0f}"
+            f"  {result.contender:36} {duration(each):>12} {result.size / each / 1e6:8,.0f}"
             f" {result.median / base if base else 0:11.2f} {spread:8.0%} {max(result.peak_bytes) / MIB:9.1f}"
             + (f"  {p99 * 1e3:.1f} / {worst * 1e3:.1f} ms" if p99 is not None and worst is not None else "")
         )
     return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """In the unit that leaves three digits or more: the figures of one case have one unit or two."""
+    for unit, times in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
+        if seconds * times < 100_000:
+            return f"{seconds * times:,.0f} {unit}"
+    return f"{seconds:,.1f} s"
 
 
 def verdicts(targets: list[Target], results: dict[tuple[str, str], Result]) -> list[tuple[bool, str]]:

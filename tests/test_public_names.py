@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,6 +22,15 @@ def documented(text: str) -> set[str]:
 def test_every_public_name_resolves(name: str) -> None:
     assert getattr(asyncrec, name) is not None
     assert name in dir(asyncrec)
+
+
+def test_type_checkers_are_told_the_same_names_from_the_same_modules() -> None:
+    """They read the imports under TYPE_CHECKING, Python the table: the two are written out apart."""
+    tree = ast.parse(Path(asyncrec.__file__).read_text("utf-8"))
+    told = {
+        alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert {name: told.get(name) for name in asyncrec.__all__} == asyncrec._HOME
 
 
 def test_no_public_name_is_listed_twice() -> None:

@@ -13,17 +13,18 @@ import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
 from asyncrec.storage.hookspecs import hookimpl
-from asyncrec.storage.local_disk import Disk, is_partial, local_error, object_info
+from asyncrec.storage.local_disk import Disk, is_partial, local_error, mapped_errors, object_info
 from asyncrec.storage.local_sink import LocalSink
 from asyncrec.storage.local_source import LocalSource, check_regular
 from asyncrec.storage.local_walk import walk
 from asyncrec.storage.url import check_key, join, local_path
 
-__all__ = ["LocalStorage", "local_error", "object_info"]
+__all__ = ["LocalStorage", "local_error", "mapped_errors", "object_info"]
 
 # One writev. 1 MiB: a hop to a thread, 50 to 120 us, is then a tenth of what copying and checksumming cost.
 _CHUNK_SIZE = 1 << 20
@@ -53,7 +54,7 @@ class LocalStorage(Storage):
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
 
-    def path_of(self, key: str) -> str:
+    def path_of(self, key: str) -> Path:
         """The absolute path of the file that holds ``key``.
 
         Raises:
@@ -62,20 +63,24 @@ class LocalStorage(Storage):
         check_key(key)
         if "//" in key or key.endswith("/"):
             raise ValueError(f"the key {key!r} has an empty segment: files have no such names")
-        return os.path.join(self._folder, *key.split("/"))
+        return Path(self._folder, key)
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         path = self.path_of(key)
-        if is_partial(os.path.basename(path)):
+        if is_partial(path.name):
             raise ValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
-        return LocalSink(self.disk, key, path, join(self.root, key), exclusive=exclusive, chunk_size=self.chunk_size)
+        return LocalSink(
+            self.disk, key, str(path), join(self.root, key), exclusive=exclusive, chunk_size=self.chunk_size
+        )
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return LocalSource(self.disk, key, self.path_of(key), join(self.root, key), start=start, end=end, etag=etag)
+        return LocalSource(
+            self.disk, key, str(self.path_of(key)), join(self.root, key), start=start, end=end, etag=etag
+        )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See `Storage.list_objects`. Holds the names of one folder per level of the tree at a time."""
@@ -83,19 +88,15 @@ class LocalStorage(Storage):
 
     async def head(self, key: str) -> ObjectInfo:
         path, shown = self.path_of(key), join(self.root, key)
-        try:
+        with mapped_errors("finding", shown):
             status = await self.disk.in_thread(self.disk.system.stat, path)
-        except OSError as error:
-            raise local_error(error, "find", shown) from error
         check_regular(status, shown)
         return object_info(key, status)
 
     async def delete(self, key: str) -> None:
         path = self.path_of(key)
-        try:
+        with mapped_errors("deleting", join(self.root, key)):
             await self.disk.in_thread(self._unlink, path)
-        except OSError as error:
-            raise local_error(error, "delete", join(self.root, key)) from error
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Files begun and not published, those being written now included; their keys can be read and deleted."""
@@ -107,13 +108,13 @@ class LocalStorage(Storage):
             raise ValueError(f"{join(self.root, upload.key)} is no unfinished file")
         await self.delete(upload.key)
 
-    def _unlink(self, path: str) -> None:
+    def _unlink(self, path: Path) -> None:
         try:
             self.disk.system.unlink(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             pass
         except PermissionError:
-            if not os.path.isdir(path):  # macOS says so of a folder, which is no object
+            if not path.is_dir():  # macOS says so of a folder, which is no object
                 raise
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
@@ -122,7 +123,7 @@ class LocalStorage(Storage):
             try:
                 batch = await self.disk.in_thread(lambda: list(islice(found, _LIST_BATCH)))
             except OSError as error:
-                raise local_error(error, "list", error.filename or join(self.root, prefix)) from error
+                raise local_error(error, "listing", error.filename or join(self.root, prefix)) from error
             for key, status in batch:
                 yield object_info(key, status)
             if len(batch) < _LIST_BATCH:

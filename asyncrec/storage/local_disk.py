@@ -6,7 +6,8 @@ import errno
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -16,7 +17,7 @@ from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage.base import ObjectInfo
 from asyncrec.tasks import in_thread
 
-__all__ = ["Disk", "is_partial", "local_error", "object_info", "partial_name"]
+__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "partial_name"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -106,6 +107,9 @@ def object_info(key: str, status: os.stat_result) -> ObjectInfo:
     )
 
 
+# To these, a file that stands where a folder should be means only that there is nothing below it.
+_LOOKING = ("finding", "opening", "deleting", "listing")
+
 _ADVICE = {
     errno.ENOSPC: "free some space, or write elsewhere",
     errno.EDQUOT: "the user's quota is used up: free some space, or write elsewhere",
@@ -122,16 +126,27 @@ _ADVICE = {
 
 
 def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """The error of our tree for what the system said while ``doing`` something to ``path``; to be raised from it."""
+    """The error of our tree for what the system said while ``doing`` (a gerund) ``path``; to be raised from it."""
     code = error.errno or 0
     kind: type[StorageError] = StorageError
-    if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing != "write"):
+    if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):
         kind = ObjectNotFoundError
     elif isinstance(error, FileExistsError):
         kind = ObjectExistsError
     elif isinstance(error, PermissionError) or code == errno.EROFS:
         kind = StoragePermissionError
-    advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
-    mapped = kind(f"{path}: cannot {doing} it: {error.strerror or error}{advice}")
+    advice = f"; {_ADVICE[code]}" if code in _ADVICE and kind is not ObjectNotFoundError else ""
+    mapped = kind(f"{doing} {path}: {error.strerror or error}{advice}")
     mapped.errno = error.errno
     return mapped
+
+
+@contextmanager
+def mapped_errors(doing: str, path: str) -> Iterator[None]:
+    """Raise errors of the system in the block as `local_error`; those of our tree pass through."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise local_error(error, doing, path) from error

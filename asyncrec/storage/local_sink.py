@@ -19,7 +19,7 @@ import anyio
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError
 from asyncrec.storage.base import Buffer, ByteSink
-from asyncrec.storage.local_disk import Disk, local_error, object_info, partial_name
+from asyncrec.storage.local_disk import Disk, mapped_errors, object_info, partial_name
 
 try:
     import fcntl
@@ -62,10 +62,8 @@ class LocalSink(ByteSink):
         if self._state != "new":
             raise RuntimeError("a sink is entered once")
         if self._exclusive:
-            try:
+            with mapped_errors("writing", self._shown):
                 there = await self._disk.in_thread(self._exists)
-            except OSError as error:
-                raise self._mapped(error) from error
             if there:
                 raise self._exists_already()
         self._state = "open"
@@ -86,13 +84,10 @@ class LocalSink(ByteSink):
             try:
                 if failed:
                     raise StorageError(f"{self._shown}: not published, because writing it failed before")
-                await self._disk.in_thread(self._publish)
-            except BaseException as error:
+                with mapped_errors("publishing", self._shown):
+                    await self._disk.in_thread(self._publish)
+            except BaseException:
                 await self._clean_up()
-                if isinstance(error, FileExistsError):
-                    raise self._exists_already() from error
-                if isinstance(error, OSError) and not isinstance(error, StorageError):
-                    raise self._mapped(error) from error
                 raise
         await self._clean_up()
 
@@ -104,10 +99,8 @@ class LocalSink(ByteSink):
         if self._state == "failed":
             raise StorageError(f"{self._shown}: writing it failed or was cancelled before; it can only be abandoned")
         self._state = "failed"  # until this has ended well
-        try:
+        with mapped_errors("writing", self._shown):
             done = await self._disk.in_thread(func, buffers)
-        except OSError as error:
-            raise self._mapped(error) from error
         self._state = "open"
         return done
 
@@ -117,9 +110,6 @@ class LocalSink(ByteSink):
         # Not limited in time: what the system does not answer to, no time limit can undo.
         with anyio.CancelScope(shield=True):
             await self._disk.in_thread(self._abandon)
-
-    def _mapped(self, error: OSError) -> StorageError:
-        return local_error(error, "write", self._shown)
 
     def _exists_already(self) -> ObjectExistsError:
         return ObjectExistsError(f"{self._shown}: it is there already, and was to be created")
@@ -186,7 +176,7 @@ class LocalSink(ByteSink):
         if not self._exclusive:
             self._system.replace(self._partial, self._path)
         elif replaces:
-            raise FileExistsError
+            raise self._exists_already()
         else:
             self._create_exclusively(self._partial)
         self._partial = None
@@ -204,6 +194,8 @@ class LocalSink(ByteSink):
     def _create_exclusively(self, partial: str) -> None:
         try:
             self._system.link(partial, self._path)
+        except FileExistsError as error:
+            raise self._exists_already() from error
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -219,7 +211,7 @@ class LocalSink(ByteSink):
             if fcntl is not None:
                 fcntl.flock(folder, fcntl.LOCK_EX)  # given up with the descriptor, or with the process
             if self._exists():
-                raise FileExistsError
+                raise self._exists_already()
             self._system.replace(partial, self._path)
         finally:
             os.close(folder)

@@ -15,7 +15,7 @@ import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage.base import ByteSource
-from asyncrec.storage.local_disk import Disk, local_error, object_info
+from asyncrec.storage.local_disk import Disk, mapped_errors, object_info
 
 __all__ = ["LocalSource", "check_regular"]
 
@@ -57,17 +57,16 @@ class LocalSource(ByteSource):
 
     async def __aenter__(self) -> LocalSource:
         try:
-            status = await self._disk.in_thread(self._open)
+            with mapped_errors("opening", self._shown):
+                status = await self._disk.in_thread(self._open)
             check_regular(status, self._shown)
             self.info = object_info(self._key, status)
             if self._etag is not None and self._etag != self.info.etag:
                 raise ObjectChangedError(
                     f"{self._shown}: it is not the file that was opened before; open it again from the start"
                 )
-        except BaseException as error:
+        except BaseException:
             self._close()
-            if isinstance(error, OSError) and not isinstance(error, StorageError):
-                raise local_error(error, "open", self._shown) from error
             raise
         size = self.info.size
         self._end = size if self._wanted_end is None else min(self._wanted_end, size)
@@ -90,10 +89,8 @@ class LocalSource(ByteSource):
             return b""
         block = self._held(wanted) or self._cached(wanted)
         if block is None:
-            try:
+            with mapped_errors("reading", f"{self._shown}, offset {self._position:,}"):
                 self._ahead = await self._disk.in_thread(self._read, self._position, wanted)
-            except OSError as error:
-                raise local_error(error, "read", f"{self._shown}, offset {self._position:,}") from error
             block = self._held(wanted)
         if not block:
             raise ObjectChangedError(

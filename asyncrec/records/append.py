@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
-from anyio import to_thread
 
 from asyncrec.errors import CorruptRecordError, FormatError, StorageError, TruncatedError
 from asyncrec.framing.compression import Decompressor, detect_compression
 from asyncrec.framing.frames import FrameDecoder
 from asyncrec.framing.torn import finish_member
 from asyncrec.storage.base import Buffer, ByteSink, Storage
-from asyncrec.storage.local import LocalStorage, mapped_errors
+from asyncrec.storage.local import LocalStorage, local_error
+from asyncrec.tasks import in_thread
 
 __all__ = ["open_append_sink", "whole_end"]
 
@@ -42,16 +41,16 @@ class _AppendSink(ByteSink):
         self._name = name
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
-        await to_thread.run_sync(self._write, buffers)
+        await in_thread(self._write, buffers)
         self._end += sum(memoryview(buffer).nbytes for buffer in buffers)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        await to_thread.run_sync(self._write, tail)
-        await to_thread.run_sync(self._sync)
+        await in_thread(self._write, tail)
+        await in_thread(self._sync)
         return sum(memoryview(buffer).nbytes for buffer in tail)
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
-        with mapped_errors("appending to", self._name):
+        with _mapped("append to", self._name):
             position = self._end
             for buffer in buffers:
                 view = memoryview(buffer).cast("B")
@@ -61,7 +60,7 @@ class _AppendSink(ByteSink):
                     view = view[written:]
 
     def _sync(self) -> None:
-        with mapped_errors("syncing", self._name):
+        with _mapped("sync", self._name):
             os.fsync(self._fd)
 
 
@@ -82,31 +81,40 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     if compression == "ZLIB":
         raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = storage.path_of(key)
-    fd, end = await to_thread.run_sync(_open, path, compression)
-    sink = _AppendSink(fd, end, str(path))
+    fd, end = await in_thread(_open, path, compression)
+    sink = _AppendSink(fd, end, path)
     try:
         yield sink
-        await to_thread.run_sync(sink._sync)
+        await in_thread(sink._sync)
         sink.published = await storage.head(key)
     except BaseException:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-            await to_thread.run_sync(_cut, fd, str(path), compression)
+            await in_thread(_cut, fd, path, compression)
         raise
     finally:
         os.close(fd)  # also gives the lock back
 
 
-def _open(path: Path, compression: str) -> tuple[int, int]:
-    name = str(path)
-    with mapped_errors("opening", name):
-        path.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _mapped(doing: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise local_error(error, doing, path) from error
+
+
+def _open(path: str, compression: str) -> tuple[int, int]:
+    with _mapped("open", path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StorageError(f"{name}: another writer is appending to it; one at a time can") from error
-        return fd, _cut(fd, name, compression)
+            raise StorageError(f"{path}: another writer is appending to it; one at a time can") from error
+        return fd, _cut(fd, path, compression)
     except BaseException:
         os.close(fd)
         raise
@@ -114,7 +122,7 @@ def _open(path: Path, compression: str) -> tuple[int, int]:
 
 def _cut(fd: int, name: str, compression: str) -> int:
     """Cut off a torn end; where the next byte goes."""
-    with mapped_errors("reading", name):
+    with _mapped("read", name):
         size = os.fstat(fd).st_size
         head = os.pread(fd, 64, 0)
         if len(head) >= 12 and (found := detect_compression(head)) != compression:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-from anyio import to_thread
 
 from asyncrec.framing.compression import CompressionOptions, make_compressor
 from asyncrec.records.index import encode_index
 from asyncrec.records.slab import KEY_BYTES, Slab
 from asyncrec.storage.chunks import ChunkWriter
+from asyncrec.tasks import in_thread
 
 __all__ = ["ObjectOutput"]
 
@@ -63,7 +63,7 @@ class ObjectOutput:
         """Take sealed slabs. After an error, or cancelled, the object can only be abandoned."""
         if self._compresses:
             begun = anyio.current_time()
-            pieces, starts = await to_thread.run_sync(self._compress, slabs)
+            pieces, starts = await in_thread(self._compress, slabs)
             self.seconds_compressing += anyio.current_time() - begun
             await self._store(pieces)
         else:
@@ -81,7 +81,7 @@ class ObjectOutput:
     async def flush(self) -> bool:
         """Whether everything taken so far now survives this process."""
         if self._compresses:
-            await self._store([await to_thread.run_sync(self._compressor.flush)])
+            await self._store([await in_thread(self._compressor.flush)])
         durable = await self._chunks.flush() == self._chunks.size
         if self._keys is not None:
             durable = await self._keys.flush() == self._keys.size and durable
@@ -90,7 +90,7 @@ class ObjectOutput:
     async def finish(self) -> None:
         """Send what is left. Nothing can be written afterwards; the sinks publish when their contexts exit."""
         if self._compresses:
-            await self._store([await to_thread.run_sync(self._compressor.finish)])
+            await self._store([await in_thread(self._compressor.finish)])
         await self._chunks.finish()
         if self._index is not None:
             await self._index.finish()

@@ -5,13 +5,13 @@ It is pulled: one call reads as little as gives at least one record.
 
 from __future__ import annotations
 
-from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import FormatError
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.frames import FrameDecoder
 from asyncrec.storage.base import ByteSource
+from asyncrec.tasks import in_thread
 
 __all__ = ["CHUNK_SIZE", "Pipeline"]
 
@@ -105,7 +105,7 @@ class Pipeline:
 
     async def _inflated(self, source: ByteSource) -> list[bytes] | None:
         assert self._decompressor is not None, "only for compressed objects"
-        records, wants_input = await to_thread.run_sync(self._inflate, self._decompressor)
+        records, wants_input = await in_thread(self._inflate, self._decompressor)
         if records or not wants_input or self._decoder.error is not None:
             return records
         block = await source.receive(self._chunk_size)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anyio import to_thread
-
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.storage.base import Buffer
+from asyncrec.tasks import in_thread
 
 __all__ = ["KEY_BYTES", "LARGE_RECORD", "SLAB_BYTES", "SLAB_RECORDS", "Slab", "as_record", "framed_size"]
 
@@ -95,4 +94,4 @@ async def as_record(record: Buffer) -> bytes:
         raise TypeError(f"a record is bytes, bytearray or memoryview, not {kind}{hint}")
     if len(record) <= LARGE_RECORD and (isinstance(record, bytearray) or record.nbytes <= LARGE_RECORD):
         return bytes(record)
-    return await to_thread.run_sync(bytes, record)
+    return await in_thread(bytes, record)

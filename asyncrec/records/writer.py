@@ -17,7 +17,6 @@ from os import PathLike
 from typing import Any, Literal
 
 import anyio
-from anyio import to_thread
 
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
@@ -29,7 +28,7 @@ from asyncrec.records.slab import LARGE_RECORD, SLAB_BYTES, SLAB_RECORDS, Slab, 
 from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.registry import located
-from asyncrec.tasks import TaskScope
+from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Level", "RecordWriter", "WriterStats", "batched", "open_writer", "write_records"]
 
@@ -165,7 +164,7 @@ class RecordWriter:
     async def _write_large(self, record: bytes) -> None:
         await self._take(len(record) + FRAME_OVERHEAD)
         try:
-            frames = await to_thread.run_sync(encode_frames, [record])
+            frames = await in_thread(encode_frames, [record])
             self._check()
         except BaseException:
             self._budget.give(len(record) + FRAME_OVERHEAD)

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 import anyio
-from anyio import to_thread
 
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
@@ -30,7 +29,7 @@ from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.stats import ShardedWriterStats
 from asyncrec.storage.base import Buffer, Storage
-from asyncrec.tasks import TaskScope
+from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Partition", "ShardedWriter"]
 
@@ -301,7 +300,7 @@ class ShardedWriter:
 
     async def _frame_large(self, record: bytes, size: int) -> list[Buffer]:
         try:
-            frames = await to_thread.run_sync(encode_frames, [record])
+            frames = await in_thread(encode_frames, [record])
             self._check()
         except BaseException:
             self._budget.give(size)

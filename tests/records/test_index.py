@@ -1,0 +1,57 @@
+"""`asyncrec.records.index`: the text that DALI and the tfrecord package read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.errors import FormatError
+from asyncrec.records.index import RecordIndex, encode_index, parse_index
+
+LENGTHS = st.lists(st.integers(0, 1 << 40), max_size=50)
+
+
+def test_the_text_is_one_line_of_offset_and_frame_size_per_record() -> None:
+    assert encode_index(0, [0, 3, 100]) == b"0 16\n16 19\n35 116\n"
+
+
+def test_gzip_has_a_third_column_with_the_members_first_byte() -> None:
+    assert encode_index(7, [0, 3], member=4096) == b"7 16 4096\n23 19 4096\n"
+
+
+@given(LENGTHS, st.integers(0, 1 << 50), st.none() | st.integers(0, 1 << 50))
+def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member: int | None) -> None:
+    index = parse_index(encode_index(start, lengths, member=member))
+    assert len(index) == len(lengths)
+    assert index.sizes.tolist() == [length + 16 for length in lengths]
+    assert index.offsets.tolist() == [start + sum(lengths[:i]) + 16 * i for i in range(len(lengths))]
+    if lengths:
+        assert (index.members is None) == (member is None)
+    assert index.encode() == encode_index(start, lengths, member=member)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"1 2",
+        b"1\n",
+        b"1 16\n2\n",
+        b"a b\n",
+        b"1 2 3 4\n",
+        b"-1 16\n",
+        b"0 15\n",
+        b"0 99999999999999999999\n",
+        b"\n",
+        b"0 16\n\n1 17 3\n",
+    ],
+)
+def test_what_is_no_index_is_refused(text: bytes) -> None:
+    with pytest.raises(FormatError, match="not an index"):
+        parse_index(text)
+
+
+def test_an_empty_index_is_an_empty_file() -> None:
+    assert len(parse_index(b"")) == 0
+    assert RecordIndex(np.empty(0, np.int64), np.empty(0, np.int64), None).encode() == b""

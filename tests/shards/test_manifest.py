@@ -1,0 +1,84 @@
+"""`asyncrec.shards.manifest`: segments become a snapshot."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from asyncrec.errors import ManifestError
+from asyncrec.shards.manifest import merge_segments
+from asyncrec.shards.segment import Segment, ShardEntry, format_time
+
+
+def entry(path: str, second: int, *, crc32c: int = 0) -> ShardEntry:
+    return ShardEntry(path=path, records=10, bytes=500, crc32c=crc32c, compression="", committed=format_time(second))
+
+
+def commit(writer: str, second: int, *paths: str, remove: tuple[str, ...] = (), **fields: object) -> Segment:
+    added = tuple(entry(path, second) for path in paths)
+    return Segment(writer=writer, time=format_time(second), add=added, remove=remove, **fields)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def test_commits_add_up_whatever_order_they_come_in() -> None:
+    segments = [commit("a", 1, "x"), commit("b", 2, "y"), commit("a", 3, "z", closed=True)]
+    manifests = []
+    for seed in range(6):
+        random.Random(seed).shuffle(segments)
+        manifests.append(merge_segments("pages", segments))
+    assert [shard.path for shard in manifests[0].shards] == ["x", "y", "z"]
+    assert (manifests[0].records, manifests[0].bytes) == (30, 1500)
+    assert all(manifest == manifests[0] for manifest in manifests)
+    assert {writer: state.closed for writer, state in manifests[0].writers.items()} == {"a": True, "b": False}
+    assert manifests[0].writers["a"].records == 20
+
+
+def test_a_closing_segment_repeats_without_counting_twice() -> None:
+    first = commit("a", 1, "x")
+    closing = Segment(writer="a", time=format_time(5), add=first.add, closed=True)
+    assert (
+        merge_segments("p", [first, closing]).id == merge_segments("p", [closing]).id == merge_segments("p", [first]).id
+    )
+
+
+def test_a_replacement_removes_what_was_and_adds_its_own_of_the_same_name() -> None:
+    old = commit("a", 1, "train-0", "train-1")
+    new = Segment(writer="b", time=format_time(2), add=(entry("train-0", 2, crc32c=7),), remove=("train-0", "train-1"))
+    manifest = merge_segments("train", [new, old])
+    assert [(shard.path, shard.crc32c) for shard in manifest.shards] == [("train-0", 7)]
+    assert manifest.writers["a"].shards == 0
+
+
+def test_a_closing_segment_does_not_bring_back_what_another_writer_removed_meanwhile() -> None:
+    first = commit("a", 1, "x")
+    replaced = commit("b", 2, "y", remove=("x",))
+    closing = Segment(writer="a", time=format_time(3), add=first.add, closed=True)
+    assert [shard.path for shard in merge_segments("p", [first, replaced, closing]).shards] == ["y"]
+
+
+def test_the_id_stands_for_the_shards_and_earlier_ones_can_be_asked_for() -> None:
+    segments = [commit("a", 1, "x"), commit("a", 2, "y"), commit("a", 3, "z", remove=("x",))]
+    ids = [merge_segments("p", segments[:n]).id for n in (1, 2, 3)]
+    assert len(set(ids)) == 3
+    for n, snapshot in enumerate(ids, 1):
+        earlier = merge_segments("p", segments, at=snapshot)
+        assert earlier.id == snapshot
+        assert earlier.shards == merge_segments("p", segments[:n]).shards
+    moment = datetime.fromtimestamp(2.5, UTC)
+    assert [shard.path for shard in merge_segments("p", segments, at=moment).shards] == ["x", "y"]
+    assert merge_segments("p", segments, at=datetime.fromtimestamp(0, UTC)).shards == ()
+    with pytest.raises(ManifestError, match="no snapshot with id"):
+        merge_segments("p", segments, at="0" * 31 + "1")
+
+
+def test_schemas_that_contradict_each_other_are_reported_and_the_latest_counts() -> None:
+    segments = [
+        commit("a", 1, "x", schema={"v": 1}, metadata={"k": 1, "only": "a"}),
+        commit("b", 2, "y", schema={"v": 2}, metadata={"k": 2}),
+        commit("c", 3, "z", schema={"v": 2}),
+    ]
+    manifest = merge_segments("p", segments)
+    assert manifest.schema == {"v": 2}
+    assert manifest.metadata == {"k": 2, "only": "a"}
+    assert manifest.conflicts == ("writer b wrote another schema than those before it",)

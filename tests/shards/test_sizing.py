@@ -1,0 +1,65 @@
+"""`asyncrec.shards.sizing`: how many shards."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.shards.sizing import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_boundaries, shard_count
+
+MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("payload", "records", "shards"),
+    [
+        (0, 0, 1),
+        (10 * MIB, 1000, 1),
+        (300 * MIB, 100_000, 4),
+        (128 * GIB, 10_000_000, 1024),
+        (100 * GIB, 1_000_000_000, 1024),
+        (3 * TIB, 10_000_000, 4096),
+        (10 * GIB, 20, 16),
+    ],
+)
+def test_the_number_is_round_where_a_round_number_fits(payload: int, records: int, shards: int) -> None:
+    assert shard_count(payload, records) == shards
+
+
+def test_two_tebibytes_in_1500_records_end_and_give_a_shard_each() -> None:
+    """Where datum loops for ever."""
+    assert shard_count(2 * TIB, 1500) == 1500
+
+
+def test_600_gibibytes_in_1000_records_do_not_become_one_shard() -> None:
+    """Where datum makes a single shard."""
+    assert 600 <= shard_count(600 * GIB, 1000) <= 1000
+
+
+@given(st.integers(0, 1 << 45), st.integers(0, 1 << 34))
+def test_shards_keep_their_bounds_whenever_they_can(payload: int, records: int) -> None:
+    shards = shard_count(payload, records)
+    size = payload + 16 * records
+    assert 1 <= shards <= max(1, records)
+    if shards > 1:
+        assert size >= shards * MIN_SHARD_BYTES
+    if shards < records:
+        assert size <= shards * MAX_SHARD_BYTES
+
+
+@given(st.integers(0, 10**12), st.integers(1, 5000))
+def test_boundaries_share_the_records_evenly_and_leave_none_out(records: int, shards: int) -> None:
+    boundaries = shard_boundaries(records, shards)
+    sizes = [after - before for before, after in pairwise(boundaries)]
+    assert (boundaries[0], boundaries[-1], len(sizes)) == (0, records, shards)
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_sizes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        shard_count(-1, 0)
+    with pytest.raises(ValueError, match="at least 1"):
+        shard_boundaries(1, 0)

@@ -4,7 +4,6 @@
     frames       records <-> frames
     compression  the byte stream <-> GZIP in members, or one ZLIB stream
 
-Pure and synchronous: nothing here opens, waits or logs. What takes long (compression, checksums and copies of megabytes)
-gives up the GIL, and is called from worker threads. Positions count bytes of the decompressed stream unless they say
-otherwise.
+Pure and synchronous: nothing here opens, waits or logs. Compression and the checksums of large records give up the GIL,
+and are called from worker threads. Positions count bytes of the decompressed stream unless they say otherwise.
 """

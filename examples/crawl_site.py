@@ -125,7 +125,11 @@ async def continue_from(to: str, frontier: Frontier) -> None:
     def links(records: Sequence[bytes]) -> list[str]:
         return [link for page in map(from_record, records) for link in links_in(page)]
 
-    for path in asyncrec.list_shards(await asyncrec.read_manifest(to)):
+    try:
+        manifest = await asyncrec.read_manifest(to)
+    except asyncrec.ObjectNotFoundError:
+        return  # the first run
+    for path in await asyncrec.list_shards(manifest):
         async with asyncrec.open_reader(path) as reader:
             async for records in reader.batches():
                 frontier.add(await to_thread.run_sync(links, records))
@@ -139,7 +143,8 @@ async def read_back(to: str) -> asyncrec.Manifest:
         asyncrec.DatasetError: a shard holds more or fewer records than the manifest says.
     """
     manifest = await asyncrec.read_manifest(to)
-    for shard, path in zip(manifest.shards, asyncrec.list_shards(manifest), strict=True):
+    paths = await asyncrec.list_shards(manifest)
+    for shard, path in zip(manifest.shards, paths, strict=True):
         found = 0
         async with asyncrec.open_reader(path) as reader:
             async for records in reader.batches():

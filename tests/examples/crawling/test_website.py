@@ -10,7 +10,6 @@ from crawling.website import (
     NotFetched,
     Pace,
     Page,
-    Site,
     SiteUnreachable,
     links_in,
     open_site,

@@ -1,0 +1,46 @@
+"""Write a data set with several tasks, and read it back: the smallest complete program.
+
+    python examples/write_and_read.py [FOLDER]
+
+On asyncio; ``anyio.run(main, folder, backend="trio")`` runs the same on trio.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import anyio
+
+import asyncrec
+
+TASKS = 8
+RECORDS = 10_000
+
+
+async def produce(writer: asyncrec.ShardedWriter, task: int) -> None:
+    """Every ``TASKS``-th record. `write` waits only when the writer holds as much as it may."""
+    for number in range(task, RECORDS, TASKS):
+        await writer.write(hashlib.sha256(b"%d" % number).digest() * 8, key=str(number))
+
+
+async def main(folder: str) -> None:
+    dataset = f"{folder}/hashes"
+
+    async with asyncrec.open_sharded_writer(dataset, max_shard_records=RECORDS // 4, compression="GZIP") as writer:
+        async with anyio.create_task_group() as tasks:
+            for task in range(TASKS):
+                tasks.start_soon(produce, writer, task)
+
+    manifest = await asyncrec.read_manifest(dataset)
+    for shard, path in zip(manifest.shards, await asyncrec.list_shards(manifest), strict=True):
+        found = 0
+        async with asyncrec.open_reader(path) as reader:
+            async for records in reader.batches():
+                found += len(records)
+        print(f"{path}: {found:,} records in {shard.bytes:,} bytes")
+    print(f"{manifest.records:,} records in all")
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1] if len(sys.argv) > 1 else "demo-data")

@@ -1,0 +1,109 @@
+"""Every Python block of the documentation runs, and prints what the page says it prints.
+
+The blocks of a page share one namespace, run in order, on asyncio and on trio, in an empty folder. A block may
+``await`` at its top level, as in a notebook; one that does not runs in a thread, so that it may start an event loop of
+its own. A ```text block that follows directly is what the Python block prints; ``...`` in it stands for anything. A
+block that cannot run here is preceded by ``<!-- not run: the reason -->``.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import io
+import re
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text("utf-8")
+    for path in [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
+
+BLOCK = re.compile(
+    r"(?:^<!-- not run: *(?P<reason>.*?) *-->\n+)?"
+    r"^```python[^\n]*\n(?P<code>.*?)^```$"
+    r"(?:\n+^```text\n(?P<output>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    line: int
+    code: str
+    output: str | None
+    reason: str | None
+
+    async def run(self, page: str, namespace: dict[str, Any]) -> None:
+        # Blank lines in front make the line numbers of a traceback those of the page.
+        source = "\n" * self.line + self.code
+        code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            if code.co_flags & inspect.CO_COROUTINE:
+                await eval(code, namespace)
+            else:
+                await to_thread.run_sync(exec, code, namespace)
+        if self.output is not None:
+            same = doctest.OutputChecker().check_output(self.output, printed.getvalue(), doctest.ELLIPSIS)
+            assert same, f"{page}:{self.line} printed\n{printed.getvalue()}and not\n{self.output}"
+
+
+def snippets_of(text: str) -> list[Snippet]:
+    return [
+        Snippet(text[: match.start("code")].count("\n"), match["code"], match["output"], match["reason"])
+        for match in BLOCK.finditer(text)
+    ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python" in text])
+async def test_the_snippets_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for snippet in snippets_of(PAGES[page]):
+        if snippet.reason is None:
+            await snippet.run(page, namespace)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_python_block_escapes_the_test(page: str) -> None:
+    """One that is not closed, or indented, would not be found."""
+    text = PAGES[page]
+    assert len(snippets_of(text)) == len(re.findall(r"```python", text))
+    assert all(snippet.reason != "" for snippet in snippets_of(text)), "a block that is not run needs its reason"
+
+
+@pytest.mark.anyio
+async def test_a_snippet_that_prints_something_else_fails() -> None:
+    (snippet,) = snippets_of("```python\nprint('a', 2)\n```\n\n```text\na 1\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:1 printed"):
+        await snippet.run("page.md", {})
+
+
+@pytest.mark.anyio
+async def test_a_snippet_may_await_or_start_a_loop() -> None:
+    text = """
+```python
+import anyio
+await anyio.sleep(0)
+```
+```python
+async def main(): return 3
+print(anyio.run(main))
+```
+```text
+3
+```
+"""
+    namespace: dict[str, Any] = {}
+    for snippet in snippets_of(text):
+        await snippet.run("page.md", namespace)

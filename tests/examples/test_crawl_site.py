@@ -1,0 +1,182 @@
+"""The demo, run as a user runs it: as a program, on real pages, ended by real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from crawl_site import from_record, to_record
+from crawling.website import Page
+from site_server import Answer, SiteServer
+
+import asyncrec
+
+CRAWL_SITE = Path(__file__).parents[2] / "examples" / "crawl_site.py"
+LOCAL_SITE = CRAWL_SITE.parent / "crawling" / "local_site.py"
+PATIENCE = 60  # seconds for a run of about one; only a hang takes longer
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "NO_PROXY": "127.0.0.1", "COLUMNS": "120"}
+
+
+def crawl(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(CRAWL_SITE), *options]
+    return subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+def pages_in(dataset: Path) -> dict[str, Page]:
+    """What a data set holds, by URL; every checksum verified, and no URL twice."""
+    return anyio.run(_pages_in, dataset)
+
+
+async def _pages_in(dataset: Path) -> dict[str, Page]:
+    pages: dict[str, Page] = {}
+    manifest = await asyncrec.read_manifest(str(dataset))
+    for path in await asyncrec.list_shards(manifest):
+        for record in await asyncrec.read_records(path):
+            page = from_record(record)
+            assert page.url not in pages
+            pages[page.url] = page
+    assert len(pages) == manifest.records
+    return pages
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
+def test_a_record_holds_a_page_of_whatever_bytes(body: bytes) -> None:
+    page = Page(
+        url="http://h/asyncio/x",
+        status=200,
+        content_type="text/plain",
+        fetched=datetime(2026, 11, 21, tzinfo=UTC),
+        body=body,
+    )
+    assert from_record(to_record(page)) == page
+
+
+def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_first(tmp_path: Path) -> None:
+    dataset = tmp_path / "demo-data" / "pages"
+
+    first = crawl(tmp_path, "--pages", "40")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "40 records" in first.stdout
+    assert "as many as the manifest says" in first.stdout
+    pages = pages_in(dataset)
+    assert len(pages) == 40
+    library = Path(os.__file__).parent
+    documents = {url: page for url, page in pages.items() if not url.endswith("/")}
+    assert documents
+    for url, page in documents.items():
+        assert page.body == (library / url.split("/", 3)[3]).read_bytes()
+    written = files_in(dataset.parent)
+
+    second = crawl(tmp_path, "--pages", "10")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert len(pages_in(dataset)) == 50
+    now = files_in(dataset.parent)
+    assert {name: now[name] for name in written} == written, "the second run touched what the first had written"
+
+
+def linked(pages: int) -> dict[str, Answer]:
+    """A site of one listing and so many pages."""
+    listing = "".join(f'<a href="/p/{page}">{page}</a>' for page in range(pages))
+    html = {"Content-Type": "text/html"}
+    return {"/": (200, html, listing.encode())} | {
+        f"/p/{page}": (200, html, b"page %d" % page) for page in range(pages)
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    with SiteServer(linked(300), busy_after=20) as server:
+        command = [sys.executable, str(CRAWL_SITE), "--start-url", server.url, "--delay", "0.01", "--pages", "500"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert server.busy.wait(PATIENCE)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (128 + number, "")
+        assert f"Ended by {number.name}" in out
+
+        pages = pages_in(tmp_path / "demo-data" / "pages")
+        assert 1 <= len(pages) < 300, "what was written before the signal is committed"
+        assert f"Committed: {len(pages)} records" in out
+        assert not [name for name in files_in(tmp_path) if name.endswith(".partial")]
+
+        asked = len(server.asked)
+        assert crawl(tmp_path, "--start-url", server.url, "--delay", "0", "--pages", "500").returncode == 0
+        assert len(pages_in(tmp_path / "demo-data" / "pages")) == 301
+        assert not {path for path, _ in server.asked[asked:]} & {"/" + url.split("/", 3)[3] for url in pages}
+
+
+def test_robots_txt_is_obeyed_and_missing_pages_are_named(tmp_path: Path) -> None:
+    html = {"Content-Type": "text/html"}
+    answers: dict[str, Answer] = {
+        "/robots.txt": (200, {}, b"User-agent: *\nDisallow: /private/\n"),
+        "/": (200, html, b'<a href="/a"><a href="/private/b"><a href="/gone"><a href="/old">'),
+        "/a": (200, html, b"a"),
+        "/private/b": (200, html, b"b"),
+        "/old": (302, {"Location": "/new"}, b""),
+        "/new": (200, html, b"new"),
+    }
+    with SiteServer(answers) as server:
+        done = crawl(tmp_path, "--start-url", server.url, "--delay", "0", "--to", "here/pages")
+        urls = {server.url, f"{server.url}a", f"{server.url}new"}
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 (status 404)" in done.stdout
+    assert set(pages_in(tmp_path / "here" / "pages")) == urls
+    assert "/private/b" not in [path for path, _ in server.asked]
+
+
+def test_any_storage_will_do(tmp_path: Path) -> None:
+    done = crawl(tmp_path, "--pages", "20", "--to", "memory://crawl/pages")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "20 records" in done.stdout
+    assert files_in(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--pages", "0"], 2, "--pages: at least 1"),
+        (["--pages", "many"], 2, "invalid int value"),
+        (["--delay", "-1"], 2, "--delay: from 0"),
+        (["--start-url", "example.org"], 2, "'example.org' is no http:// or https:// address"),
+        (["--nonsense"], 2, "unrecognized arguments"),
+        (["--start-url", "http://127.0.0.1:9/"], 1, "http://127.0.0.1:9/ cannot be reached"),
+        (["--to", "nosuch://bucket/pages"], 1, "nosuch"),
+        (["--to", "file-in-the-way/pages"], 1, "file-in-the-way"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(tmp_path: Path, options: list[str], code: int, message: str) -> None:
+    (tmp_path / "file-in-the-way").write_text("")
+    done = crawl(tmp_path, *options)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_local_server_ends_with_the_crawler_even_if_that_is_killed(tmp_path: Path) -> None:
+    """The end of its input is all that a killed parent leaves it."""
+    with subprocess.Popen(
+        [sys.executable, str(LOCAL_SITE), str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        assert int(server.stdout.readline()) > 0
+        server.send_signal(signal.SIGINT)  # what Ctrl-C sends to everybody; the crawler decides when to stop
+        server.stdin.close()
+        assert server.wait(PATIENCE) == 0

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -21,7 +21,7 @@ from asyncrec.framing.compression import Decompressor, detect_compression
 from asyncrec.framing.frames import FrameDecoder
 from asyncrec.framing.torn import finish_member
 from asyncrec.storage.base import Buffer, ByteSink, Storage
-from asyncrec.storage.local import LocalStorage, local_error
+from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.tasks import in_thread
 
 __all__ = ["open_append_sink", "whole_end"]
@@ -50,7 +50,7 @@ class _AppendSink(ByteSink):
         return sum(memoryview(buffer).nbytes for buffer in tail)
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
-        with _mapped("append to", self._name):
+        with mapped_errors("append to", self._name):
             position = self._end
             for buffer in buffers:
                 view = memoryview(buffer).cast("B")
@@ -60,7 +60,7 @@ class _AppendSink(ByteSink):
                     view = view[written:]
 
     def _sync(self) -> None:
-        with _mapped("sync", self._name):
+        with mapped_errors("sync", self._name):
             os.fsync(self._fd)
 
 
@@ -80,7 +80,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         )
     if compression == "ZLIB":
         raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
-    path = storage.path_of(key)
+    path = str(storage.path_of(key))
     fd, end = await in_thread(_open, path, compression)
     sink = _AppendSink(fd, end, path)
     try:
@@ -95,18 +95,8 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         os.close(fd)  # also gives the lock back
 
 
-@contextmanager
-def _mapped(doing: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise local_error(error, doing, path) from error
-
-
 def _open(path: str, compression: str) -> tuple[int, int]:
-    with _mapped("open", path):
+    with mapped_errors("open", path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -122,7 +112,7 @@ def _open(path: str, compression: str) -> tuple[int, int]:
 
 def _cut(fd: int, name: str, compression: str) -> int:
     """Cut off a torn end; where the next byte goes."""
-    with _mapped("read", name):
+    with mapped_errors("read", name):
         size = os.fstat(fd).st_size
         head = os.pread(fd, 64, 0)
         if len(head) >= 12 and (found := detect_compression(head)) != compression:

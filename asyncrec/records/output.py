@@ -12,6 +12,7 @@ import anyio
 from asyncrec.framing.compression import CompressionOptions, make_compressor
 from asyncrec.records.index import encode_index
 from asyncrec.records.slab import KEY_BYTES, Slab
+from asyncrec.storage.base import Buffer
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.tasks import in_thread
 
@@ -97,14 +98,14 @@ class ObjectOutput:
         if self._keys is not None:
             await self._keys.finish()
 
-    async def _store(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+    async def _store(self, buffers: Sequence[Buffer]) -> None:
         begun = anyio.current_time()
         await self._chunks.write(buffers)
         self.seconds_storing += anyio.current_time() - begun
 
-    def _compress(self, slabs: Sequence[Slab]) -> tuple[list[bytes], list[tuple[int, int | None]]]:
+    def _compress(self, slabs: Sequence[Slab]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
         """In a worker thread: the compressed pieces, and for each slab where its first frame begins."""
-        pieces: list[bytes] = []
+        pieces: list[Buffer] = []
         starts: list[tuple[int, int | None]] = []
         for slab in slabs:
             pieces += self._compressor.compress(slab.frames)

@@ -5,6 +5,8 @@ It is pulled: one call reads as little as gives at least one record.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import FormatError
@@ -36,7 +38,7 @@ class Pipeline:
     def __init__(
         self,
         path: str,
-        compression: str,
+        compression: Literal["", "GZIP", "ZLIB"],
         *,
         verify: bool,
         max_record_bytes: int,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 
@@ -57,7 +57,7 @@ class RecordReader:
         key: str,
         stack: AsyncExitStack,
         *,
-        compression: str,
+        compression: Literal["auto", "", "GZIP", "ZLIB"],
         verify: bool,
         max_record_bytes: int,
         start_offset: int,
@@ -222,7 +222,9 @@ async def open_reader(
         CorruptRecordError, TruncatedError, RecordTooLargeError: while reading, with path, record and offset, after
             every record before it was given out.
     """
-    kind = compression if compression == "auto" else parse_compression(compression).type
+    kind: Literal["auto", "", "GZIP", "ZLIB"] = "auto"
+    if compression != "auto":
+        kind = parse_compression(compression).type
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
         raise ValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
     located_at = located(path, storage=storage, storage_options=storage_options)
@@ -232,7 +234,7 @@ async def open_reader(
             store,
             key,
             stack,
-            compression=str(kind),
+            compression=kind,
             verify=verify,
             max_record_bytes=max_record_bytes,
             start_offset=start_offset,

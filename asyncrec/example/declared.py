@@ -1,0 +1,310 @@
+"""A class declares what its examples hold; each instance is one example (TFRecorder's way).
+
+    class Page(DeclaredExample):
+        def __init__(self, name, label):
+            super().__init__()
+            self.name, self._label, self._data = name, label, None
+
+        @tfrecordable(dtype=DeclaredExample.Field.TYPE_INT32)
+        def label(self):
+            return self._label
+
+        @tfrecordable(dtype=DeclaredExample.Field.TYPE_ARRAY_FLOAT32)
+        def data(self):
+            return self._data
+
+        @data.setter
+        def data(self, value):
+            self._data = value
+
+The fields of a class are those of its parents, then its own, in the order of declaration; a field declared anew keeps
+its place. Each class has a list of its own. They are stored under the attributes' names, as ``Schema`` reads them:
+
+    TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        held to the range of the type
+    TYPE_FLOAT                          one float        rounded to float32, as the type says
+    TYPE_DOUBLE                         one bytes value  its eight bytes, little-endian: exact
+    TYPE_STRING, TYPE_BYTES             one bytes value  str as UTF-8; bytes as they are (an encoded image)
+    TYPE_ARRAY_FLOAT32, _INT32          one bytes value  the array's bytes, little-endian, in C order, and
+                                                         ``<name>_shape`` beside it, so that it comes back shaped
+
+Arrays as bytes is how TFRecorder stores them; what it wrote reads back, flat, since it kept no shape. An array of
+another type goes in if the declared one holds each of its values; None is an error, never a 0.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from asyncrec.errors import SchemaError
+from asyncrec.example.codec import encode_example
+from asyncrec.example.schema import Entry, FixedLen, Schema, Tensor
+
+__all__ = ["DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"]
+
+
+class IgnoreExample(Exception):
+    """Raised by ``from_csv_row``, ``load`` or ``split`` to leave an example out; its message is the reason."""
+
+
+class _Field(enum.IntEnum):
+    """What a field holds. TYPE_BYTES is ours: TFRecorder has no type for bytes that are not text."""
+
+    TYPE_BOOL = 1
+    TYPE_INT32 = 2
+    TYPE_INT64 = 3
+    TYPE_FLOAT = 4
+    TYPE_DOUBLE = 5
+    TYPE_STRING = 6
+    TYPE_ARRAY_FLOAT32 = 7
+    TYPE_ARRAY_INT32 = 8
+    TYPE_BYTES = 9
+
+
+_ENTRIES: dict[_Field, Entry] = {
+    _Field.TYPE_BOOL: FixedLen((), "bool"),
+    _Field.TYPE_INT32: FixedLen((), "int32"),
+    _Field.TYPE_INT64: FixedLen((), "int64"),
+    _Field.TYPE_FLOAT: FixedLen((), "float32"),
+    _Field.TYPE_DOUBLE: FixedLen((), "float64", raw=True),
+    _Field.TYPE_STRING: FixedLen((), "str"),
+    _Field.TYPE_ARRAY_FLOAT32: Tensor("float32", raw=True),
+    _Field.TYPE_ARRAY_INT32: Tensor("int32", raw=True),
+    _Field.TYPE_BYTES: FixedLen((), "bytes"),
+}
+_ARRAYS = {_Field.TYPE_ARRAY_FLOAT32: np.dtype("<f4"), _Field.TYPE_ARRAY_INT32: np.dtype("<i4")}
+_LARGE = {*_ARRAYS, _Field.TYPE_BYTES}  # what release() gives back
+
+Getter: TypeAlias = Callable[[Any], Any]
+
+
+class _Recordable(property):
+    """A property whose value is part of the record. ``setter`` and ``deleter`` keep what it holds."""
+
+    def __init__(
+        self,
+        fget: Getter | None = None,
+        fset: Callable[[Any, Any], None] | None = None,
+        fdel: Callable[[Any], None] | None = None,
+        doc: str | None = None,
+        *,
+        dtype: _Field,
+    ) -> None:
+        super().__init__(fget, fset, fdel, doc)
+        self.dtype = dtype
+
+    def getter(self, fget: Getter) -> _Recordable:
+        return _Recordable(fget, self.fset, self.fdel, dtype=self.dtype)
+
+    def setter(self, fset: Callable[[Any, Any], None]) -> _Recordable:
+        return _Recordable(self.fget, fset, self.fdel, self.__doc__, dtype=self.dtype)
+
+    def deleter(self, fdel: Callable[[Any], None]) -> _Recordable:
+        return _Recordable(self.fget, self.fset, fdel, self.__doc__, dtype=self.dtype)
+
+
+def tfrecordable(*, dtype: int) -> Callable[[Getter], _Recordable]:
+    """Declares an attribute, as ``property`` does, whose value is stored as ``dtype``, one of ``DeclaredExample.Field``.
+
+    Raises TypeError for another ``dtype``.
+    """
+    try:
+        kind = _Field(dtype)
+    except ValueError:
+        raise TypeError(f"dtype={dtype!r}: give one of DeclaredExample.Field") from None
+    return lambda fget: _Recordable(fget, dtype=kind)
+
+
+class DeclaredExample:
+    """An example whose recordable attributes are declared; subclass it.
+
+    ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` are for the subclass to override, each of them
+    with ``def`` or ``async def``; whoever calls them awaits what is awaitable. Keyword arguments are those given to the
+    job that writes the examples, all of them to each.
+
+    Raises TypeError, when the class is made, if the name of a field is taken by the shape of an array.
+    """
+
+    Field: TypeAlias = _Field
+    _fields: ClassVar[dict[str, _Field]] = {}
+
+    def __init__(self) -> None:
+        """Nothing is kept here: that a subclass forgets to call it does no harm."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        fields: dict[str, _Field] = {}
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if isinstance(value, _Recordable):
+                    fields[name] = value.dtype
+                elif name in fields:
+                    del fields[name]  # a plain attribute stands in its place
+        for name, dtype in fields.items():
+            if dtype in _ARRAYS and f"{name}_shape" in fields:
+                raise TypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
+        cls._fields = fields
+
+    @classmethod
+    def fields(cls) -> dict[str, _Field]:
+        """The declared fields and their types, in order: a copy."""
+        return dict(cls._fields)
+
+    @classmethod
+    def schema(cls) -> Schema:
+        """The schema its records are read with."""
+        return Schema({name: _ENTRIES[dtype] for name, dtype in cls._fields.items()})
+
+    @classmethod
+    def decode(cls, record: bytes) -> tuple[Any, ...]:
+        """The values of a record, in the order of declaration. Raises as ``Schema.decode``."""
+        return tuple(cls.schema().decode(record).values())
+
+    def encode(self) -> bytes:
+        """The record: a serialised Example. Raises SchemaError, naming class and field, for a value of another type."""
+        values: dict[str, object] = {}
+        for name, dtype in self._fields.items():
+            try:
+                value = _stored(getattr(self, name), dtype)
+            except SchemaError as error:
+                raise SchemaError(f"{type(self).__name__}.{name}: {error}") from None
+            if dtype in _ARRAYS:
+                values[name], values[f"{name}_shape"] = value
+            else:
+                values[name] = value
+        return encode_example(values)
+
+    def load(self, **kwargs: Any) -> Awaitable[None] | None:
+        """Brings what is large into memory, just before the example is written. By default there is nothing to bring."""
+        return None
+
+    def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
+        """The examples it is written as, after it is loaded. By default itself alone."""
+        return [self]
+
+    def release(self) -> Awaitable[None] | None:
+        """Gives the memory back once it is written. By default arrays and bytes that can be set are set to None."""
+        for name, dtype in self._fields.items():
+            attribute = getattr(type(self), name)
+            if dtype in _LARGE and attribute.fset is not None:
+                setattr(self, name, None)
+        return None
+
+    @staticmethod
+    def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
+        """The example that a row of a CSV file describes, not loaded. The values of the row are str."""
+        raise NotImplementedError(f"override from_csv_row, so that the row {row!r} makes an example")
+
+    def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
+        """The row that describes this example: enough to make it again with ``from_csv_row``."""
+        raise NotImplementedError(
+            f"override {type(self).__name__}.to_csv_row, so that a CSV file can list its examples"
+        )
+
+
+def check_round_trip(
+    example: DeclaredExample | type[DeclaredExample], row: list[str] | None = None, **kwargs: Any
+) -> None:
+    """Checks that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
+
+    Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
+    its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
+
+    Raises SchemaError naming the field and both values when one differs; TypeError when the class declares no field, or
+    a method it needs here is ``async`` (await it yourself, and give the example).
+    """
+    if isinstance(example, type):
+        if row is None:
+            raise TypeError(f"{example.__name__} is a class: give a CSV row too, or a loaded example")
+        made = _awaited_by_none(example.from_csv_row(row, **kwargs))
+        described = [str(value) for value in _awaited_by_none(made.to_csv_row())]
+        again = _awaited_by_none(_awaited_by_none(example.from_csv_row(described, **kwargs)).to_csv_row())
+        if [str(value) for value in again] != described:
+            raise SchemaError(f"{example.__name__}: to_csv_row gave {described}, and the example made of that {again}")
+        _awaited_by_none(made.load(**kwargs))
+        for part in _awaited_by_none(made.split(**kwargs)):
+            _check(part)
+    else:
+        _check(example)
+
+
+def _check(example: DeclaredExample) -> None:
+    kind = type(example)
+    if not kind.fields():
+        raise TypeError(f"{kind.__name__} declares no field with @tfrecordable")
+    record = example.encode()
+    batch = Schema.from_json(kind.schema().to_json()).decode_batch([record, record])
+    for (name, dtype), value in zip(kind.fields().items(), kind.decode(record), strict=True):
+        given = getattr(example, name)
+        expected = np.float32(given).item() if dtype == _Field.TYPE_FLOAT else given
+        for read in (value, batch[name][1]):
+            if np.shape(read) != np.shape(expected) or not _equal(read, expected):
+                raise SchemaError(f"{kind.__name__}.{name}: {given!r} was written, and {read!r} read")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, str | bytes):
+        return one == (bytes(other) if isinstance(one, bytes) else other)
+    return bool(np.array_equal(one, other, equal_nan=True))
+
+
+def _awaited_by_none(value: Any) -> Any:
+    if hasattr(value, "__await__"):
+        if hasattr(value, "close"):
+            value.close()  # or Python warns that it was never awaited
+        raise TypeError("an async method; await it yourself, and check the loaded example")
+    return value
+
+
+def _stored(value: Any, dtype: _Field) -> Any:
+    """What is given to the encoder for a field: one value; of an array its bytes and its shape."""
+    if value is None:
+        raise SchemaError("None; did load() not set it?")
+    if dtype in _ARRAYS:
+        return _array(value, _ARRAYS[dtype])
+    if dtype == _Field.TYPE_BOOL:
+        _expect(value, "a bool", bool, np.bool_)
+        return bool(value)
+    if dtype in (_Field.TYPE_INT32, _Field.TYPE_INT64):
+        _expect(value, "an integer", int, np.integer)
+        bits = 32 if dtype == _Field.TYPE_INT32 else 64
+        if not -(1 << bits - 1) <= int(value) < 1 << bits - 1:
+            raise SchemaError(f"{value} is beyond int{bits}")
+        return int(value)
+    if dtype in (_Field.TYPE_FLOAT, _Field.TYPE_DOUBLE):
+        _expect(value, "a float", float, np.floating, int, np.integer)
+        if float(value) != value and value == value:
+            raise SchemaError(f"{value} is no float64: it would be rounded")
+        return float(value) if dtype == _Field.TYPE_FLOAT else struct.pack("<d", value)
+    if dtype == _Field.TYPE_STRING:
+        _expect(value, "a str", str)
+    else:
+        _expect(value, "bytes", bytes, bytearray, memoryview)
+    return value
+
+
+def _expect(value: object, what: str, *types: type) -> None:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise SchemaError(f"{value!r:.80} is a {type(value).__name__}, not {what}")
+
+
+def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
+    if not isinstance(value, np.ndarray):
+        raise SchemaError(f"a {type(value).__name__}, not an array; numpy.asarray makes one")
+    array = value
+    if value.dtype != dtype:
+        if value.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
+            raise SchemaError(f"an array of {value.dtype}, declared as {dtype.name}")
+        with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+            array = value.astype(dtype)
+            changed = (array.astype(value.dtype) != value) & (value == value)
+        if changed.any():
+            raise SchemaError(
+                f"an array of {value.dtype}, declared as {dtype.name}, which would change {value[changed][0]!r} and "
+                f"{int(changed.sum()) - 1} more; cast it yourself with .astype(numpy.{dtype.name})"
+            )
+    return array.tobytes(), np.array(array.shape, np.int64)

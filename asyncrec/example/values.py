@@ -1,0 +1,258 @@
+"""What a Python or NumPy value becomes in a Feature: its kind, and its payload as ``wire`` describes it.
+
+    bool, int, np.bool_, np.integer               int64
+    float, np.floating (bfloat16 too)             float (32 bits: the format has no other)
+    str (as UTF-8), bytes, bytearray, memoryview  bytes
+    list or tuple of one of these                 that kind; an empty one has no kind, and reads as an empty feature
+    ndarray, of any of these or of objects        that kind, in C order, whatever its strides and byte order
+
+A value that would change is refused, by a SchemaError that says why: an integer beyond int64, a float64 array (or NumPy
+scalar) whose values float32 cannot hold, a finite number that would become infinite, a list that mixes kinds, None, a
+nested list, a date, a complex number. Two choices need a reason:
+
+- A Python float is rounded to float32, as every TFRecord writer rounds it: Python has no other float, so its 64 bits
+  were nobody's choice. A float64 array was given its type, or got it by a slip: it goes in if no value changes, or if
+  the caller says ``narrow=True``.
+- bool and int do not mix in a list, nor do int and float, nor str and bytes: one would come back as the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import SchemaError
+from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw
+
+__all__ = ["raw_of", "varint", "varints"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_FLOAT32 = np.dtype("<f4")
+_SINGLE = struct.Struct("<f").pack
+_ONE_BYTE = [bytes([value]) for value in range(128)]
+
+_LOOP_UP_TO = 16  # integers: below this a Python loop beats NumPy's fixed 10 us
+_BLOCK = 1 << 16  # integers made into varints at a time: their ten columns stay within 2 MiB
+
+
+def raw_of(value: object, narrow: bool = False) -> Raw:
+    """The kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
+
+    Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
+    """
+    convert = _CONVERTERS.get(type(value))
+    return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
+
+
+def varint(value: int) -> bytes:
+    """A number from 0 up to 2**64 - 1, in one to ten bytes."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varints(array: Array) -> bytes:
+    """The integers of an array that int64 can hold, as packed varints, in C order."""
+    flat = array.reshape(-1)
+    if len(flat) <= _LOOP_UP_TO:
+        return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
+    blocks = (flat[start : start + _BLOCK] for start in range(0, len(flat), _BLOCK))
+    return b"".join([_varint_block(block.astype(np.int64).view(np.uint64)) for block in blocks])
+
+
+def _varint_block(numbers: npt.NDArray[np.uint64]) -> bytes:
+    largest = int(numbers.max())
+    if largest < 0x80:
+        return numbers.astype(np.uint8).tobytes()
+    width = -(-largest.bit_length() // 7)
+    packed = np.empty((len(numbers), width), np.uint8)
+    used = np.empty((len(numbers), width), np.bool_)
+    used[:, 0] = True
+    for column in range(width):
+        packed[:, column] = (numbers & np.uint64(0x7F)).astype(np.uint8)
+        numbers = numbers >> np.uint64(7)
+        if column + 1 < width:
+            used[:, column + 1] = numbers > 0
+            packed[:, column] |= used[:, column + 1].astype(np.uint8) << np.uint8(7)
+    return packed[used].tobytes()
+
+
+def _bool(value: Any, narrow: bool) -> Raw:
+    return INT64, _ONE_BYTE[bool(value)]
+
+
+def _int(value: Any, narrow: bool) -> Raw:
+    if 0 <= value < 0x80:
+        return INT64, _ONE_BYTE[value]
+    _check_int64(value, value)
+    return INT64, varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _float(value: Any, narrow: bool) -> Raw:
+    try:
+        return FLOAT, _SINGLE(value)
+    except OverflowError:
+        raise SchemaError(f"{value!r} is beyond float32") from None
+
+
+def _str(value: Any, narrow: bool) -> Raw:
+    return BYTES, [_utf8(value)]
+
+
+def _bytes(value: Any, narrow: bool) -> Raw:
+    return BYTES, [value]
+
+
+def _buffer(value: Any, narrow: bool) -> Raw:
+    return BYTES, [bytes(value)]
+
+
+def _none(value: Any, narrow: bool) -> Raw:
+    raise SchemaError("None is no value; leave the feature out, or give one")
+
+
+def _list(value: Any, narrow: bool) -> Raw:
+    types = set(map(type, value))
+    if len(types) == 1:
+        (only,) = types
+        if only is float:
+            try:
+                return FLOAT, struct.pack(f"<{len(value)}f", *value)
+            except OverflowError:
+                raise SchemaError(f"{max(value, key=abs)!r} is beyond float32") from None
+        if only is bytes:
+            return BYTES, list(value)
+    if not types:
+        return NONE, b""
+    return _list_of(value, types, narrow)
+
+
+def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
+    families = {_family(values, kind) for kind in types}
+    if len(families) > 1:
+        names = " and ".join(sorted(kind.__name__ for kind in types))
+        raise SchemaError(f"a list that mixes {names}; give values of one kind, or an array")
+    (family,) = families
+    if family == "str":
+        return BYTES, [_utf8(value) for value in values]
+    if family == "bytes":
+        return BYTES, [bytes(value) for value in values]
+    if family == "int":
+        _check_int64(min(values), max(values))
+        return INT64, varints(np.array(values, np.int64))
+    if family == "bool":
+        return INT64, bytes(map(bool, values))
+    if any(isinstance(value, np.generic) for value in values):
+        return _array(np.array(values), narrow)
+    return _list([float(value) for value in values], narrow)
+
+
+def _family(values: Sequence[Any], kind: type) -> str:
+    """Which values a list may hold side by side, by the type of one of them."""
+    for family, members in _FAMILIES:
+        if issubclass(kind, members):
+            return family
+    index = next(index for index, value in enumerate(values) if type(value) is kind)
+    if issubclass(kind, list | tuple | np.ndarray):
+        raise SchemaError(f"a nested list (value {index} is a {kind.__name__}); give one array, or flatten it")
+    raise SchemaError(f"value {index} of the list is {'None' if values[index] is None else 'a ' + kind.__name__}")
+
+
+def _array(array: Array, narrow: bool) -> Raw:
+    dtype = array.dtype
+    if dtype is _FLOAT32:
+        return FLOAT, array.tobytes()
+    if dtype.kind == "b":
+        return INT64, array.astype(np.uint8).tobytes()
+    if dtype.kind in "iu":
+        if dtype.itemsize == 8 and dtype.kind == "u" and array.size:
+            _check_int64(0, int(array.max()))
+        return INT64, varints(array)
+    if dtype.kind == "f":
+        return FLOAT, _float32(array, narrow).tobytes()
+    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types, known by name: each value is a float32 too
+        return FLOAT, array.astype(_FLOAT32).tobytes()
+    if dtype.kind in "SUT":
+        return BYTES, [_utf8(text) if isinstance(text, str) else text for text in array.reshape(-1).tolist()]
+    if dtype.kind == "O":
+        raw = _list(array.reshape(-1).tolist(), narrow)
+        return (BYTES, []) if raw[0] == NONE else raw
+    raise SchemaError(f"an array of {dtype.name}; a feature holds integers, floats or bytes")
+
+
+def _float32(array: Array, narrow: bool) -> Array:
+    with np.errstate(over="ignore"):  # an infinity that was none before is found below, and refused by name
+        narrowed = array.astype(_FLOAT32)
+    if array.dtype.itemsize <= 4:
+        return narrowed
+    changed = (narrowed != array) & ~np.isnan(array)
+    if narrow:
+        changed &= np.isinf(narrowed)
+    if changed.any():
+        first = array[changed].reshape(-1)[0]
+        if np.isinf(narrowed[changed]).any():
+            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32")
+        raise SchemaError(
+            f"an array of {array.dtype.name} whose values float32 would change ({first!r} for one); "
+            "give a float32 array, or allow it with narrow=True"
+        )
+    return narrowed
+
+
+def _of_subclass(value: object, narrow: bool) -> Raw:
+    """For types that are not in the table themselves: NumPy's scalars, and whatever derives from one that is."""
+    if isinstance(value, np.generic) and not isinstance(value, bytes | str):
+        return _array(np.asarray(value), narrow)
+    if isinstance(value, np.ma.MaskedArray):
+        raise SchemaError("a masked array; fill what is masked first")
+    for known, convert in _CONVERTERS.items():
+        if isinstance(value, known):
+            return convert(value, narrow)
+    if isinstance(value, dict):
+        raise SchemaError('a dict; give its values names of their own, such as "outer/inner"')
+    raise SchemaError(f"a {type(value).__name__}; a feature holds integers, floats or bytes, one, a list or an array")
+
+
+def _check_int64(smallest: int, largest: int) -> None:
+    if smallest < -(1 << 63) or largest >= 1 << 63:
+        raise SchemaError(f"{smallest if smallest < -(1 << 63) else largest} is beyond int64")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"text that UTF-8 cannot hold (position {error.start}); give bytes") from None
+
+
+# bool before int, which it derives from. A subclass finds its base in this order.
+_CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
+    bool: _bool,
+    int: _int,
+    float: _float,
+    str: _str,
+    bytes: _bytes,
+    np.ndarray: _array,
+    list: _list,
+    tuple: _list,
+    bytearray: _buffer,
+    memoryview: _buffer,
+    type(None): _none,
+}
+_FAMILIES: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("bool", (bool, np.bool_)),
+    ("int", (int, np.integer)),
+    ("str", (str,)),
+    ("bytes", (bytes, bytearray, memoryview)),
+    ("float", (float, np.floating)),
+)

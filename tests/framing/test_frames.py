@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import struct
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.framing.crc import masked_crc32c
+from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES, FrameDecoder, encode_frames
+
+LARGE = 200_000  # above every threshold
+
+small_records = st.lists(st.binary(max_size=40), max_size=40)
+# Sizes around the thresholds of the implementation, without Hypothesis having to draw so many bytes.
+sized_records = st.lists(
+    st.builds(
+        lambda size, seed: bytes([seed]) * size,
+        st.sampled_from([0, 1, 3, 255, 256, 4095, 4096, 65535, 65536, 65537, 131071, 131072, LARGE]),
+        st.integers(0, 255),
+    ),
+    max_size=24,
+)
+
+
+def header(length: int) -> bytes:
+    packed = struct.pack("<Q", length)
+    return packed + struct.pack("<I", masked_crc32c(packed))
+
+
+def frame(record: bytes) -> bytes:
+    """The layout, said once more and without any haste."""
+    return header(len(record)) + record + struct.pack("<I", masked_crc32c(record))
+
+
+def decode(pieces: Iterable[bytes], **options: bool | int) -> list[bytes]:
+    decoder = FrameDecoder(**options)  # type: ignore[arg-type]  # each test passes what it means
+    records = [record for piece in pieces for record in decoder.feed(piece)]
+    decoder.finish()
+    return records
+
+
+def damaged(stream: bytes, **options: bool | int) -> tuple[list[bytes], FormatError]:
+    """What comes before the damage, and the damage."""
+    decoder = FrameDecoder(**options)  # type: ignore[arg-type]  # each test passes what it means
+    records = decoder.feed(stream)
+    with pytest.raises(FormatError) as caught:
+        decoder.finish()
+    assert decoder.error is caught.value
+    assert decoder.records == len(records)
+    assert decoder.offset == sum(map(len, records)) + FRAME_OVERHEAD * len(records)
+    return records, caught.value
+
+
+def cut(stream: bytes, sizes: Iterable[int]) -> Iterable[bytes]:
+    at = 0
+    for size in sizes:
+        if at >= len(stream):
+            return
+        yield stream[at : at + size]
+        at += size
+    yield stream[at:]
+
+
+# --- encoding ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_bytes_of_two_known_records() -> None:
+    assert b"".join(encode_frames([b""])) == bytes.fromhex("000000000000000029039807d8ea82a2")
+    assert b"".join(encode_frames([b"abc"])) == bytes.fromhex("0300000000000000b099490e6162636e57f121")
+
+
+@given(small_records | sized_records)
+@settings(deadline=None)
+def test_frames_are_those_of_the_layout(records: list[bytes]) -> None:
+    assert b"".join(encode_frames(records)) == b"".join(map(frame, records))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 1024])
+def test_every_size_of_batch_gives_the_same_frames(count: int) -> None:
+    records = [bytes([index % 256]) * index for index in range(count)]
+    assert b"".join(encode_frames(records)) == b"".join(map(frame, records))
+
+
+def test_no_records_give_no_buffers() -> None:
+    assert encode_frames([]) == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_large_records_are_handed_on_as_the_objects_they_are(count: int) -> None:
+    records = [bytes([index]) * LARGE for index in range(count)]
+    buffers = encode_frames(records)
+    assert [id(buffer) for buffer in buffers[1::2]] == [id(record) for record in records]
+    assert [len(buffer) for buffer in buffers[0::2]] == [12, *[16] * (count - 1), 4]
+
+
+@pytest.mark.parametrize("around", [2, 30])
+def test_small_records_around_a_large_one_are_joined_into_runs(around: int) -> None:
+    large = bytes(LARGE)
+    records = [b"small"] * around + [large] + [b"small"] * around
+    buffers = encode_frames(records)
+    assert len(buffers) == 3
+    assert buffers[1] is large
+    assert b"".join(buffers) == b"".join(map(frame, records))
+
+
+def test_a_run_of_small_records_is_one_buffer() -> None:
+    assert len(encode_frames([b"small"] * 1024)) == 1
+
+
+# --- decoding ---------------------------------------------------------------------------------------------------------
+
+
+@given(small_records, st.lists(st.integers(1, 100), max_size=60))
+def test_small_records_come_back_from_any_split(records: list[bytes], sizes: list[int]) -> None:
+    stream = b"".join(encode_frames(records))
+    assert decode(cut(stream, sizes)) == records
+
+
+@given(sized_records, st.lists(st.integers(1, 300_000) | st.integers(1, 40), max_size=60), st.booleans())
+@settings(deadline=None)
+def test_records_of_all_sizes_come_back_from_any_split(records: list[bytes], sizes: list[int], verify: bool) -> None:
+    stream = b"".join(encode_frames(records))
+    assert decode(cut(stream, sizes), verify=verify) == records
+
+
+@given(small_records | sized_records, st.integers(1, 300_000))
+@settings(deadline=None)
+def test_records_come_back_when_what_is_wanted_is_fed(records: list[bytes], block: int) -> None:
+    stream = b"".join(encode_frames(records))
+    decoder = FrameDecoder()
+    found: list[bytes] = []
+    at = 0
+    while at < len(stream):
+        size = decoder.wanted or block
+        found += decoder.feed(stream[at : at + size])
+        at += size
+    decoder.finish()
+    assert found == records
+    assert (decoder.records, decoder.offset) == (len(records), len(stream))
+
+
+@given(small_records)
+def test_one_byte_at_a_time(records: list[bytes]) -> None:
+    stream = b"".join(encode_frames(records))
+    assert decode(stream[at : at + 1] for at in range(len(stream))) == records
+
+
+def test_every_record_is_returned_by_the_feed_that_completes_it() -> None:
+    decoder = FrameDecoder()
+    stream = frame(b"first") + frame(b"second")
+    border = len(frame(b"first"))
+    assert decoder.feed(stream[: border - 1]) == []
+    assert (decoder.offset, decoder.records) == (0, 0)
+    assert decoder.feed(stream[border - 1 : border + 3]) == [b"first"]
+    assert (decoder.offset, decoder.records) == (border, 1)
+    assert decoder.feed(b"") == []
+    assert decoder.feed(stream[border + 3 :]) == [b"second"]
+    assert (decoder.offset, decoder.records) == (len(stream), 2)
+    decoder.finish()
+
+
+def test_records_are_bytes_whichever_way_they_came() -> None:
+    records = [b"a", bytes(5000), bytes(LARGE)] * 2
+    stream = b"".join(encode_frames(records))
+    for size in (1000, 4096, 150_000, len(stream)):
+        assert {type(record) for record in decode(cut(stream, [size] * 10_000))} == {bytes}
+
+
+# --- large records without a copy -------------------------------------------------------------------------------------
+
+
+def test_a_large_record_is_the_very_object_that_was_fed() -> None:
+    bodies = [bytes([index]) * LARGE for index in range(3)]
+    frames = [frame(body) for body in bodies]
+    decoder = FrameDecoder()
+    assert decoder.feed(header(LARGE)) == []
+    found = []
+    for index, body in enumerate(bodies):
+        assert decoder.wanted == LARGE
+        assert decoder.feed(body) == []
+        assert decoder.wanted == FRAME_OVERHEAD
+        footer = frames[index][-4:]
+        found += decoder.feed(footer + (header(LARGE) if index < 2 else b""))
+    decoder.finish()
+    assert [id(record) for record in found] == [id(body) for body in bodies]
+
+
+def test_a_large_record_begun_inside_a_block_wants_its_exact_rest() -> None:
+    stream = frame(b"small") + frame(bytes(LARGE))
+    decoder = FrameDecoder()
+    assert decoder.feed(stream[:1000]) == [b"small"]
+    assert decoder.wanted == LARGE - (1000 - len(frame(b"small")) - HEADER_BYTES)
+    # Less than it wanted: it says what is missing still.
+    decoder.feed(stream[1000:2000])
+    assert decoder.wanted == len(stream) - 2000 - 4
+    assert decoder.feed(stream[2000:-2]) == []
+    assert decoder.wanted == 14
+    assert decoder.feed(stream[-2:]) == [bytes(LARGE)]
+    assert decoder.wanted == 0
+
+
+def test_any_block_will_do_where_no_large_record_is_begun() -> None:
+    decoder = FrameDecoder()
+    assert decoder.wanted == 0
+    decoder.feed(header(1000) + b"x")
+    assert decoder.wanted == 0
+    decoder = FrameDecoder()
+    decoder.feed(header(LARGE)[:5])
+    assert decoder.wanted == 0
+
+
+def test_a_large_record_in_tiny_pieces_takes_memory_in_proportion() -> None:
+    size = 1 << 20
+    stream = frame(bytes(size))
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        records = [record for at in range(0, len(stream), 16) for record in decoder.feed(stream[at : at + 16])]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert records == [bytes(size)]
+    assert peak < 4 * size
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+SAMPLE = [b"", b"a", b"record", bytes(300), *[bytes([index]) * 7 for index in range(20)]]
+SAMPLE_STREAM = b"".join(map(frame, SAMPLE))
+
+
+def test_every_single_flipped_bit_is_found_and_no_changed_record_is_returned() -> None:
+    ends = [0]
+    for record in SAMPLE:
+        ends.append(ends[-1] + len(record) + FRAME_OVERHEAD)
+    for bit in range(8 * len(SAMPLE_STREAM)):
+        stream = bytearray(SAMPLE_STREAM)
+        stream[bit // 8] ^= 1 << bit % 8
+        hit = next(index for index, end in enumerate(ends) if bit // 8 < end) - 1
+        in_header = bit // 8 - ends[hit] < HEADER_BYTES
+        records, error = damaged(bytes(stream))
+        assert records == SAMPLE[:hit]
+        assert isinstance(error, CorruptRecordError)
+        assert (error.part, error.record, error.offset) == ("length" if in_header else "data", hit, ends[hit])
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_a_flipped_bit_is_found_whatever_the_split(data: st.DataObject) -> None:
+    records = [*SAMPLE, bytes(5000), bytes(LARGE), b"last"]
+    stream = bytearray(b"".join(map(frame, records)))
+    at = data.draw(st.integers(0, len(SAMPLE_STREAM) + 100) | st.integers(0, len(stream) - 1))
+    stream[at] ^= 1 << data.draw(st.integers(0, 7))
+    decoder = FrameDecoder()
+    found: list[bytes] = []
+    with pytest.raises(CorruptRecordError):
+        for piece in cut(bytes(stream), data.draw(st.lists(st.integers(1, 300_000) | st.integers(1, 99), max_size=30))):
+            found += decoder.feed(piece)
+        decoder.finish()
+    assert found == records[: len(found)]
+    begin = decoder.offset
+    assert begin <= at < begin + len(records[len(found)]) + FRAME_OVERHEAD
+
+
+def test_a_stream_cut_at_any_byte_is_truncated_unless_it_is_cut_between_records() -> None:
+    borders = {0}
+    for record in SAMPLE:
+        borders.add(max(borders) + len(record) + FRAME_OVERHEAD)
+    for size in range(len(SAMPLE_STREAM)):
+        whole = sorted(border for border in borders if border <= size)
+        if size in borders:
+            assert decode([SAMPLE_STREAM[:size]]) == SAMPLE[: len(whole) - 1]
+            continue
+        records, error = damaged(SAMPLE_STREAM[:size])
+        assert isinstance(error, TruncatedError)
+        assert records == SAMPLE[: len(whole) - 1]
+        assert (error.record, error.offset) == (len(records), whole[-1])
+
+
+@pytest.mark.parametrize("pieces", [[7], [3, 4]])
+def test_stray_header_bytes_are_reported_with_their_number(pieces: list[int]) -> None:
+    decoder = FrameDecoder()
+    decoder.feed(frame(b"whole"))
+    for size in pieces:
+        decoder.feed(header(3)[:size])
+    with pytest.raises(TruncatedError, match="7 of its 12 bytes"):
+        decoder.finish()
+
+
+def test_a_truncated_record_is_reported_with_what_is_there_and_what_was_promised() -> None:
+    for size in (50_000, LARGE + HEADER_BYTES + 2):
+        _, error = damaged(frame(bytes(LARGE))[:size])
+        assert isinstance(error, TruncatedError)
+        assert f"{size:,} of the {LARGE + 16:,} bytes" in str(error)
+
+
+def test_damage_is_raised_again_by_every_later_call() -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(frame(b"good") + b"\xff" * 20) == [b"good"]
+    assert decoder.error is not None
+    assert decoder.wanted == 0
+    for call in (lambda: decoder.feed(frame(b"more")), decoder.finish, decoder.finish):
+        with pytest.raises(CorruptRecordError) as caught:
+            call()
+        assert caught.value is decoder.error
+
+
+def test_truncation_is_raised_again_too() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(b"\x01")
+    for call in (decoder.finish, decoder.finish, lambda: decoder.feed(b"x")):
+        with pytest.raises(TruncatedError):
+            call()
+
+
+def test_an_error_names_the_place_counted_from_where_the_reader_began() -> None:
+    decoder = FrameDecoder()
+    decoder.offset, decoder.records = 1000, 10
+    decoder.feed(frame(b"good") + b"\xff" * 20)
+    assert decoder.error is not None
+    assert (decoder.error.offset, decoder.error.record) == (1000 + len(frame(b"good")), 11)
+    decoder.error.path = "pages.tfrecord"
+    assert str(decoder.error).startswith("pages.tfrecord, record 11, offset 1020: ")
+    copy = pickle.loads(pickle.dumps(decoder.error))
+    assert (str(copy), copy.part) == (str(decoder.error), "length")
+
+
+@pytest.mark.parametrize("length", [MAX_RECORD_BYTES + 1, 2**40, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("split", [5, 12, 40])
+def test_an_insane_length_with_a_right_checksum_is_refused_and_nothing_is_allocated(length: int, split: int) -> None:
+    stream = frame(b"good") + header(length) + bytes(100)
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        records = decoder.feed(stream[: 20 + split])
+        if decoder.error is None:
+            records += decoder.feed(stream[20 + split :])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert records == [b"good"]
+    assert isinstance(decoder.error, RecordTooLargeError)
+    assert (decoder.error.length, decoder.error.limit) == (length, MAX_RECORD_BYTES)
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("length", [0, 5, 2**31, 2**63, 2**64 - 1])
+def test_a_length_with_a_wrong_checksum_is_not_followed(length: int) -> None:
+    stream = frame(b"good") + struct.pack("<QI", length, 12345) + bytes(1000) + frame(b"good")
+    records, error = damaged(stream)
+    assert records == [b"good"]
+    assert isinstance(error, CorruptRecordError)
+    assert (error.part, error.offset, error.record) == ("length", 20, 1)
+
+
+def test_the_limit_holds_for_records_that_are_whole_in_one_block_too() -> None:
+    stream = frame(b"12345") + frame(b"123456") + frame(b"1")
+    assert decode([stream], max_record_bytes=6) == [b"12345", b"123456", b"1"]
+    records, error = damaged(stream, max_record_bytes=5)
+    assert records == [b"12345"]
+    assert isinstance(error, RecordTooLargeError)
+    assert (error.length, error.limit) == (6, 5)
+
+
+@pytest.mark.parametrize("size", [4, LARGE])
+def test_without_verify_a_changed_payload_is_returned_and_a_changed_length_is_not(size: int) -> None:
+    stream = bytearray(frame(b"a") + frame(bytes(size)) + frame(b"c"))
+    stream[17 + HEADER_BYTES] ^= 1
+    changed = b"\x01" + bytes(size - 1)
+    for block in (1 << 20, 50_000, 10):
+        assert decode(cut(bytes(stream), [block] * len(stream)), verify=False) == [b"a", changed, b"c"]
+    stream[17] ^= 1
+    records, error = damaged(bytes(stream), verify=False)
+    assert records == [b"a"]
+    assert isinstance(error, CorruptRecordError)
+    assert error.part == "length"
+
+
+@given(st.binary(max_size=400))
+def test_no_random_bytes_crash_it(data: bytes) -> None:
+    decoder = FrameDecoder()
+    records = decoder.feed(data)
+    if data and not records:
+        with pytest.raises(FormatError):
+            decoder.finish()
+
+
+def test_a_file_that_is_no_tfrecord_gets_a_hint() -> None:
+    _, error = damaged(b"%PDF-1.7 and so on, and on")
+    assert "is it a TFRecord file" in str(error)
+
+
+# --- what TensorFlow wrote --------------------------------------------------------------------------------------------
+
+
+def plain_vectors() -> list[str]:
+    manifest = json.loads((Path(__file__).parents[1] / "vectors" / "manifest.json").read_text())
+    return [name for name, held in manifest["files"].items() if not held.get("compression_type")]
+
+
+@pytest.mark.parametrize("name", plain_vectors())
+@pytest.mark.parametrize("block", [1, 1000, 1 << 20])
+def test_files_tensorflow_wrote_are_read_and_written_again_to_the_byte(vectors: Path, name: str, block: int) -> None:
+    held = json.loads((vectors / "manifest.json").read_text())["files"][name]
+    stream = (vectors / name).read_bytes()
+    records = decode(cut(stream, [block] * len(stream)))
+    assert [len(record) for record in records] == held["lengths"]
+    assert [hashlib.sha256(record).hexdigest() for record in records] == held["sha256"]
+    assert b"".join(encode_frames(records)) == stream
+
+
+def test_every_interleave_shard_tensorflow_wrote_holds_what_its_folder_says(vectors: Path) -> None:
+    for case in json.loads((vectors / "manifest.json").read_text())["interleave"]:
+        shards = sorted((vectors / case["folder"]).iterdir())
+        records = [decode([shard.read_bytes()]) for shard in shards]
+        assert [len(shard) for shard in records] == case["lengths"]
+        named = [
+            [f"{shard}:{index}".encode() for index in range(length)] for shard, length in enumerate(case["lengths"])
+        ]
+        assert records == named

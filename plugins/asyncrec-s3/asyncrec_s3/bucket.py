@@ -1,0 +1,237 @@
+"""One bucket's requests: each limited in time, its errors translated, its answers in asyncrec's terms.
+
+`Bucket.call` is one attempt; the other methods are whole operations, tried again while the fault is transient.
+"""
+
+from __future__ import annotations
+
+import email.utils
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from asyncrec.errors import IntegrityError, ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage.retry import retrying
+
+from .client import Connection
+from .errors import UploadGoneError, translate
+from .options import Options
+from .parts import MIB, crc_of_base64
+
+__all__ = ["Bucket", "Found", "bare", "crc_of", "is_encrypted"]
+
+T = TypeVar("T")
+
+# Bytes per second below which a transfer counts as stalled; the timeouts of sockets do not see a store that reads
+# nothing, or sends a byte now and then.
+_SLOWEST = 64 << 10
+# Seconds for closing the rest of a body that is not wanted.
+_CLOSE_SECONDS = 2.0
+# The metadata by which a writer knows its own object again, when the answer to its last request was lost.
+_WRITER = "asyncrec-writer"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What HEAD says of an object: ``writer`` is the id it was written with, `None` where there is none."""
+
+    info: ObjectInfo
+    writer: str | None
+    encrypted: bool
+
+
+class Bucket:
+    """Keys here are whole keys of the bucket, with the storage's prefix."""
+
+    def __init__(self, connection: Connection, options: Options) -> None:
+        self.name = options.bucket
+        self.checksum = options.checksum
+        if self.checksum == "auto":
+            self.checksum = "crc32c" if connection.is_aws else "md5"
+        self._connection = connection
+        self._patience = options.connect_timeout + options.read_timeout
+
+    def what(self, operation: str, key: str = "") -> str:
+        return f"{operation} s3://{self.name}/{key}"
+
+    async def call(self, name: str, what: str, *, write: bool, size: int = 0, **params: Any) -> dict[str, Any]:
+        """One attempt of one request of the SDK; ``size`` bytes are to be transferred by it.
+
+        Raises:
+            StorageError: of the tree; `TransientStorageError` also when the time is over.
+        """
+        with self._limited(what, write=write, size=size):
+            answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
+        return answer
+
+    async def repeat(self, operation: Callable[[], Awaitable[T]], what: str) -> T:
+        return await retrying(operation, what=what)
+
+    async def head(self, key: str, *, shown: str) -> Found:
+        """``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
+        what = self.what("head", key)
+        answer = await self.repeat(
+            partial(self.call, "head_object", what, write=False, Key=key, ChecksumMode="ENABLED"), what
+        )
+        info = ObjectInfo(
+            key=shown,
+            size=int(answer["ContentLength"]),
+            etag=bare(answer["ETag"]),
+            crc32c=crc_of(answer),
+            modified=answer["LastModified"],
+        )
+        return Found(info, answer.get("Metadata", {}).get(_WRITER), is_encrypted(answer))
+
+    async def read(self, key: str, start: int, end: int, etag: str) -> bytes:
+        """Bytes from ``start``, up to ``end``: fewer when the body broke off, but at least one.
+
+        One attempt; when it returns no connection is held.
+
+        Raises:
+            ObjectChangedError: the object is not the one of ``etag``.
+            TransientStorageError: no byte came.
+        """
+        what = self.what("get", key)
+        blocks: list[bytes] = []
+        missing = end - start
+        try:
+            with self._limited(what, write=False, size=end - start):
+                answer = await self._connection.client.get_object(
+                    Bucket=self.name, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
+                )
+                body = answer["Body"]
+                try:
+                    if bare(answer.get("ETag", "")) != etag:
+                        raise ObjectChangedError(f"{what}: its etag is not {etag} any more: open it again")
+                    if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
+                        raise IntegrityError(f"{what}: asked from byte {start:,}, sent {answer['ContentRange'][:80]}")
+                    if "ContentRange" not in answer and start:
+                        raise StorageError(f"{what}: the store does not know ranges, which reading needs")
+                    while missing > 0 and (block := await body.read(min(missing, MIB // 4))):
+                        blocks.append(block)
+                        missing -= len(block)
+                finally:
+                    with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                        await body.aclose()
+        except TransientStorageError:
+            if not blocks:
+                raise
+        if not blocks:
+            raise TransientStorageError(f"{what}: the body was empty, where {end - start:,} bytes were asked for")
+        if end - start - missing <= MIB:
+            return b"".join(blocks)
+        return await anyio.to_thread.run_sync(b"".join, blocks)
+
+    async def delete(self, key: str) -> None:
+        what = self.what("delete", key)
+        try:
+            await self.repeat(partial(self.call, "delete_object", what, write=True, Key=key), what)
+        except ObjectNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise
+
+    async def pages(self, prefix: str, start_after: str) -> AsyncIterator[list[dict[str, Any]]]:
+        """The listing, page by page; ascending, or a `StorageError`."""
+        what = self.what("list", prefix)
+        params: dict[str, Any] = {"Prefix": prefix}
+        if start_after:
+            params["StartAfter"] = start_after
+        last = start_after.encode()
+        while True:
+            answer = await self.repeat(partial(self.call, "list_objects_v2", what, write=False, **params), what)
+            page = answer.get("Contents", [])
+            for entry in page:
+                if (key := entry["Key"].encode()) <= last and last:
+                    raise StorageError(
+                        f"{what}: {entry['Key']!r} came after {last.decode()!r}: the store does not list in order "
+                        "(directory buckets do not), which asyncrec relies on"
+                    )
+                last = key
+            yield page
+            if not answer.get("IsTruncated"):
+                return
+            params["ContinuationToken"] = answer["NextContinuationToken"]
+
+    async def uploads(self, prefix: str) -> AsyncIterator[list[dict[str, Any]]]:
+        """The multipart uploads begun and not ended, page by page."""
+        what = self.what("list the unfinished uploads of", prefix)
+        params: dict[str, Any] = {"Prefix": prefix}
+        while True:
+            answer = await self.repeat(partial(self.call, "list_multipart_uploads", what, write=False, **params), what)
+            yield answer.get("Uploads", [])
+            if not answer.get("IsTruncated"):
+                return
+            params["KeyMarker"] = answer["NextKeyMarker"]
+            params["UploadIdMarker"] = answer.get("NextUploadIdMarker", "")
+
+    async def has_parts(self, key: str, upload_id: str) -> bool:
+        what = self.what("list the parts of an upload to", key)
+        request = partial(self.call, "list_parts", what, write=False, Key=key, UploadId=upload_id, MaxParts=1)
+        return bool((await self.repeat(request, what)).get("Parts"))
+
+    async def abort(self, key: str, upload_id: str) -> None:
+        """End an upload without publishing; one that is gone already is no error."""
+        what = self.what("abort an upload to", key)
+        request = partial(self.call, "abort_multipart_upload", what, write=True, Key=key, UploadId=upload_id)
+        try:
+            await self.repeat(request, what)
+        except (UploadGoneError, ObjectNotFoundError):
+            return
+
+    def _limited(self, what: str, *, write: bool, size: int) -> _Limited:
+        return _Limited(self._connection, what, write, self._patience + size / _SLOWEST)
+
+
+class _Limited:
+    """``with``: a limit of time, and errors translated."""
+
+    def __init__(self, connection: Connection, what: str, write: bool, seconds: float) -> None:
+        self._connection = connection
+        self._what = what
+        self._write = write
+        self._seconds = seconds
+        self._scope = anyio.CancelScope()
+
+    def __enter__(self) -> None:
+        self._scope.deadline = anyio.current_time() + self._seconds
+        self._scope.__enter__()
+
+    def __exit__(self, exc_type: Any, exc: BaseException | None, traceback: Any) -> None:
+        self._scope.__exit__(exc_type, exc, traceback)
+        if self._scope.cancelled_caught:
+            raise TransientStorageError(f"{self._what}: no end after {self._seconds:.0f} s")
+        if isinstance(exc, Exception) and not isinstance(exc, StorageError):
+            raise translate(exc, self._what, write=self._write, redact=self._connection.redact) from exc
+
+
+def writer_metadata(writer: str) -> dict[str, str]:
+    return {_WRITER: writer}
+
+
+def bare(etag: str) -> str:
+    """An ETag without its quotes."""
+    return etag.strip('"')
+
+
+def crc_of(answer: dict[str, Any]) -> int | None:
+    """The CRC32C of the whole object, where the store keeps one."""
+    return None if answer.get("ChecksumType") == "COMPOSITE" else crc_of_base64(answer.get("ChecksumCRC32C"))
+
+
+def is_encrypted(answer: dict[str, Any]) -> bool:
+    """Whether the object is stored in a way that makes its ETag something else than an MD5."""
+    return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
+
+
+def date_of(answer: dict[str, Any]) -> datetime:
+    """When the store answered, by its own clock; by ours where it does not say."""
+    try:
+        return email.utils.parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    except (KeyError, TypeError, ValueError):
+        return datetime.now(UTC)

@@ -1,0 +1,210 @@
+"""One client per event loop for all storages that agree in endpoint, credentials and the like.
+
+Making a client parses the SDK's model of the service and may ask the machine for credentials: up to 0.1 s the first
+time, so it is done in a worker thread. The model is kept for the process; later clients take a tenth of that. The
+client is shared, counted, and closed when the last storage that uses it closes.
+
+A client belongs to the event loop it was opened on: storages on two loops have two.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import botocore
+import sniffio
+from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.httpxsession import HttpxSession
+from aiobotocore.session import AioSession
+from botocore.handlers import add_expect_header
+
+from .body import sign_in_thread
+from .errors import translate
+
+if TYPE_CHECKING:
+    from .options import ClientOptions
+
+__all__ = ["Connection", "connect"]
+
+# Seconds for closing a client's idle connections: nothing is on its way any more.
+_CLOSE_SECONDS = 5.0
+# The SDK's model of S3, read and parsed once: 50 ms of holding the interpreter's lock.
+_loader: Any = None
+
+
+class Connection:
+    """A client, and what is known of it.
+
+    Attributes:
+        client: of aiobotocore. Its own retries are off: the core's back-off is the only one.
+        is_aws: whether the endpoint is AWS's own, rather than that of a compatible store.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        host = urlsplit(client.meta.endpoint_url).hostname or ""
+        self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
+        self._secrets: dict[str, None] = {}
+        # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        client.meta.events.register("before-send.s3", self._remember)
+
+    def _remember(self, request: Any, **_: Any) -> None:
+        """Keep what was sent of the credentials, to strike it out of what the store answers."""
+        for name in ("X-Amz-Security-Token", "x-amz-s3session-token", "Authorization"):
+            value = request.headers.get(name)
+            value = value.decode() if isinstance(value, bytes) else value or ""
+            if name == "Authorization":
+                match = re.search(r"Credential=([^/,\s]+)", value)
+                value = match[1] if match else ""
+            # Shorter ones are a toy's, and would be found within words.
+            if len(value) >= 8 and value not in self._secrets:
+                self._secrets[value] = None
+                # Refreshed credentials replace the older ones; four are two generations.
+                while len(self._secrets) > 4:
+                    del self._secrets[next(iter(self._secrets))]
+
+    def redact(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+class _Shared:
+    def __init__(self) -> None:
+        self.users = 0
+        self.making = anyio.Lock()
+        self.connection: Connection | None = None
+
+
+_Key = tuple["ClientOptions", frozenset[tuple[str, str]]]
+_shared: anyio.lowlevel.RunVar[dict[_Key, _Shared]] = anyio.lowlevel.RunVar("asyncrec_s3_clients")
+
+
+@asynccontextmanager
+async def connect(options: ClientOptions) -> AsyncIterator[Connection]:
+    """A client for ``options``, made now or shared with others on this event loop.
+
+    Raises:
+        StoragePermissionError: the profile is not there, or the credentials are incomplete.
+    """
+    try:
+        clients = _shared.get()
+    except LookupError:
+        clients = {}
+        _shared.set(clients)
+    # What the SDK reads from the environment is part of what makes a client.
+    key = options, frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+    shared = clients.setdefault(key, _Shared())
+    shared.users += 1
+    try:
+        async with shared.making:
+            if shared.connection is None:
+                shared.connection = await _open(options)
+        yield shared.connection
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            if clients.get(key) is shared:
+                del clients[key]
+            if shared.connection is not None:
+                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await shared.connection.client.__aexit__(None, None, None)
+
+
+async def _open(options: ClientOptions) -> Connection:
+    backend = sniffio.current_async_library()
+    try:
+        client = await anyio.to_thread.run_sync(anyio.run, _make, options, backend)
+    except (anyio.get_cancelled_exc_class(), ImportError):
+        raise
+    except Exception as error:
+        secrets = [options.aws_access_key_id, options.aws_secret_access_key, options.aws_session_token]
+
+        def redact(text: str) -> str:
+            for secret in filter(None, secrets):
+                text = text.replace(secret, "***")
+            return text
+
+        raise translate(error, "opening a client for S3", write=False, redact=redact) from error
+    connection = Connection(client)
+    await client.__aenter__()
+    return connection
+
+
+async def _make(options: ClientOptions, backend: str) -> Any:
+    """Runs in a worker thread, on an event loop of its own, of the kind the client will run on."""
+    global _loader
+    _quieten()
+    session = AioSession(profile=options.profile)
+    if _loader is None:
+        _loader = session.get_component("data_loader")
+    session.register_component("data_loader", _loader)
+    s3: dict[str, Any] = {"payload_signing_enabled": options.payload_signing}
+    if options.addressing_style != "auto":
+        s3["addressing_style"] = options.addressing_style
+    config = AioConfig(
+        http_session_cls=AIOHTTPSession if backend == "asyncio" else HttpxSession,
+        signature_version=botocore.UNSIGNED if options.anonymous else None,
+        connect_timeout=options.connect_timeout,
+        read_timeout=options.read_timeout,
+        max_pool_connections=options.max_connections,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        s3=s3,
+        # Our own checksums go with every body; those the SDK would add by default break stores that do not know them.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        **(
+            {}
+            if backend == "asyncio"
+            else {"connector_args": {"write_timeout": options.read_timeout, "pool_timeout": None}}
+        ),
+    )
+    if options.payload_signing:
+        sign_in_thread(session)
+    # The public way also enters the client, which must happen on the loop that will use it.
+    return await session._create_client(
+        "s3",
+        region_name=options.region,
+        endpoint_url=options.endpoint_url,
+        aws_access_key_id=options.aws_access_key_id,
+        aws_secret_access_key=options.aws_secret_access_key,
+        aws_session_token=options.aws_session_token,
+        verify=None if options.verify is True else options.verify,
+        config=config,
+    )
+
+
+_SECRET = re.compile(
+    r"""(?ix) ( (?: x-amz-(?:security|s3session)-token | x-amz-server-side-encryption-customer-key | authorization
+                  | secretaccesskey | secret_?key | sessiontoken | accesstoken | token | accesskeyid | credential )
+                ['"]? (?: \s*[:=]\s* | > ) b?['"]? )  (?: AWS4-HMAC-SHA256\ [^'"\n]* | [^\s'"<,&]+ )"""
+)
+
+
+class _Redacting(logging.Filter):
+    """Strikes credentials out of what the SDK logs when debugging: canonical requests, headers, answers of STS."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (clean := _SECRET.sub(r"\1***", text)) != text:
+            record.msg, record.args = clean, ()
+        return True
+
+
+_redacting = _Redacting()
+
+
+def _quieten() -> None:
+    for name in ("botocore.auth", "botocore.endpoint", "botocore.parsers", "botocore.credentials", "botocore.regions"):
+        logging.getLogger(name).addFilter(_redacting)

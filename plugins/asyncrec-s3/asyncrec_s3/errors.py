@@ -1,0 +1,148 @@
+"""What S3, the SDK and the two HTTP clients raise, as errors of asyncrec: the one place that says what is transient.
+
+Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. A message names operation and object, the
+store's code and its words with credentials struck out (stores do echo them), and what to do where that is known.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import botocore.exceptions as sdk
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+
+__all__ = ["UploadGoneError", "scrub", "translate"]
+
+_TRANSIENT = {
+    "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
+    "OperationAborted", "RequestLimitExceeded", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",
+    "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
+}  # fmt: skip
+_TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+# Some of these come with status 400.
+_PERMISSION = {
+    "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity",
+    "InvalidToken", "NotSignedUp", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired",
+}  # fmt: skip
+_ADVICE = {
+    "ExpiredToken": "credentials given as options are not refreshed: leave them to the SDK's configuration",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "NoSuchBucket": "the bucket does not exist, or is another endpoint's",
+    "PermanentRedirect": "the bucket is in another region: give its region",
+    "AuthorizationHeaderMalformed": "the bucket is in another region: give its region",
+}
+
+
+class UploadGoneError(StorageError):
+    """The upload is no more: completed or aborted, by us in a request whose answer was lost, or by another."""
+
+
+def translate(error: Exception, what: str, *, write: bool, redact: Callable[[str], str]) -> StorageError:
+    """The error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
+
+    ``write`` says what a failed precondition means: that the object is there already, or that it has changed.
+    """
+    scrub(error, redact)
+    if isinstance(error, sdk.ClientError):
+        return _of_answer(error.response, str(error), what, write=write)
+    text = f"{what}: {redact(str(error)) or type(error).__name__}"
+    if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.ProfileNotFound)):
+        return StoragePermissionError(
+            f"{text}. Give credentials by the AWS environment variables, a profile or options; "
+            "for a public bucket anonymous=True"
+        )
+    if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError, sdk.NoAuthTokenError)):
+        return StoragePermissionError(f"{text}. Sign in again: aws sso login")
+    if isinstance(error, sdk.SSLError):
+        return StorageError(f"{text}. Where the store has a certificate of its own, name its authority with verify=")
+    if isinstance(error, (sdk.ParamValidationError, sdk.NoRegionError, sdk.InvalidRegionError)):
+        return StorageError(text)
+    if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
+        return StorageError(text)
+    # What is left comes from sockets, HTTP and answers that were cut short: aiohttp, httpx, OSError, timeouts.
+    return TransientStorageError(text)
+
+
+_TRANSIENT_SDK = (
+    sdk.ConnectionError,
+    sdk.HTTPClientError,
+    sdk.IncompleteReadError,
+    sdk.CredentialRetrievalError,  # the machine's metadata service, asked too often or for a moment away
+    sdk.MetadataRetrievalError,
+)
+
+
+def _of_answer(response: Mapping[str, Any], text: str, what: str, *, write: bool) -> StorageError:
+    code = str(response.get("Error", {}).get("Code", ""))
+    metadata = response.get("ResponseMetadata", {})
+    status = int(metadata.get("HTTPStatusCode", 0))
+    words = str(response.get("Error", {}).get("Message", ""))[:500]
+    text = f"{what}: {code} (HTTP {status})" + (f": {words}" if words and words != code else "")
+    if advice := _ADVICE.get(code):
+        text += f"; {advice}"
+    if code in _TRANSIENT or (status in _TRANSIENT_STATUS and code != "NotImplemented"):
+        return TransientStorageError(text, retry_after=_retry_after(metadata.get("HTTPHeaders", {})))
+    if code == "NoSuchUpload":
+        return UploadGoneError(text)
+    if code == "InvalidPart":
+        return IntegrityError(f"{text}: the store does not have the parts it acknowledged")
+    if code in _PERMISSION or status in (401, 403):
+        if status == 403 and words in ("", "Forbidden"):
+            text += "; without the right to list the bucket this is also what a missing object looks like"
+        return StoragePermissionError(text)
+    if status == 412 or code == "PreconditionFailed":
+        if write:
+            return ObjectExistsError(f"{text}; it is there already")
+        return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
+    if status == 404:
+        return ObjectNotFoundError(text)
+    return StorageError(text)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from either form of the header (RFC 9110, 10.2.3)."""
+    value = headers.get("retry-after", "").strip()
+    if not value:
+        return None
+    if re.fullmatch(r"\d+(\.\d+)?", value):
+        return float(value)
+    try:
+        return max(0.0, (email.utils.parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+def scrub(error: BaseException, redact: Callable[[str], str]) -> None:
+    """Strike credentials out of an error of the SDK and of what it is chained to: they outlive us in logs and reports.
+
+    The SDK keeps the signed request in some errors; stores echo parts of it in theirs.
+    """
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        todo += [one.__cause__, one.__context__]
+        one.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in one.args)
+        if isinstance(one, sdk.HTTPClientError):
+            one.request = None
+        if isinstance(one, sdk.BotoCoreError):
+            one.kwargs = {key: redact(str(value)) for key, value in one.kwargs.items() if key != "request"}
+        if isinstance(one, sdk.ClientError):
+            details = one.response.get("Error", {})
+            one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if key in details}

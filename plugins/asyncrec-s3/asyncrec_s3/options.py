@@ -1,0 +1,144 @@
+"""What can be said of a bucket and of the way to it, checked before anything is opened.
+
+What is not said is found as the AWS SDK finds it: its environment variables, its configuration files, the role of the
+machine. Credentials found there are refreshed by the SDK as they expire; those given as options are used as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from asyncrec.storage.url import redact, scheme_of
+
+from .parts import MIB, MIN_PART
+
+__all__ = ["ClientOptions", "Options"]
+
+# As tensorboardX and TensorFlow's S3 file system name it; the SDK's own names come first.
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """What makes one client: storages that agree in all of it share their connections.
+
+    Attributes:
+        endpoint_url: of an S3-compatible store; `None` is AWS, or what ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``
+            or ``S3_ENDPOINT`` says.
+        region: `None`: by the SDK's configuration.
+        profile: of the SDK's configuration files.
+        aws_access_key_id, aws_secret_access_key, aws_session_token: instead of what the SDK finds.
+        anonymous: sign nothing, for public buckets.
+        addressing_style: ``"path"``, ``"virtual"`` or ``"auto"`` (path for a given endpoint, virtual for AWS).
+        payload_signing: hash every body into the signature. Off by default: each body goes with a checksum, the
+            checksum is signed, and a second hash would double the work. For stores that insist.
+        verify: `False` accepts any certificate; a `str` is the path of a bundle of authorities.
+        connect_timeout: seconds.
+        read_timeout: seconds without a byte, after which a request is given up and tried again.
+        max_connections: 64 carries 16 interleaved sources with their read-ahead beside the uploads; an idle source
+            holds none.
+    """
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    aws_access_key_id: str | None = None
+    aws_secret_access_key: str | None = None
+    aws_session_token: str | None = None
+    anonymous: bool = False
+    addressing_style: str = "auto"
+    payload_signing: bool = False
+    verify: bool | str = True
+    connect_timeout: float = 10.0
+    read_timeout: float = 60.0
+    max_connections: int = 64
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: not shown, for it may hold credentials>"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Options(ClientOptions):
+    """All options of one storage.
+
+    Attributes:
+        bucket, prefix: from the URL; the prefix is empty or ends with ``/``.
+        chunk_size: bytes of a part, 5 MiB at least. 8 MiB: smaller ones cost requests, larger ones memory. It doubles
+            every 900 parts, so that 10,000 parts hold 5 TiB.
+        max_concurrency: parts in flight, over all sinks of this storage; with the default, 32 MiB. Where parts have
+            grown, fewer fit in the same memory, and one at least is always let through.
+        checksum: ``"crc32c"`` of each part and of the whole, kept by the store; ``"md5"``, of each part, which every
+            store knows; ``"auto"`` is the first for AWS and the second for any other endpoint.
+    """
+
+    bucket: str = ""
+    prefix: str = ""
+    chunk_size: int = 8 * MIB
+    max_concurrency: int = 4
+    checksum: str = "auto"
+
+    def __post_init__(self) -> None:
+        # The values of credentials are never part of a message.
+        if not self.bucket:
+            raise ValueError("the URL names no bucket: s3://bucket/prefix")
+        if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
+            raise ValueError("aws_access_key_id and aws_secret_access_key come together or not at all")
+        if self.aws_session_token is not None and self.aws_access_key_id is None:
+            raise ValueError("aws_session_token comes with aws_access_key_id and aws_secret_access_key")
+        if self.anonymous and (self.aws_access_key_id or self.profile):
+            raise ValueError("anonymous excludes credentials and a profile")
+        if self.endpoint_url is not None:
+            parts = urlsplit(self.endpoint_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("endpoint_url begins with http:// or https:// and names a host")
+            if parts.username is not None or parts.password is not None:
+                raise ValueError("endpoint_url holds no credentials: they have options of their own")
+        if self.addressing_style not in ("auto", "path", "virtual"):
+            raise ValueError(f"addressing_style is 'auto', 'path' or 'virtual', not {self.addressing_style!r}")
+        if self.checksum not in ("auto", "crc32c", "md5"):
+            raise ValueError(f"checksum is 'auto', 'crc32c' or 'md5', not {self.checksum!r}")
+        if self.chunk_size < MIN_PART:
+            raise ValueError(f"chunk_size is at least 5 MiB, S3's smallest part, not {self.chunk_size:,}")
+        if self.max_concurrency < 1 or self.max_connections <= self.max_concurrency:
+            raise ValueError("max_concurrency is at least 1, and max_connections larger")
+
+    @classmethod
+    def of(cls, url: str, **options: Any) -> Options:
+        """The options of a URL, with the endpoint taken from the environment where none is given.
+
+        Raises:
+            ValueError: the URL or an option cannot be; credentials are not shown.
+            TypeError: there is no such option.
+        """
+        given = {field.name for field in fields(cls)} - {"bucket", "prefix"}
+        if unknown := sorted(set(options) - given):
+            raise TypeError(f"s3 has no option {', '.join(unknown)}; it has {', '.join(sorted(given))}")
+        if not scheme_of(url) or not url[len(scheme_of(url)) :].startswith("://"):
+            raise ValueError(f"{redact(url)}: not of the form s3://bucket/prefix")
+        bucket, _, prefix = url[len(scheme_of(url)) + 3 :].partition("/")
+        if "@" in bucket:
+            raise ValueError(f"{redact(url)}: credentials do not belong in a URL; they have options of their own")
+        prefix = prefix.rstrip("/")
+        result = cls(bucket=bucket, prefix=f"{prefix}/" if prefix else "", **options)
+        if result.endpoint_url is None:
+            result = replace(result, endpoint_url=_endpoint_of_environment())
+        return result
+
+    @property
+    def root(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def client(self) -> ClientOptions:
+        return ClientOptions(**{field.name: getattr(self, field.name) for field in fields(ClientOptions)})
+
+
+def _endpoint_of_environment() -> str | None:
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return None
+    for name in _ENDPOINTS:
+        if value := os.environ.get(name):
+            return value if "://" in value else f"https://{value}"
+    return None

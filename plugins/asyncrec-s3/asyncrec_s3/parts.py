@@ -1,0 +1,92 @@
+"""The arithmetic of multipart uploads: sizes of parts, ETags, checksums. Pure.
+
+Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts, each 5 MiB to 5 GiB but the
+last, 5 TiB in all).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable
+
+import crc32c
+
+__all__ = [
+    "MAX_PARTS", "MIB", "MIN_PART", "Digest", "base64_of_crc", "crc_of_base64", "is_md5", "multipart_etag", "part_size",
+]  # fmt: skip
+
+MIB = 1 << 20
+MIN_PART = 5 * MIB
+MAX_PART = 5 << 30
+MAX_PARTS = 10_000
+# 900 parts of 5 MiB, 900 of 10 MiB, ... reach 5 TiB before the 10,000th; 1,000 would not. The first 7 GiB (with
+# 8 MiB) are written in parts of the first size, so that memory is the same for every usual shard.
+_DOUBLED_EVERY = 900
+
+
+def part_size(number: int, first: int) -> int:
+    """Bytes of part ``number`` (from 1), when the first has ``first``.
+
+    Raises:
+        ValueError: there is no such part.
+    """
+    if not 1 <= number <= MAX_PARTS:
+        raise ValueError(f"S3 has parts 1 to {MAX_PARTS:,}, not {number:,}")
+    return min(first << ((number - 1) // _DOUBLED_EVERY), MAX_PART)
+
+
+class Digest:
+    """The checksum that goes with one body, computed in a worker thread where the body is large.
+
+    Attributes:
+        params: for the request that sends it.
+        md5: in hexadecimal, what the ETag should then be; `None` with CRC32C.
+        crc32c: of this body alone; `None` with MD5.
+    """
+
+    __slots__ = ("crc32c", "md5", "params", "size")
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        self.size = len(data)
+        self.md5: str | None = None
+        self.crc32c: int | None = None
+        if kind == "md5":
+            digest = hashlib.md5(data, usedforsecurity=False)
+            self.md5 = digest.hexdigest()
+            self.params = {"ContentMD5": base64.b64encode(digest.digest()).decode()}
+        else:
+            self.crc32c = crc32c.crc32c(data)
+            self.params = {"ChecksumCRC32C": base64_of_crc(self.crc32c)}
+
+
+def base64_of_crc(value: int) -> str:
+    """As S3 writes a CRC32C: base64 of four bytes, big endian."""
+    return base64.b64encode(value.to_bytes(4, "big")).decode()
+
+
+def crc_of_base64(text: str | None) -> int | None:
+    """The CRC32C of a whole object; `None` where there is none, or a checksum of checksums (``...-N``)."""
+    if not text or "-" in text:
+        return None
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return int.from_bytes(raw, "big") if len(raw) == 4 else None
+
+
+def is_md5(etag: str) -> bool:
+    """Whether an ETag may be the MD5 of the body (or, with ``-N``, that of a multipart upload): by its form."""
+    return re.fullmatch(r"[0-9a-f]{32}(-[0-9]+)?", etag) is not None
+
+
+def multipart_etag(etags: Iterable[str]) -> str | None:
+    """The ETag of an object put together of parts with these; `None` where they are no MD5s."""
+    raw = []
+    for etag in etags:
+        if not is_md5(etag) or "-" in etag:
+            return None
+        raw.append(bytes.fromhex(etag))
+    return f"{hashlib.md5(b''.join(raw), usedforsecurity=False).hexdigest()}-{len(raw)}"

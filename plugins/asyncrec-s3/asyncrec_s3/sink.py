@@ -1,0 +1,192 @@
+"""`S3Sink`: one object being written, as one put or as a multipart upload of unknown length.
+
+An object shorter than a chunk is one put, sent at the exit. Otherwise the first full chunk begins an upload, and each
+chunk is a part, uploaded by a task of the storage while the caller goes on. The storage's `Slots` bound the bytes on
+their way, and are waited for before a chunk is copied.
+
+At the exit either the object is published and verified, or nothing of it is left, whatever the answers to the last
+requests were (`publication`, `upload`). The requests that decide run in tasks of the storage, which no cancellation of
+the caller reaches.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import crc32c
+
+from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo
+
+from .body import body_of
+from .bucket import writer_metadata
+from .parts import MAX_PARTS, MIB, Digest, base64_of_crc, part_size
+from .publication import Content, Publication
+from .upload import MultipartUpload
+
+if TYPE_CHECKING:
+    from .storage import S3Storage
+
+__all__ = ["S3Sink"]
+
+# Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.
+_PUBLISH_SECONDS = 150.0
+
+
+class S3Sink(ByteSink):
+    """See the module; made by `S3Storage.open_sink`, and its own context."""
+
+    def __init__(self, storage: S3Storage, key: str, *, exclusive: bool) -> None:
+        self.chunk_size = storage.options.chunk_size
+        self._storage = storage
+        self._bucket = storage.bucket
+        self._key = storage.options.prefix + key
+        self._writer = uuid.uuid4().hex
+        self._publication = Publication(self._bucket, self._key, key, self._writer, exclusive=exclusive)
+        self._upload = MultipartUpload(storage, self._key, self._writer, self._publication.refuse_existing)
+        # Of the whole object; kept where the store compares it.
+        self._crc: int | None = 0 if self._bucket.checksum == "crc32c" else None
+        self._size = 0
+        self._short = b""
+        self._last_sent = False
+        self._state = "new"
+
+    async def __aenter__(self) -> S3Sink:
+        self._storage.check()
+        if self._state != "new":
+            raise RuntimeError("a sink is entered once")
+        await anyio.lowlevel.checkpoint()
+        self._state = "open"
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._state = "closed"
+        if exc is not None:
+            await self._upload.abandon()
+            return
+        try:
+            await self._upload.finish()
+            await self._publish()
+        except BaseException:
+            if self.published is None:
+                await self._upload.abandon()
+            raise
+        await self._upload.tidy()
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        self._check()
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if self._last_sent or not 0 < size <= self.chunk_size:
+            raise ValueError(f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}")
+        if size < self.chunk_size and not self._upload.started:
+            # No slot for it: a task that has several short objects open must not wait for itself.
+            self._short = await self._copy(buffers, size)
+            self._last_sent = True
+            return
+        if self._upload.started == MAX_PARTS:
+            raise StorageError(
+                f"{self._bucket.what('write', self._key)}: longer than S3's {MAX_PARTS:,} parts of "
+                f"{self.chunk_size:,} bytes; give a larger chunk_size"
+            )
+        slots = self._storage.slots.of(size)
+        await self._storage.slots.acquire(slots)
+        try:
+            data = await self._copy(buffers, size)
+        except BaseException:
+            self._storage.slots.release(slots)
+            raise
+        self._last_sent = size < self.chunk_size
+        self._upload.start(data, slots)
+        if self._upload.started < MAX_PARTS:
+            self.chunk_size = part_size(self._upload.started + 1, self._storage.options.chunk_size)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        """0: nothing of an unfinished upload can be read back. Raises what a part has failed with."""
+        self._check()
+        await anyio.lowlevel.checkpoint()
+        return 0
+
+    def _check(self) -> None:
+        if self._state != "open":
+            raise anyio.ClosedResourceError(f"{self._bucket.what('write', self._key)}: its context is not open")
+        self._storage.check()
+        self._upload.check()
+
+    async def _copy(self, buffers: Sequence[Buffer], size: int) -> bytes:
+        """The chunk in memory of our own, in a thread where that takes more than about 1 ms."""
+        if size <= MIB:
+            await anyio.lowlevel.checkpoint()
+            data, self._crc = _gather(buffers, self._crc)
+        else:
+            data, self._crc = await anyio.to_thread.run_sync(_gather, buffers, self._crc, limiter=self._storage.threads)
+        self._size += size
+        return data
+
+    async def _publish(self) -> None:
+        outcome: list[Exception] = []
+
+        async def job() -> None:
+            try:
+                with anyio.move_on_after(_PUBLISH_SECONDS, shield=True):
+                    self.published = await (self._complete() if self._upload.started else self._put())
+            except Exception as error:
+                outcome.append(error)
+
+        await self._storage.settle(job)
+        if outcome:
+            raise outcome[0]
+        if self.published is None:
+            raise TransientStorageError(
+                f"{self._bucket.what('publish', self._key)}: no end after {_PUBLISH_SECONDS:.0f} s; "
+                "whether it is there is unknown"
+            )
+
+    async def _put(self) -> ObjectInfo:
+        data = self._short
+        threads = self._storage.threads
+        if len(data) <= MIB // 4:
+            digest = Digest(data, self._bucket.checksum)
+        else:
+            digest = await anyio.to_thread.run_sync(Digest, data, self._bucket.checksum, limiter=threads)
+        what = self._bucket.what("put", self._key)
+
+        async def request() -> dict[str, object]:
+            return await self._bucket.call(
+                "put_object",
+                what,
+                write=True,
+                size=len(data),
+                Key=self._key,
+                Body=await body_of(data, hashed=self._storage.options.payload_signing, limiter=threads),
+                Metadata=writer_metadata(self._writer),
+                **digest.params,
+                **self._publication.condition,
+            )
+
+        # Not certain: an encrypted object's ETag is no MD5, and the store has compared the one that was sent.
+        content = Content(size=len(data), crc32c=self._crc, etag=digest.md5, certain=False)
+        return await self._publication.publish(request, content, what)
+
+    async def _complete(self) -> ObjectInfo:
+        what = self._bucket.what("complete the upload to", self._key)
+        params = self._upload.completion | self._publication.condition
+        if self._crc is not None:
+            whole = {"ChecksumCRC32C": base64_of_crc(self._crc), "ChecksumType": "FULL_OBJECT"}
+            params |= whole | {"MpuObjectSize": self._size}
+        content = Content(size=self._size, crc32c=self._crc, etag=self._upload.etag, certain=self._upload.certain)
+        request = partial(self._bucket.call, "complete_multipart_upload", what, write=True, **params)
+        return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
+
+
+def _gather(buffers: Sequence[Buffer], crc: int | None) -> tuple[bytes, int | None]:
+    data = b"".join(buffers)
+    return data, None if crc is None else crc32c.crc32c(data, crc)

@@ -1,0 +1,249 @@
+"""`MultipartUpload`: parts on their way to one object, as tasks of the storage; and taking them away again.
+
+The first failure cancels the other parts and is raised by `finish`. `abandon` always leaves the store as it was, as
+far as it answers within its limit of time, an upload whose beginning was never answered included.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from asyncrec.errors import StorageError, TransientStorageError
+
+from .body import body_of
+from .bucket import bare, is_encrypted, writer_metadata
+from .parts import Digest, is_md5, multipart_etag
+
+if TYPE_CHECKING:
+    from .storage import S3Storage
+
+__all__ = ["MultipartUpload"]
+
+logger = logging.getLogger("asyncrec.storage.s3")
+
+# Seconds for taking everything away again, after which what is left is named in a warning.
+_CLEAN_SECONDS = 10.0
+
+
+class MultipartUpload:
+    """One upload. ``prepare`` is awaited before it is begun; what it raises fails the upload.
+
+    Attributes:
+        started: parts handed over so far.
+    """
+
+    def __init__(self, storage: S3Storage, key: str, writer: str, prepare: Callable[[], Awaitable[None]]) -> None:
+        self.started = 0
+        self._storage = storage
+        self._bucket = storage.bucket
+        self._key = key
+        self._writer = writer
+        self._prepare = prepare
+        self._id: str | None = None
+        self._created = anyio.Event()
+        self._stray = False
+        self._parts: dict[int, dict[str, Any]] = {}
+        self._md5s: dict[int, str] = {}
+        # Whether this store's ETags of parts are their MD5s, until one is seen that is not.
+        self._plain = True
+        self._error: Exception | None = None
+        self._abandoned = False
+        self._running = 0
+        self._idle = anyio.Event()
+        self._scopes: set[anyio.CancelScope] = set()
+        self._creating = anyio.CancelScope(shield=True)
+
+    def start(self, data: bytes, slots: int) -> None:
+        """Upload the next part in the background; its ``slots`` are given back when it is over."""
+        if not self.started:
+            self._spawn(self._create, 0)
+        self.started += 1
+        self._spawn(partial(self._upload, self.started, data), slots)
+
+    def check(self) -> None:
+        """Raise what a part has failed with."""
+        if self._error is not None:
+            raise self._error
+
+    async def finish(self) -> None:
+        """Wait until every part is uploaded. Cancelled, the upload can be abandoned.
+
+        Raises:
+            StorageError: what a part has failed with.
+        """
+        while self._running:
+            await self._idle.wait()
+        self.check()
+        if len(self._parts) != self.started:
+            raise anyio.ClosedResourceError(f"{self._storage.root} was closed while {self._key} was written")
+
+    @property
+    def completion(self) -> dict[str, Any]:
+        """What completes it."""
+        parts = [self._parts[number] for number in range(1, self.started + 1)]
+        return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": parts}}
+
+    @property
+    def etag(self) -> str | None:
+        """What the object's ETag will be, by the ETags of its parts; `None` where they are no MD5s."""
+        return multipart_etag(bare(self._parts[number]["ETag"]) for number in range(1, self.started + 1))
+
+    @property
+    def certain(self) -> bool:
+        """Whether `etag` follows from what we sent, not only from what the store said."""
+        return self._plain and len(self._md5s) == self.started
+
+    async def abort(self) -> None:
+        """Tell the store to forget it. Gone already is no error."""
+        if self._id is not None:
+            await self._bucket.abort(self._key, self._id)
+
+    async def abandon(self) -> None:
+        """Cancel the parts and remove the upload, shielded, within ten seconds; a failure is logged, not raised."""
+        self._abandoned = True
+        for scope in list(self._scopes):
+            scope.cancel()
+        self._creating.deadline = anyio.current_time() + _CLEAN_SECONDS / 2
+        if self.started:
+            await self._storage.settle(self._clean)
+
+    async def tidy(self) -> None:
+        """After the end: remove what a lost answer may have left behind."""
+        if self._stray:
+            await self._storage.settle(self._clean)
+
+    # Requests ----------------------------------------------------------------------------------------------------
+
+    async def _create(self) -> None:
+        try:
+            await self._prepare()
+            await self._bucket.repeat(self._create_once, self._bucket.what("begin an upload to", self._key))
+        finally:
+            self._created.set()
+
+    async def _create_once(self) -> None:
+        what = self._bucket.what("begin an upload to", self._key)
+        params: dict[str, Any] = {"Key": self._key, "Metadata": writer_metadata(self._writer)}
+        if self._bucket.checksum == "crc32c":
+            params |= {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"}
+        deadline = self._creating.deadline
+        # Shielded, or the id of an upload that has begun would be lost; `abandon` sets it a limit.
+        with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
+            try:
+                answer = await self._bucket.call("create_multipart_upload", what, write=True, **params)
+            except TransientStorageError:
+                self._stray = True
+                raise
+            self._id = answer["UploadId"]
+        if self._id is None:
+            self._stray = True
+            raise TransientStorageError(f"{what}: no answer before the time was over")
+
+    async def _upload(self, number: int, data: bytes) -> None:
+        storage = self._storage
+        digest = await anyio.to_thread.run_sync(Digest, data, self._bucket.checksum, limiter=storage.threads)
+        await self._created.wait()
+        if self._id is None:
+            return  # `_create` has failed, and its error is the one to raise
+        what = f"{self._bucket.what('upload to', self._key)}, part {number}"
+        once = partial(self._upload_once, number, data, digest, what)
+        self._parts[number] = await self._bucket.repeat(once, what)
+        if digest.md5 is not None:
+            self._md5s[number] = digest.md5
+
+    async def _upload_once(self, number: int, data: bytes, digest: Digest, what: str) -> dict[str, Any]:
+        body = await body_of(data, hashed=self._storage.options.payload_signing, limiter=self._storage.threads)
+        answer = await self._bucket.call(
+            "upload_part",
+            what,
+            write=True,
+            size=len(data),
+            Key=self._key,
+            UploadId=self._id,
+            PartNumber=number,
+            Body=body,
+            **digest.params,
+        )
+        etag = bare(answer.get("ETag", ""))
+        if not etag:
+            raise TransientStorageError(f"{what}: the answer has no ETag")
+        if digest.md5 is not None and etag != digest.md5 and self._plain:
+            # The store has compared the MD5 that was sent. Either its ETags are something else (it encrypts, or is of
+            # a mind of its own), or this answer is wrong, and a second one will be right.
+            self._plain = False
+            if is_md5(etag) and not is_encrypted(answer):
+                raise TransientStorageError(f"{what}: the answer's ETag is not the MD5 of what was sent")
+        part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
+        if digest.crc32c is not None and (echo := answer.get("ChecksumCRC32C")):
+            if echo != digest.params["ChecksumCRC32C"]:
+                raise TransientStorageError(f"{what}: the answer's CRC32C is not that of what was sent")
+            part["ChecksumCRC32C"] = echo
+        return part
+
+    # Clean-up ----------------------------------------------------------------------------------------------------
+
+    async def _clean(self) -> None:
+        left: str | None = "the store did not answer in time"
+        with anyio.move_on_after(_CLEAN_SECONDS, shield=True):
+            while self._running:
+                await self._idle.wait()
+            try:
+                if self._abandoned:
+                    await self.abort()
+                if self._stray:
+                    await self._remove_strays()
+                left = None
+            except StorageError as error:
+                left = str(error)
+        if left is not None:
+            logger.warning(
+                "%s: an unfinished upload may be left, which list_unfinished shows: %s",
+                self._bucket.what("write", self._key),
+                left,
+            )
+
+    async def _remove_strays(self) -> None:
+        """Take away an upload whose beginning was never answered: to this very key, not ours, and without a part.
+
+        Another writer's upload to this key looks the same until its first part has arrived; that writer then fails,
+        loudly, which is the lesser evil.
+        """
+        async for page in self._bucket.uploads(self._key):
+            for upload in page:
+                if upload["Key"] != self._key or upload["UploadId"] == self._id:
+                    continue
+                if not await self._bucket.has_parts(self._key, upload["UploadId"]):
+                    await self._bucket.abort(self._key, upload["UploadId"])
+
+    # Tasks -------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
+        if not self._running:
+            self._idle = anyio.Event()
+        self._running += 1
+        self._storage.tasks.start_soon(self._run, job, slots)
+
+    async def _run(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
+        scope = anyio.CancelScope()
+        self._scopes.add(scope)
+        if self._abandoned or self._error is not None:
+            scope.cancel()
+        try:
+            with scope:
+                await job()
+        except Exception as error:
+            self._error = self._error or error
+            for other in self._scopes - {scope}:
+                other.cancel()
+        finally:
+            self._scopes.discard(scope)
+            self._storage.slots.release(slots)
+            self._running -= 1
+            if not self._running:
+                self._idle.set()

@@ -1,0 +1,614 @@
+from __future__ import annotations
+
+import enum
+import gzip
+import hashlib
+import json
+import pickle
+import time
+import tracemalloc
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
+from asyncrec.framing import compression
+from asyncrec.framing.compression import (
+    CompressionOptions,
+    Compressor,
+    Decompressor,
+    detect_compression,
+    make_compressor,
+    parse_compression,
+)
+from asyncrec.framing.frames import FrameDecoder, encode_frames
+
+TYPES = ["GZIP", "ZLIB"]
+EMPTY_MEMBER = gzip.compress(b"", mtime=0)
+
+# Data that shrinks, data that does not, and nothing.
+data_pieces = st.lists(
+    st.binary(max_size=300) | st.builds(lambda text, times: text * times, st.binary(max_size=9), st.integers(0, 3000)),
+    max_size=12,
+)
+
+
+@pytest.fixture(params=["isal", "zlib"], autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterable[str]:
+    """Every test runs with isal, and as where isal cannot be imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "zlib":
+            patch.setattr(compression, "_isal", None)
+        yield request.param
+
+
+def compress(slabs: Iterable[Sequence[bytes]], **options: Any) -> bytes:
+    compressor = make_compressor(CompressionOptions(**options))
+    ready = [piece for slab in slabs for piece in compressor.compress(slab)]
+    return b"".join(ready) + compressor.finish()
+
+
+def decompress(type: str, pieces: Iterable[bytes], max_bytes: int = 1 << 18) -> bytes:
+    decompressor = Decompressor(type)
+    output = bytearray()
+    for piece in pieces:
+        decompressor.feed(piece)
+        while data := decompressor.read(max_bytes):
+            assert len(data) <= max_bytes
+            output += data
+    decompressor.finish()
+    return bytes(output)
+
+
+def stock(type: str, data: bytes) -> bytes:
+    return gzip.decompress(data) if type == "GZIP" else zlib.decompress(data)
+
+
+def cut(stream: bytes, sizes: Iterable[int]) -> Iterable[bytes]:
+    at = 0
+    for size in sizes:
+        if at >= len(stream):
+            return
+        yield stream[at : at + size]
+        at += size
+    yield stream[at:]
+
+
+# --- there and back ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(TYPES),
+    data_pieces,
+    st.lists(st.integers(1, 50) | st.integers(1, 5000), max_size=40),
+    st.integers(1, 20_000),
+    st.integers(1, 3000),
+)
+@settings(deadline=None)
+def test_data_comes_back_from_any_split_in_steps_of_any_size(
+    type: str, pieces: list[bytes], sizes: list[int], max_bytes: int, member_bytes: int
+) -> None:
+    stream = compress([[piece] for piece in pieces], type=type, member_bytes=member_bytes)
+    assert decompress(type, cut(stream, sizes), max_bytes) == b"".join(pieces)
+    assert stock(type, stream) == b"".join(pieces)
+
+
+@given(st.sampled_from(TYPES), data_pieces, st.integers(0, 9), st.integers(1, 5000))
+@settings(deadline=None)
+def test_what_the_standard_library_wrote_is_read(type: str, pieces: list[bytes], level: int, size: int) -> None:
+    if type == "GZIP":
+        stream = b"".join(gzip.compress(piece, level) for piece in pieces)
+    else:
+        stream = zlib.compress(b"".join(pieces), level)
+    assert decompress(type, cut(stream, [size] * len(stream))) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_one_byte_at_a_time_both_ways(type: str) -> None:
+    data = b"".join(b"%d," % index for index in range(2000))
+    stream = compress([[data[at : at + 1]] for at in range(len(data))], type=type, member_bytes=1000)
+    assert decompress(type, (stream[at : at + 1] for at in range(len(stream))), max_bytes=1) == data
+
+
+def test_without_compression_buffers_pass_through() -> None:
+    large = bytes(100_000)
+    compressor = make_compressor(CompressionOptions())
+    out = compressor.compress([b"small", large])
+    assert out == [b"small", large]
+    assert out[1] is large
+    assert (compressor.flush(), compressor.finish()) == (b"", b"")
+    assert (compressor.member_offset, compressor.member_input, compressor.total_out) == (0, 100_005, 100_005)
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("slabs", [[], [[]], [[b""]]])
+def test_a_file_without_records_is_one_empty_member_or_stream(type: str, slabs: list[list[bytes]]) -> None:
+    stream = compress(slabs, type=type)
+    assert 8 <= len(stream) <= 40
+    assert stock(type, stream) == decompress(type, [stream]) == b""
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_a_file_of_no_bytes_holds_nothing(type: str) -> None:
+    assert decompress(type, []) == decompress(type, [b""]) == b""
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_the_output_does_not_depend_on_the_clock(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compress([[b"record" * 100]], type=type)
+    monkeypatch.setattr(time, "time", lambda: 2_000_000_000.0)
+    assert compress([[b"record" * 100]], type=type) == first
+    if type == "GZIP":
+        assert first[4:8] == bytes(4)  # MTIME
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_a_large_buffer_comes_out_in_small_pieces(type: str) -> None:
+    data = hashlib.shake_256(b"").digest(5 << 20)
+    compressor = make_compressor(CompressionOptions(type=type))
+    pieces = compressor.compress([memoryview(data)])
+    assert max(map(len, pieces)) < 2 << 20
+    assert stock(type, b"".join(pieces) + compressor.finish()) == data
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("level", [None, *range(-1, 10)])
+def test_every_level_is_read_by_stock_readers(type: str, level: int | None) -> None:
+    data = b"".join(b"%d," % index for index in range(5000))
+    stream = compress([[data]], type=type, level=level)
+    assert stock(type, stream) == data
+    assert len(stream) > len(data) if level == 0 else len(stream) < len(data)
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window_bits": 9},
+        {"window_bits": 12, "level": 9},
+        {"mem_level": 1},
+        {"strategy": 2},
+        {"strategy": 4, "level": 2},
+    ],
+)
+def test_every_option_is_read_by_stock_readers(type: str, options: dict[str, int]) -> None:
+    data = b"".join(b"%d," % index for index in range(5000))
+    assert stock(type, compress([[data]], type=type, **options)) == data
+
+
+def test_options_reach_the_compressor() -> None:
+    data = b"".join(b"%d," % (index * index) for index in range(20_000))
+    sizes = {
+        str(options): len(compress([[data]], type="ZLIB", **options))
+        for options in ({}, {"level": 9}, {"level": 1}, {"window_bits": 9}, {"mem_level": 1}, {"strategy": 2})
+    }
+    assert len(set(sizes.values())) == len(sizes), sizes
+    assert compress([[data]], type="ZLIB", window_bits=9)[0] == 0x18  # CINFO of RFC 1950
+
+
+# --- members ----------------------------------------------------------------------------------------------------------
+
+
+def written(slabs: Sequence[Sequence[bytes]], **options: Any) -> tuple[bytes, list[tuple[int, int]], Compressor]:
+    """The file, and for each slab its member's offset and the bytes before the slab in that member."""
+    compressor = make_compressor(CompressionOptions(**options))
+    out, places = bytearray(), []
+    for slab in slabs:
+        out += b"".join(compressor.compress(slab))
+        places.append((compressor.member_offset, compressor.member_input - sum(map(len, slab))))
+    out += compressor.finish()
+    assert compressor.total_out == len(out)
+    return bytes(out), places, compressor
+
+
+@given(st.lists(st.lists(st.binary(max_size=200), min_size=1, max_size=5), max_size=12), st.integers(1, 600))
+@settings(deadline=None)
+def test_members_begin_at_frames_and_each_can_be_read_alone(batches: list[list[bytes]], member_bytes: int) -> None:
+    slabs = [[b"".join(encode_frames(batch))] for batch in batches]
+    stream, places, _ = written(slabs, type="GZIP", member_bytes=member_bytes)
+    for (offset, skipped), batch in zip(places, batches, strict=True):
+        frames = decompress("GZIP", [stream[offset:]])[skipped:]
+        assert FrameDecoder().feed(frames)[: len(batch)] == batch
+        assert skipped < member_bytes
+    for (offset, skipped), (after, before), slab in zip(places, places[1:], slabs, strict=False):
+        ended = skipped + len(slab[0]) >= member_bytes
+        assert (after > offset, before == 0) == (ended, ended)
+
+
+def test_a_member_that_is_full_is_ended_by_the_next_record_not_before() -> None:
+    stream, places, _ = written([[b"x" * 100], [b"y" * 99], [b"z"]], type="GZIP", member_bytes=100)
+    assert places[0] == (0, 0)
+    assert places[1][0] > 0
+    assert places[2] == (places[1][0], 99)
+    assert decompress("GZIP", [stream[places[1][0] :]]) == b"y" * 99 + b"z"
+
+
+def test_zlib_is_one_stream_however_long() -> None:
+    stream, places, _ = written([[b"x" * 100]] * 5, type="ZLIB", member_bytes=10)
+    assert places == [(0, 0), (0, 100), (0, 200), (0, 300), (0, 400)]
+    assert zlib.decompress(stream) == b"x" * 500
+
+
+def test_a_read_says_which_member_its_bytes_are_of_and_never_crosses_into_the_next() -> None:
+    members = [b"a" * 100, b"", b"b" * 50, b"c" * 70]
+    packed = [gzip.compress(member, mtime=0) for member in members]
+    decompressor = Decompressor("GZIP")
+    decompressor.feed(b"".join(packed))
+    places = []
+    while data := decompressor.read(60):
+        assert len(set(data)) == 1
+        places.append((data[:1], len(data), decompressor.member_offset, decompressor.member_start))
+    decompressor.finish()
+    second = len(packed[0]) + len(packed[1])
+    third = second + len(packed[2])
+    assert places == [
+        (b"a", 60, 0, 0),
+        (b"a", 40, 0, 0),
+        (b"b", 50, second, 100),
+        (b"c", 60, third, 150),
+        (b"c", 10, third, 150),
+    ]
+
+
+def test_zeros_after_a_member_are_padding() -> None:
+    stream = gzip.compress(b"first", mtime=0) + bytes(100_000) + gzip.compress(b"second", mtime=0) + bytes(7)
+    assert decompress("GZIP", [stream]) == gzip.decompress(stream) == b"firstsecond"
+    assert decompress("GZIP", cut(stream, [1] * 60)) == b"firstsecond"
+
+
+def test_empty_members_without_end_cost_time_and_memory_in_proportion() -> None:
+    """A read that recursed would overflow at a thousand; one that kept them would show in the memory."""
+    count, block = 20_000, EMPTY_MEMBER * 1000
+    decompressor = Decompressor("GZIP")
+    tracemalloc.start()
+    try:
+        for _ in range(count // 1000):
+            decompressor.feed(block)
+            assert decompressor.read(1 << 18) == b""
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    decompressor.finish()
+    decompressor.feed(gzip.compress(b"x", mtime=0))
+    assert decompressor.read(10) == b"x"
+    assert decompressor.member_offset == count * len(EMPTY_MEMBER)
+    assert peak < 2_000_000
+
+
+# --- flush ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(TYPES), data_pieces, st.integers(1, 3000))
+@settings(deadline=None)
+def test_after_a_flush_everything_given_can_be_read(type: str, pieces: list[bytes], member_bytes: int) -> None:
+    compressor = make_compressor(CompressionOptions(type=type, member_bytes=member_bytes))
+    decompressor = Decompressor(type)
+    plain = zlib.decompressobj(zlib.MAX_WBITS + (16 if type == "GZIP" else 0))
+    by_us, by_zlib, given_so_far, out = b"", b"", b"", b""
+    for piece in pieces:
+        ready = b"".join(compressor.compress([piece])) + compressor.flush()
+        out += ready
+        given_so_far += piece
+        decompressor.feed(ready)
+        while data := decompressor.read(1000):
+            by_us += data
+        while ready:
+            by_zlib += plain.decompress(ready)
+            ready = plain.unused_data
+            if plain.eof:
+                plain = zlib.decompressobj(zlib.MAX_WBITS + 16)
+        assert by_us == by_zlib == given_so_far
+        assert compressor.flush() == b""
+        assert compressor.total_out == len(out)
+    decompressor.feed(compressor.finish())
+    assert decompressor.read(1000) == b""
+    decompressor.finish()
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+TEXT = b"".join(b"%d," % index for index in range(3000))
+
+
+def failing(type: str, stream: bytes) -> tuple[bytes, FormatError]:
+    decompressor = Decompressor(type)
+    decompressor.feed(stream)
+    output = b""
+    with pytest.raises(FormatError) as caught:
+        while data := decompressor.read(1 << 18):
+            output += data
+        decompressor.finish()
+    for call in (lambda: decompressor.read(1), decompressor.finish):
+        with pytest.raises(FormatError) as again:
+            call()
+        assert again.value is caught.value
+    assert caught.value.offset == len(output)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    return output, caught.value
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_a_stream_cut_at_any_byte_is_truncated(type: str) -> None:
+    stream = compress([[TEXT[:300]]], type=type)
+    for size in range(1, len(stream)):
+        output, error = failing(type, stream[:size])
+        assert isinstance(error, TruncatedError)
+        assert TEXT[:300].startswith(output)
+        assert f"{size:,} bytes" in str(error)
+
+
+def test_a_member_that_is_cut_is_named() -> None:
+    first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
+    output, error = failing("GZIP", first + second[:-1])
+    assert isinstance(error, TruncatedError)
+    assert (error.offset, error.member_offset) == (11, len(first))
+    assert output == b"firstsecond"
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_a_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
+    stream = compress([[TEXT[:300]]], type=type)
+    harmless = 0
+    for bit in range(8 * len(stream)):
+        changed = bytearray(stream)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            output = decompress(type, [bytes(changed)])
+        except (CorruptRecordError, TruncatedError):
+            continue
+        assert output == TEXT[:300]
+        harmless += 1
+    # GZIP's time, flags and system, and the bits that fill up the last byte, say nothing of the data.
+    assert harmless <= 8 * 10 + 7
+
+
+def test_damage_says_how_much_was_read_before_it() -> None:
+    first = gzip.compress(TEXT, mtime=0)
+    bad = bytearray(gzip.compress(TEXT, mtime=0))
+    bad[-8] ^= 1
+    output, error = failing("GZIP", first + bytes(bad))
+    assert output == TEXT
+    assert isinstance(error, CorruptRecordError)
+    assert (error.offset, error.member_offset, error.part) == (len(TEXT), len(first), "compression")
+
+
+def test_garbage_after_a_member_is_corrupt() -> None:
+    output, error = failing("GZIP", gzip.compress(b"good", mtime=0) + b"garbage")
+    assert output == b"good"
+    assert isinstance(error, CorruptRecordError)
+    assert "no GZIP" in str(error)
+
+
+@pytest.mark.parametrize("more", [b"\0", b"x", zlib.compress(b"second")])
+def test_data_after_a_zlib_stream_is_an_error_not_silence(more: bytes) -> None:
+    output, error = failing("ZLIB", zlib.compress(b"first") + more)
+    assert output == b"first"
+    assert isinstance(error, CorruptRecordError)
+    assert "TensorFlow would stop here" in str(error)
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("stream", [b"plain text, and enough of it", bytes(100), b"\xff" * 100])
+def test_what_is_not_compressed_is_corrupt(type: str, stream: bytes) -> None:
+    output, error = failing(type, stream)
+    assert output == b""
+    assert isinstance(error, CorruptRecordError)
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
+    size = 64 << 20
+    stream = compress([[bytes(1 << 20)]] * (size >> 20), type=type, member_bytes=size)
+    assert len(stream) < size // 200
+    decompressor = Decompressor(type)
+    decompressor.feed(stream)
+    seen = 0
+    tracemalloc.start()
+    try:
+        while data := decompressor.read(1 << 18):
+            assert len(data) <= 1 << 18
+            seen += len(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    decompressor.finish()
+    assert seen == size
+    assert peak < 4 << 20
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1])
+def test_a_read_of_nothing_would_look_like_hunger(max_bytes: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Decompressor("GZIP").read(max_bytes)
+
+
+@pytest.mark.parametrize("type", ["", "auto", "gzip"])
+def test_only_gzip_and_zlib_are_decompressed(type: str) -> None:
+    with pytest.raises(ValueError, match="GZIP"):
+        Decompressor(type)
+
+
+# --- detection --------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=2000))
+def test_each_kind_of_file_is_told_by_its_head(record: bytes) -> None:
+    frames = b"".join(encode_frames([record]))
+    assert detect_compression(frames[:12]) == detect_compression(frames) == ""
+    for kind in TYPES:
+        stream = compress([[frames]], type=kind)
+        assert detect_compression(stream[:12]) == detect_compression(stream) == kind
+
+
+@pytest.mark.parametrize("window_bits", range(9, 16))
+@pytest.mark.parametrize("level", [1, 2, 6, 9])
+def test_zlib_is_told_whatever_its_window_and_level(window_bits: int, level: int) -> None:
+    stream = compress([[TEXT]], type="ZLIB", window_bits=window_bits, level=level)
+    assert detect_compression(stream[:12]) == "ZLIB"
+
+
+def test_a_plain_length_that_looks_like_a_magic_is_plain() -> None:
+    """Lengths whose first bytes are those of ZLIB (0x9c78) and GZIP (0x088b1f): the checksum decides."""
+    for length in (0x9C78, 0x088B1F):
+        assert detect_compression(b"".join(encode_frames([bytes(length)]))[:12]) == ""
+
+
+@pytest.mark.parametrize("head", [b"", b"\x78", b"\x1f\x8b", b"%PDF-1.7 and so on", b"\x78\x9d" + bytes(10)])
+def test_what_is_nothing_known_counts_as_plain(head: bytes) -> None:
+    assert detect_compression(head) == ""
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+class Kind(enum.Enum):
+    NONE = 0
+    GZIP = 1
+    ZLIB = 2
+
+
+class IntKind(enum.IntEnum):
+    GZIP = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "type"),
+    [
+        ("", ""),
+        (None, ""),
+        ("GZIP", "GZIP"),
+        ("ZLIB", "ZLIB"),
+        (0, ""),
+        (1, "GZIP"),
+        (2, "ZLIB"),
+        (Kind.NONE, ""),
+        (Kind.ZLIB, "ZLIB"),
+        (IntKind.GZIP, "GZIP"),
+    ],
+)
+def test_every_way_to_name_a_compression(value: object, type: str) -> None:
+    assert parse_compression(value) == CompressionOptions(type=type)  # type: ignore[arg-type]  # a parameter is a str
+
+
+def test_options_are_taken_as_they_are_and_pickle() -> None:
+    options = CompressionOptions(type="GZIP", level=9, member_bytes=1000)
+    assert parse_compression(options) is options
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("gzip", 'write it as "GZIP"'),
+        ("zlib", 'write it as "ZLIB"'),
+        ("auto", "for reading"),
+        ("none", "expected"),
+        ("bz2", "expected"),
+        (3, "0, 1, 2"),
+        (-1, "0, 1, 2"),
+    ],
+)
+def test_a_compression_that_is_none_gets_a_hint(value: object, hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        parse_compression(value)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, b"GZIP", object(), ["GZIP"]])
+def test_a_wrong_type_is_a_type_error(value: object) -> None:
+    with pytest.raises(TypeError, match="expected"):
+        parse_compression(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"type": "gzip"}, 'write it as "GZIP"'),
+        ({"type": "auto"}, "for reading"),
+        ({"type": 1}, "expected"),
+        ({"level": 1}, "no meaning without compression"),
+        ({"type": "GZIP", "level": 10}, "-1 to 9"),
+        ({"type": "GZIP", "level": -2}, "-1 to 9"),
+        ({"type": "ZLIB", "window_bits": 8}, "9 to 15"),
+        ({"type": "GZIP", "window_bits": 31}, "9 to 15"),
+        ({"type": "GZIP", "mem_level": 0}, "1 to 9"),
+        ({"type": "GZIP", "strategy": 5}, "0 to 4"),
+        ({"type": "GZIP", "member_bytes": 0}, "at least one byte"),
+    ],
+)
+def test_options_out_of_range_are_refused_with_what_is_expected(options: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        CompressionOptions(**options)
+
+
+def tensorflow_options(**given: object) -> SimpleNamespace:
+    """The attributes of ``tf.io.TFRecordOptions`` (2.21): `None` where nothing was given."""
+    names = (
+        "compression_type",
+        "flush_mode",
+        "input_buffer_size",
+        "output_buffer_size",
+        "window_bits",
+        "compression_level",
+        "compression_method",
+        "mem_level",
+        "compression_strategy",
+    )
+    return SimpleNamespace(**(dict.fromkeys(names) | given))
+
+
+def test_tensorflow_options_that_have_a_meaning_are_taken() -> None:
+    assert parse_compression(tensorflow_options()) == CompressionOptions()
+    options = tensorflow_options(
+        compression_type=1,
+        window_bits=31,
+        compression_level=9,
+        compression_method=8,
+        mem_level=3,
+        compression_strategy=1,
+    )
+    assert parse_compression(options) == CompressionOptions(
+        type="GZIP", window_bits=15, level=9, mem_level=3, strategy=1
+    )
+    assert parse_compression(tensorflow_options(compression_type="ZLIB", compression_level=-1)) == CompressionOptions(
+        type="ZLIB", level=-1
+    )
+
+
+@pytest.mark.parametrize("name", ["flush_mode", "input_buffer_size", "output_buffer_size", "compression_method"])
+def test_tensorflow_options_that_have_no_meaning_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}=4\b.*:.* \w+"):
+        parse_compression(tensorflow_options(compression_type="GZIP", **{name: 4}))
+
+
+def test_levels_go_to_the_library_that_has_them(engine: str) -> None:
+    """zlib marks its fastest and best levels in the GZIP header and its system as Unix (3); isal says unknown (255)."""
+
+    def system(**options: Any) -> int:
+        return compress([[b"x"]], type="GZIP", **options)[9]
+
+    zlib_s, isal_s = 3, 3 if engine == "zlib" else 255
+    assert {level: system(level=level) for level in range(-1, 10)} == {
+        level: isal_s if level in (-1, 1, 2, 3) else zlib_s for level in range(-1, 10)
+    }
+    assert (system(), system(mem_level=9), system(strategy=0)) == (isal_s, zlib_s, zlib_s)
+
+
+# --- what TensorFlow wrote --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("block", [1, 777, 1 << 20])
+def test_files_tensorflow_compressed_are_read(vectors: Path, type: str, block: int) -> None:
+    name = f"records-{type.lower()}.tfrecord"
+    held = json.loads((vectors / "manifest.json").read_text())["files"][name]
+    stream = (vectors / name).read_bytes()
+    assert detect_compression(stream[:12]) == type
+    records = FrameDecoder().feed(decompress(type, cut(stream, [block] * len(stream))))
+    assert [len(record) for record in records] == held["lengths"]
+    assert [hashlib.sha256(record).hexdigest() for record in records] == held["sha256"]

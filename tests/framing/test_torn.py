@@ -1,0 +1,36 @@
+"""`asyncrec.framing.torn`: finishing a GZIP member whose writer died."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+
+from asyncrec.framing.compression import CompressionOptions, make_compressor
+from asyncrec.framing.torn import finish_member
+
+
+@pytest.mark.parametrize("level", [None, 1, 6])
+@pytest.mark.parametrize("flushed", [b"", b"text" * 1000, os.urandom(100_000)])
+def test_everything_flushed_is_kept_and_nothing_after_it(level: int | None, flushed: bytes) -> None:
+    compressor = make_compressor(CompressionOptions(type="GZIP", level=level))
+    member = b"".join(compressor.compress([flushed])) + compressor.flush()
+    torn = member + b"".join(compressor.compress([os.urandom(300_000)]))
+    keep, tail = finish_member(torn)
+    assert keep == len(member)
+    assert gzip.decompress(torn[:keep] + tail) == flushed
+
+
+def test_the_bytes_of_a_flush_inside_the_data_do_not_mislead() -> None:
+    data = b"\x00\x00\xff\xff" * 50
+    compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored: the bytes stand there as they are
+    member = b"".join(compressor.compress([data])) + compressor.flush()
+    torn = member + b"\x00\x10\x00\xef\xff" + data[:16]
+    keep, tail = finish_member(torn)
+    assert gzip.decompress(torn[:keep] + tail) == data
+
+
+@pytest.mark.parametrize("member", [b"", b"\x1f\x8b", b"no member at all", b"\x1f\x8b\x08\x00" + bytes(5000)])
+def test_what_was_never_flushed_has_nothing_to_keep(member: bytes) -> None:
+    assert finish_member(member) == (0, b"")

@@ -77,6 +77,7 @@ _ENTRIES: dict[_Field, Entry] = {
     _Field.TYPE_BYTES: FixedLen((), "bytes"),
 }
 _ARRAYS = {_Field.TYPE_ARRAY_FLOAT32: np.dtype("<f4"), _Field.TYPE_ARRAY_INT32: np.dtype("<i4")}
+_EXACT = 1 << 24  # float32 holds every integer up to this one
 _LARGE = {*_ARRAYS, _Field.TYPE_BYTES}  # what release() gives back
 
 Getter: TypeAlias = Callable[[Any], Any]
@@ -108,7 +109,7 @@ class _Recordable(property):
 
 
 def tfrecordable(*, dtype: int) -> Callable[[Getter], _Recordable]:
-    """Declares an attribute, as ``property`` does, whose value is stored as ``dtype``, one of ``DeclaredExample.Field``.
+    """Declares an attribute, as ``property`` does, that is stored as ``dtype``, one of ``DeclaredExample.Field``.
 
     Raises TypeError for another ``dtype``.
     """
@@ -126,7 +127,8 @@ class DeclaredExample:
     with ``def`` or ``async def``; whoever calls them awaits what is awaitable. Keyword arguments are those given to the
     job that writes the examples, all of them to each.
 
-    Raises TypeError, when the class is made, if the name of a field is taken by the shape of an array.
+    Raises TypeError, when the class is made, if a field has the name of one of these methods, or the one under which
+    the shape of an array is stored.
     """
 
     Field: TypeAlias = _Field
@@ -145,6 +147,8 @@ class DeclaredExample:
                 elif name in fields:
                     del fields[name]  # a plain attribute stands in its place
         for name, dtype in fields.items():
+            if name in vars(DeclaredExample):
+                raise TypeError(f"{cls.__name__}.{name}: DeclaredExample has a method of that name; choose another")
             if dtype in _ARRAYS and f"{name}_shape" in fields:
                 raise TypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
         cls._fields = fields
@@ -179,7 +183,7 @@ class DeclaredExample:
         return encode_example(values)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
-        """Brings what is large into memory, just before the example is written. By default there is nothing to bring."""
+        """Brings what is large into memory, just before the example is written. By default there is nothing."""
         return None
 
     def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
@@ -301,7 +305,12 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
             raise SchemaError(f"an array of {value.dtype}, declared as {dtype.name}")
         with np.errstate(all="ignore"):  # what does not fit is found by the comparison
             array = value.astype(dtype)
-            changed = (array.astype(value.dtype) != value) & (value == value)
+            if dtype.kind == value.dtype.kind == "f":
+                changed = (array.astype(value.dtype) != value) & (value == value)  # NaN stays NaN
+            elif dtype.kind == "f":
+                changed = (value > _EXACT) | (value < -_EXACT)
+            else:
+                changed = array.astype(value.dtype) != value
         if changed.any():
             raise SchemaError(
                 f"an array of {value.dtype}, declared as {dtype.name}, which would change {value[changed][0]!r} and "

@@ -240,9 +240,9 @@ class Schema:
             if found != kind and (found != NONE or required):
                 reason = "missing" if found == NONE else f"its values are {KINDS[found]}"
                 self._refuse(row, f"feature {feature!r}: {reason}", self._reader[feature], raws, {})
-        if not self._allow_extra and len(raws) > len(self._stored) - sum(f not in raws for f in self._stored):
-            for feature, raw in raws.items():
-                if feature not in self._stored and raw[0] != NONE:
+        if not self._allow_extra:
+            for feature in raws:
+                if feature not in self._stored and raws[feature][0] != NONE:
                     self._refuse(row, f"feature {feature!r} is not in the schema", None, raws, {})
 
     def _check_lists(self, lists: Mapping[str, SequenceOf[Raw]], row: int) -> None:

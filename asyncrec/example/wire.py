@@ -75,9 +75,9 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
 
 
 def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
-    """The numbers in packed varints, as a new array.
+    """The numbers in packed varints, as a new array. Bits beyond the 64th are dropped, as protobuf drops them.
 
-    Raises DecodeError for a varint that is cut short or longer than 64 bits.
+    Raises DecodeError for a varint that is cut short or longer than ten bytes.
     """
     packed = np.frombuffer(payload, np.uint8)
     last = packed < 0x80
@@ -90,8 +90,8 @@ def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
     starts[1:] = ends[:-1] + 1
     more = ends - starts  # bytes after the first
     longest = int(more.max())
-    if longest > 9 or (longest == 9 and (packed[ends[more == 9]] > 1).any()):
-        raise DecodeError("an int64 value is longer than 64 bits")
+    if longest > 9:
+        raise DecodeError("an int64 value is longer than ten bytes")
     values = (packed[starts] & 0x7F).astype(np.uint64)
     rows = np.flatnonzero(more)
     for step in range(1, longest + 1):
@@ -128,18 +128,18 @@ def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) 
 
 def _entry(data: bytes, pos: int, end: int) -> tuple[str, list[tuple[int, int]]]:
     """The key of a map's entry, and where its value stands: in one piece, unless a writer was odd, or in none."""
-    key, key_at, spans = b"", pos, []
+    key, spans = "", []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
         if wire == _DELIMITED:
             if number == 1:
-                key, key_at = data[start:stop], start
+                try:
+                    key = data[start:stop].decode()
+                except UnicodeDecodeError:
+                    raise DecodeError(f"offset {start}: a name is not UTF-8: {data[start:stop][:40]!r}") from None
             elif number == 2:
                 spans.append((start, stop))
-    try:
-        return key.decode(), spans
-    except UnicodeDecodeError:
-        raise DecodeError(f"offset {key_at}: the name of a feature is not UTF-8: {key[:40]!r}") from None
+    return key, spans
 
 
 def _submessages(data: bytes, pos: int, end: int) -> list[tuple[int, int]]:
@@ -201,7 +201,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
             length, pos = _varint(data, pos, end)
             stop = pos + length
     elif wire == _VARINT:
-        stop = _varint(data, pos, end)[1]
+        stop = _varint(data, pos, end, 10)[1]
     elif wire == _FIXED32:
         stop = pos + 4
     elif wire == _FIXED64:
@@ -231,18 +231,16 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
     return pos
 
 
-def _varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int]:
+    """A number, and the position behind it. Tags and lengths have at most five bytes, values ten."""
     at = pos
-    value = shift = 0
-    while pos < end:
+    value = 0
+    for shift in range(0, 7 * longest, 7):
+        if pos == end:
+            raise DecodeError(f"offset {at}: a number is cut short")
         byte = data[pos]
         pos += 1
-        if byte < 0x80:
-            if shift == 63 and byte > 1:
-                break
-            return value | byte << shift, pos
         value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 63:
-            break
-    raise DecodeError(f"offset {at}: a number is cut short" if pos >= end else f"offset {at}: a number of over 64 bits")
+        if byte < 0x80:
+            return value, pos
+    raise DecodeError(f"offset {at}: a number of over {longest} bytes")

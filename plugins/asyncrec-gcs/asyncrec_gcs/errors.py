@@ -1,0 +1,109 @@
+"""What the store and the HTTP client say, as errors of asyncrec: the one place that says what is transient.
+
+Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. A message names the operation and the object, the
+store's reason and words with secrets struck out, and what to do where that is known. None is chained to an error of the
+client's: those carry the request, its headers and the address of the upload session, which is as good as a password.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import aiohttp
+
+from asyncrec.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+
+__all__ = ["SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
+
+_TRANSIENT = {408, 429, 500, 502, 503, 504}
+# A 403 with one of these is a limit of the rate, in the older form of a 429.
+_LIMITS = {"rateLimitExceeded", "userRateLimitExceeded", "backendError"}
+_SECRETS = re.compile(r"(?i)(upload_?id[=:\s\"']+|bearer\s+|ya29\.|(?:access_|refresh_)?token[=:\s\"']+)[^\s&\"'<>,;]+")
+
+
+class SessionGoneError(StorageError):
+    """The upload session is no more: completed in a request whose answer was lost, aborted, or a week old."""
+
+
+def of_answer(
+    status: int, headers: Mapping[str, str], body: bytes, what: str, *, write: bool, secret: str | None = None
+) -> StorageError:
+    """The error that an answer means.
+
+    Args:
+        what: the object and the operation: ``"gs://bucket/key: reading"``.
+        write: what a failed precondition means: that the object is there already, or that it has changed.
+        secret: the access token in use, should the store echo it.
+    """
+    reason, words = _explanation(body)
+    text = strike(f"{what}: HTTP {status}" + (f" {reason}" if reason else "") + (f": {words}" if words else ""), secret)
+    if is_transient(status) or (status == 403 and reason in _LIMITS):
+        return TransientStorageError(text, retry_after=_retry_after(headers))
+    if status == 401:
+        return StoragePermissionError(
+            f"{text}; give credentials by GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or "
+            "the options token and service_file; for a public bucket anonymous=True"
+        )
+    if status == 403:
+        return StoragePermissionError(f"{text}; the plugin's README lists the permissions each operation needs")
+    if status == 404:
+        return ObjectNotFoundError(text)
+    if status == 412 and write:
+        return ObjectExistsError(f"{text}; it is there already")
+    if status == 412:
+        return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
+    return StorageError(text)
+
+
+def of_transport(error: Exception, what: str) -> StorageError:
+    """The error that a failure of the connection means. Only its type is told: its text may hold the address."""
+    name = type(error).__name__
+    if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
+        return StorageError(f"{what}: {name}: the store's certificate is not trusted by this machine")
+    if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
+        return StorageError(f"{what}: {name}: the endpoint cannot be used")
+    number = getattr(error, "errno", None)
+    return TransientStorageError(f"{what}: {name}" + (f" (errno {number})" if number else ""))
+
+
+def is_transient(status: int) -> bool:
+    return status in _TRANSIENT
+
+
+def strike(text: str, secret: str | None = None) -> str:
+    """``text`` without tokens and ids of uploads."""
+    text = _SECRETS.sub(r"\1***", text)
+    return text.replace(secret, "***") if secret else text
+
+
+def _explanation(body: bytes) -> tuple[str, str]:
+    """The reason, one word, and the message of an error's JSON; empty where there is none."""
+    try:
+        error = json.loads(body)["error"]
+        reasons = [str(each.get("reason", "")) for each in error.get("errors", [])]
+        reason = next((each for each in reasons if re.fullmatch(r"[A-Za-z]{1,60}", each)), "")
+        return reason, " ".join(str(error.get("message", "")).split())[:300]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "", ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds, from either form of the header (RFC 9110, 10.2.3)."""
+    value = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"\d+(\.\d+)?", value):
+        return float(value)
+    try:
+        return max(0.0, (email.utils.parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,117 @@
+"""What can be said of a bucket and of the way to it, checked before anything is opened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields
+from typing import Any
+from urllib.parse import urlsplit
+
+from asyncrec.storage.url import redact, scheme_of
+
+from .protocol import UNIT
+
+__all__ = ["Access", "Options"]
+
+_DEFAULT_ENDPOINT = "https://storage.googleapis.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What makes one client: storages that agree in all of it share their connections.
+
+    Attributes:
+        endpoint: scheme and host, and perhaps a path, without a slash at its end.
+        emulator: from ``STORAGE_EMULATOR_HOST``, where by convention no credentials are sent and any certificate is
+            accepted.
+        token: an OAuth access token; used as it is, never refreshed.
+        service_file: path of a file of credentials; `None`: found as Google's libraries find them.
+        anonymous: send no credentials.
+    """
+
+    endpoint: str
+    emulator: bool = False
+    token: str | None = field(default=None, repr=False)
+    service_file: str | None = None
+    anonymous: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All that can be said of one storage.
+
+    Attributes:
+        bucket: from the URL.
+        access: made of the options ``endpoint`` (else the environment variable ``STORAGE_EMULATOR_HOST``, else
+            Google's), ``token``, ``service_file`` (else ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's default
+            credentials, the metadata server) and ``anonymous`` (for public buckets).
+        chunk_size: bytes per request, a multiple of 256 KiB. 8 MiB: with 1 MiB an upload takes three times as long,
+            with more it takes more memory and no less time.
+        max_concurrency: chunks copied and on their way, over all sinks of the storage; with the default 32 MiB.
+    """
+
+    bucket: str
+    access: Access
+    chunk_size: int = 32 * UNIT
+    max_concurrency: int = 4
+
+    def __post_init__(self) -> None:
+        if self.chunk_size < UNIT or self.chunk_size % UNIT:
+            raise ValueError(f"chunk_size is a multiple of 256 KiB, as GCS demands, not {self.chunk_size:,}")
+        if self.max_concurrency < 1:
+            raise ValueError(f"max_concurrency is at least 1, not {self.max_concurrency}")
+
+    @classmethod
+    def of(cls, url: str, **options: Any) -> tuple[Options, str]:
+        """The options of a URL, and the prefix it names (``""`` for the bucket itself).
+
+        Raises:
+            ValueError: the URL or an option cannot be; credentials are not shown.
+            TypeError: there is no such option.
+        """
+        names = {each.name for each in fields(Access)} - {"emulator"}
+        known = names | {"chunk_size", "max_concurrency"}
+        if unknown := sorted(set(options) - known):
+            raise TypeError(f"gcs has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        scheme = scheme_of(url)
+        if not scheme or not url.startswith("://", len(scheme)):
+            raise ValueError(f"{redact(url)}: not of the form gs://bucket/prefix")
+        bucket, _, prefix = url[len(scheme) + 3 :].partition("/")
+        if "@" in bucket:
+            raise ValueError(f"{redact(url)}: credentials do not belong in a URL; they have options of their own")
+        if not bucket:
+            raise ValueError(f"{redact(url)}: the URL names no bucket: gs://bucket/prefix")
+        access = _access(**{name: options.pop(name) for name in names & set(options)})
+        return cls(bucket=bucket, access=access, **options), prefix.strip("/")
+
+
+def _access(
+    *,
+    endpoint: str | None = None,
+    token: str | None = None,
+    service_file: str | os.PathLike[str] | None = None,
+    anonymous: bool = False,
+) -> Access:
+    if (token is not None) + (service_file is not None) + anonymous > 1:
+        raise ValueError("token, service_file and anonymous exclude each other")
+    if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
+        raise ValueError("token is an OAuth access token, of printable characters and no blanks")  # and is not shown
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST") if endpoint is None else None
+    address = endpoint or emulator or _DEFAULT_ENDPOINT
+    if emulator and "://" not in emulator:
+        address = f"http://{emulator}"
+    parts = urlsplit(address)
+    name = "STORAGE_EMULATOR_HOST" if emulator else "endpoint"
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"{name} begins with http:// or https://, names a host, and has no query")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(f"{name} holds no credentials: they have options of their own")
+    if service_file is None and token is None and not anonymous:
+        service_file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or None
+    return Access(
+        endpoint=address.rstrip("/"),
+        emulator=bool(emulator),
+        token=token,
+        service_file=None if service_file is None else os.fspath(service_file),
+        anonymous=anonymous,
+    )

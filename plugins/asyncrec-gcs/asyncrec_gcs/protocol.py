@@ -1,0 +1,198 @@
+"""The words of the JSON API and of its resumable uploads, formed and parsed. Pure.
+
+Sources: https://cloud.google.com/storage/docs/performing-resumable-uploads and
+https://cloud.google.com/storage/docs/json_api/v1/objects.
+
+A resumable upload is a session: a POST opens it and answers with its address; each PUT carries the next bytes, whole
+multiples of 256 KiB but for the last; 308 says how many are stored; the PUT that names the total publishes the object.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from asyncrec.storage.base import ObjectInfo
+
+__all__ = [
+    "STATUS_QUERY",
+    "UNIT",
+    "Resource",
+    "content_range",
+    "crc32c_header",
+    "list_url",
+    "object_url",
+    "parse_content_range",
+    "parse_listing",
+    "parse_object",
+    "parse_stored",
+    "range_header",
+    "session_body",
+    "session_url",
+]
+
+UNIT = 256 * 1024
+"""Every PUT of a session but the last carries a multiple of this."""
+
+STATUS_QUERY = "bytes */*"
+"""The ``Content-Range`` that asks, with an empty body, how much is stored."""
+
+# Names our upload in the object's metadata, so that an answer that was lost can be told from another's object.
+_UPLOAD = "asyncrec-upload"
+
+# What is asked for of each object; the whole resource is four times as long.
+_FIELDS = "name,size,generation,crc32c,updated"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """An object as GCS describes it.
+
+    Attributes:
+        info: its key is the object's name.
+        generation: of the content; also `ObjectInfo.etag`.
+        upload: the id of the upload of ours that made it, where one did.
+    """
+
+    info: ObjectInfo
+    generation: str
+    upload: str | None
+
+
+def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
+    """Of one object's metadata, or with ``alt="media"`` of its content. ``.`` is the only character left as it is that
+    a path could be folded by, and the keys ``.`` and ``..`` are refused before."""
+    return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{_quoted(name)}{_query(params)}"
+
+
+def list_url(endpoint: str, bucket: str, *, prefix: str, start_offset: str, page: str, size: int) -> str:
+    """Of a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
+    params = {"maxResults": str(size), "fields": f"nextPageToken,items({_FIELDS})"}
+    params |= {"prefix": prefix} if prefix else {}
+    params |= {"startOffset": start_offset} if start_offset else {}
+    params |= {"pageToken": page} if page else {}
+    return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
+
+
+def session_url(endpoint: str, bucket: str, name: str, *, exclusive: bool) -> str:
+    """To open an upload session. With ``exclusive`` only generation 0, that is nothing, may be replaced."""
+    params = {"uploadType": "resumable", "name": name} | ({"ifGenerationMatch": "0"} if exclusive else {})
+    return f"{endpoint}/upload/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
+
+
+def session_body(name: str, upload: str) -> bytes:
+    """The metadata of the object to be, with the id of this upload."""
+    return json.dumps({"name": name, "metadata": {_UPLOAD: upload}}).encode()
+
+
+def content_range(start: int, length: int, total: int | None) -> str:
+    """Of a PUT of ``length`` bytes from ``start``; ``total`` in the last one, which publishes.
+
+    An upload that has all its bytes stored, none included, is ended by ``bytes */TOTAL``.
+    """
+    if not length:
+        if total is None:
+            raise ValueError("a PUT without bytes is the last one, and says the total")
+        return f"bytes */{total}"
+    return f"bytes {start}-{start + length - 1}/{'*' if total is None else total}"
+
+
+def parse_stored(header: str | None) -> int:
+    """How many bytes a 308 says are stored: ``Range: bytes=0-N``, or no such header for none.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if header is None:
+        return 0
+    match = re.fullmatch(r"(?:bytes=)?0-(\d+)", header.strip())
+    if match is None:
+        raise ValueError("the Range of a 308 is not of the form bytes=0-N")
+    return int(match[1]) + 1
+
+
+def range_header(start: int, end: int) -> str:
+    """For the bytes ``[start, end)``."""
+    return f"bytes={start}-{end - 1}"
+
+
+def parse_content_range(header: str | None) -> tuple[int, int]:
+    """The bytes ``[start, end)`` that a 206 says it carries.
+
+    Raises:
+        ValueError: it does not say.
+    """
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(?:\d+|\*)", (header or "").strip())
+    if match is None:
+        raise ValueError("the answer does not say which bytes it carries")
+    return int(match[1]), int(match[2]) + 1
+
+
+def crc32c_header(value: int) -> str:
+    """``X-Goog-Hash`` of a last PUT: the store refuses to publish what has another checksum."""
+    return f"crc32c={base64.b64encode(value.to_bytes(4, 'big')).decode()}"
+
+
+def parse_object(body: bytes) -> Resource:
+    """An object's metadata.
+
+    Raises:
+        ValueError: it is not what it should be.
+    """
+    return _resource(_json(body))
+
+
+def parse_listing(body: bytes) -> tuple[list[ObjectInfo], str]:
+    """A page of a listing, and the token of the next; ``""`` after the last.
+
+    Raises:
+        ValueError: it is not what it should be.
+    """
+    page = _json(body)
+    items = page.get("items", [])
+    if not isinstance(items, list):
+        raise ValueError("the page of a listing holds no list")
+    return [_resource(item).info for item in items], str(page.get("nextPageToken") or "")
+
+
+def _resource(item: Any) -> Resource:
+    try:
+        generation = str(item["generation"])
+        checksum = item.get("crc32c")
+        modified = item.get("updated") or item.get("timeCreated")
+        info = ObjectInfo(
+            key=item["name"],
+            size=int(item["size"]),
+            etag=generation,
+            crc32c=int.from_bytes(base64.b64decode(checksum, validate=True), "big") if checksum else None,
+            # Emulators leave it out; the epoch says as much.
+            modified=datetime.fromisoformat(modified) if modified else datetime.fromtimestamp(0, UTC),
+        )
+        upload = (item.get("metadata") or {}).get(_UPLOAD)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"the description of an object has no usable {error}") from None
+    return Resource(info, generation, upload)
+
+
+def _json(body: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        raise ValueError("the answer is no JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("the answer is no JSON object")
+    return value
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _query(params: Mapping[str, str]) -> str:
+    return f"?{urlencode(params, quote_via=quote, safe='')}" if params else ""

@@ -1,0 +1,284 @@
+"""One client per event loop for all storages that agree in endpoint and credentials: connections, tokens, requests.
+
+The library's `Storage` gives the HTTP session and the token; requests are formed here, because its `Storage.upload`
+cannot stream and, after a fault, reports success for objects that are not there. The client is shared, counted, and
+closed when the last storage that uses it closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from gcloud.aio.auth import AioSession, Token
+from gcloud.aio.storage import Storage as Library
+from yarl import URL
+
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
+from asyncrec.storage.base import Buffer
+
+from .errors import of_transport
+from .options import Access
+
+__all__ = ["Answer", "Client", "shared_client"]
+
+# An int would count the body too. A body that moves is never given up; see `_Body` for the way up.
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
+# Seconds in which a request must make progress: connect, send the next slice, or be answered.
+_STALLED = 60.0
+# Seconds for closing idle connections: nothing is on its way any more.
+_CLOSE_SECONDS = 5.0
+# Slices of a body as handed to the socket: each may be copied, and 256 KiB take 0.05 ms.
+_SLICE = 256 * 1024
+# An error's JSON is a few hundred bytes; what is longer is no explanation.
+_ERROR_BYTES = 16 * 1024
+# Joining more than this would hold the loop for too long.
+_JOIN_ON_LOOP = 1024 * 1024
+# The least that reads, writes and deletes objects; the account's own rights narrow it further.
+_SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Answer:
+    """A whole answer. Its headers may hold the address of a session: it is never shown."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Client:
+    """Connections to one endpoint with one set of credentials."""
+
+    def __init__(self, access: Access, token: Token) -> None:
+        self.endpoint = access.endpoint
+        # An emulator's certificate is its own, and nothing secret is sent to it unless it is given as an option.
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=not access.emulator), timeout=_TIMEOUT)
+        session: Any = self._session  # the library's annotations name the session of `requests`, its synchronous sister
+        token.session = AioSession(session)
+        self._library = Library(session=session, token=token, api_root=access.endpoint)
+        self._asking: set[asyncio.Task[str | None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.endpoint}>"
+
+    @property
+    def secret(self) -> str | None:
+        """The access token in use, to be struck out of what the store echoes."""
+        return self._library.token.access_token
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        what: str,
+        headers: Mapping[str, str] | None = None,
+        data: Buffer | None = None,
+        media: bool = False,
+    ) -> Answer:
+        """Send one request and read the whole answer, whatever its status.
+
+        Args:
+            what: the object and the operation, for errors.
+            data: the body; it must not change until this returns.
+            media: the answer is an object's content: it is taken as it is stored, never decompressed on the way.
+
+        Raises:
+            TransientStorageError: the connection failed, or nothing moved for 60 s.
+            StoragePermissionError: there are no credentials, or they do not give a token.
+        """
+        answer = await self._request(method, url, what, headers, data, media)
+        if answer.status == 401 and not isinstance(self._library.token, _Given):
+            # Withdrawn before its time was up: a new one, once.
+            self._library.token.access_token = None
+            answer = await self._request(method, url, what, headers, data, media)
+        return answer
+
+    async def _request(
+        self, method: str, url: str, what: str, headers: Mapping[str, str] | None, data: Buffer | None, media: bool
+    ) -> Answer:
+        # gzip: without it GCS decompresses what is stored compressed, and ranges and checksums mean something else.
+        sent = {"Accept-Encoding": "gzip" if media else "identity", **(headers or {})}
+        if _origin(url) == _origin(self.endpoint):
+            sent |= await self._authorization(what)
+        view = memoryview(data if data is not None else b"").cast("B")
+        if method in ("PUT", "POST"):
+            sent["Content-Length"] = str(len(view))
+        try:
+            async with asyncio.timeout(_STALLED) as patience:
+                response = await self._library.session.request(
+                    method,
+                    URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp takes both; a str would be re-encoded
+                    headers=sent,
+                    data=_Body(view, patience) if view else None,
+                    auto_raise_for_status=False,
+                    allow_redirects=False,  # a 308 is an answer here
+                    auto_decompress=False,
+                )
+                async with response:
+                    return Answer(response.status, response.headers, await _read(response, patience))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failure = of_transport(error, what)
+        raise failure  # outside the handler: the client's error holds the request, and must not be chained
+
+    async def _authorization(self, what: str) -> dict[str, str]:
+        # Everybody waits for one refresh; cancelling one of them must not cancel it for all.
+        task = asyncio.create_task(self._library.token.get())
+        self._asking.add(task)
+        task.add_done_callback(self._asked)
+        try:
+            token = await asyncio.shield(task)
+            return {} if token is None else {"Authorization": f"Bearer {token}"}
+        except Exception as error:
+            failure = self._of_token(error, what)
+        raise failure
+
+    def _asked(self, task: asyncio.Task[str | None]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even when all who waited were cancelled
+
+    def _of_token(self, error: Exception, what: str) -> StorageError:
+        """A failure to get a token; the library has tried five times."""
+        name, kind = type(error).__name__, self._library.token.token_type.name
+        if kind == "GCE_METADATA":
+            return StoragePermissionError(
+                f"{what}: there are no credentials ({name} from the metadata server): set "
+                "GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or give the option token "
+                "or service_file; for a public bucket anonymous=True"
+            )
+        if isinstance(error, aiohttp.ClientResponseError) and error.status in (400, 401, 403):
+            return StoragePermissionError(f"{what}: the credentials were refused a token: HTTP {error.status}")
+        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
+            return TransientStorageError(f"{what}: no token could be had: {name}")
+        return StoragePermissionError(f"{what}: the credentials cannot be used: {name}")
+
+    async def close(self) -> None:
+        """End what is under way for tokens, and the connections."""
+        refresh = self._library.token.acquiring
+        tasks: list[asyncio.Task[Any]] = [*self._asking, *([refresh] if refresh is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._session.close()
+
+
+class _Body:
+    """A request's body in slices, each of which is a sign of life.
+
+    A class, not a generator: one that is left in the middle needs no finalising.
+    """
+
+    def __init__(self, view: memoryview, patience: asyncio.Timeout) -> None:
+        self._view = view
+        self._patience = patience
+
+    def __aiter__(self) -> _Body:
+        return self
+
+    async def __anext__(self) -> memoryview:
+        if not self._view:
+            raise StopAsyncIteration
+        _extend(self._patience)
+        piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
+        return piece
+
+
+def _extend(patience: asyncio.Timeout) -> None:
+    with suppress(RuntimeError):  # expired, or the answer came before the body was sent
+        patience.reschedule(asyncio.get_running_loop().time() + _STALLED)
+
+
+async def _read(response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> bytes:
+    blocks: list[bytes] = []
+    size = 0
+    async for block in response.content.iter_any():
+        _extend(patience)
+        blocks.append(block)
+        size += len(block)
+        if response.status >= 400 and size > _ERROR_BYTES:
+            response.close()
+            break
+    if size > _JOIN_ON_LOOP:
+        return await anyio.to_thread.run_sync(b"".join, blocks)
+    return b"".join(blocks)
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+class _Given(Token):
+    """A token that stays what it is, or none. The base's own beginning would look for credentials all the same."""
+
+    def __init__(self, value: str | None) -> None:
+        self.access_token = value
+        self.acquiring = None
+
+    async def get(self) -> str | None:
+        return self.access_token
+
+
+class _Shared:
+    def __init__(self) -> None:
+        self.users = 0
+        self.making = anyio.Lock()
+        self.client: Client | None = None
+
+
+_clients: anyio.lowlevel.RunVar[dict[Access, _Shared]] = anyio.lowlevel.RunVar("asyncrec_gcs_clients")
+
+
+@asynccontextmanager
+async def shared_client(access: Access) -> AsyncIterator[Client]:
+    """A client for ``access``, made now or shared with others on this event loop.
+
+    Raises:
+        StoragePermissionError: the file of credentials cannot be used.
+    """
+    try:
+        clients = _clients.get()
+    except LookupError:
+        clients = {}
+        _clients.set(clients)
+    shared = clients.setdefault(access, _Shared())
+    shared.users += 1
+    try:
+        async with shared.making:
+            if shared.client is None:
+                shared.client = Client(access, await anyio.to_thread.run_sync(_token, access))
+        yield shared.client
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            del clients[access]
+            if shared.client is not None:
+                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await shared.client.close()
+
+
+def _token(access: Access) -> Token:
+    """Where tokens come from. It reads files."""
+    if access.token is not None or access.emulator or access.anonymous:
+        return _Given(access.token)
+    try:
+        token = Token(service_file=access.service_file, scopes=_SCOPES)
+        usable = bool(token.service_data) or access.service_file is None
+        kind = ""
+    except Exception as error:  # whatever the library makes of the file; its text may quote it
+        usable, kind = False, f" ({type(error).__name__})"
+    if not usable:
+        where = access.service_file or "gcloud's default credentials"
+        raise StoragePermissionError(f"{where}: not a file of credentials that can be used{kind}")
+    return token

@@ -1,0 +1,169 @@
+"""`GcsSink`: chunks handed to a resumable upload, one on its way while the next one fills.
+
+The last 1 to 256 KiB of what was sent are held back: GCS takes whole units of 256 KiB only, but for the last request,
+which publishes the object, names its size, and must not be sent before the context exits. So the last request is a
+short one, and always carries bytes unless there are none, or all were flushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from crc32c import crc32c
+
+from asyncrec.errors import StorageError
+from asyncrec.storage.base import Buffer, ByteSink
+
+from .bucket import Bucket
+from .protocol import UNIT
+from .shelter import sheltered
+from .upload import ABORT_SECONDS, Upload
+
+__all__ = ["GcsSink"]
+
+# Copying and checking more than this would hold the loop for too long.
+_ON_LOOP = 1024 * 1024
+# Seconds a cancelled publication may go on: it has at most 256 KiB to send.
+_PUBLISH_SECONDS = 20.0
+
+logger = logging.getLogger("asyncrec.storage")
+
+
+class GcsSink(ByteSink):
+    """See `asyncrec.storage.base.ByteSink`.
+
+    Memory: at most one chunk, counted in the bucket's slots, and 256 KiB. A failure on the way is raised by the next
+    call, and by the exit.
+    """
+
+    def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
+        self.chunk_size = bucket.chunk_size
+        self._bucket = bucket
+        self._shown = bucket.shown(key)
+        self._upload = Upload(bucket, key, exclusive=exclusive)
+        self._held = b""
+        self._ahead = 0  # bytes at the beginning of what comes next that a flush has taken already
+        self._checksum = 0
+        self._task: asyncio.Task[None] | None = None
+        self._state = "new"  # open, failed, closed
+
+    async def __aenter__(self) -> GcsSink:
+        if self._state != "new":
+            raise RuntimeError("a sink is entered once")
+        try:
+            await self._upload.begin()
+        except BaseException:
+            await self._abort()
+            raise
+        self._state = "open"
+        return self
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        self._begin()
+        await self._join()
+        size = sum(map(len, buffers))
+        if size < self._ahead:
+            raise ValueError("what was flushed has to be sent again, as part of the next chunk")
+        skip, self._ahead = self._ahead, 0
+        await self._pass_on(buffers, skip, hold=True)
+        self._state = "open"
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        self._begin()
+        await self._join()
+        self._ahead += await self._pass_on(tail, self._ahead, hold=False)
+        await self._join()
+        self._state = "open"
+        return self._ahead
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        state, self._state = self._state, "closed"
+        try:
+            if exc is not None:
+                return
+            await self._join()
+            if state == "failed":
+                raise StorageError(f"{self._shown}: not published, because writing it failed or was cancelled before")
+            if self._ahead:
+                raise RuntimeError(f"{self._shown}: not published: bytes were flushed and then never sent")
+            await anyio.lowlevel.checkpoint()
+            finish = self._upload.finish(memoryview(self._held), self._checksum)
+            self.published = await sheltered(finish, limit=_PUBLISH_SECONDS)
+        finally:
+            if self.published is None:
+                await self._abort()
+            self._held = b""
+
+    def _begin(self) -> None:
+        if self._state in ("new", "closed"):
+            raise anyio.ClosedResourceError
+        if self._state == "failed":
+            if self._task is not None and self._task.done() and not self._task.cancelled():
+                self._task.result()
+            raise StorageError(f"{self._shown}: writing it failed or was cancelled before; it can only be abandoned")
+        self._state = "failed"  # until the call has gone well
+
+    async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
+        """Give the upload all whole units, with ``hold`` but the last. Returns how many bytes of ``buffers`` it got."""
+        size = len(self._held) + sum(map(len, buffers)) - skip
+        whole = max(0, size - hold) // UNIT * UNIT
+        if not whole:
+            if hold:
+                _, self._held, self._checksum = _cut(self._held, buffers, skip, 0, self._checksum, hold)
+            return 0
+        await self._bucket.slots.acquire()
+        try:
+            args = self._held, buffers, skip, whole, self._checksum, hold
+            cut = _cut(*args) if size <= _ON_LOOP else await anyio.to_thread.run_sync(_cut, *args)
+        except BaseException:
+            self._bucket.slots.release()
+            raise
+        taken = whole - len(self._held)
+        body, self._held, self._checksum = cut
+        self._task = asyncio.create_task(self._upload.append(body))
+        # Not in the task, which may be cancelled before it has begun.
+        self._task.add_done_callback(lambda _: self._bucket.slots.release())
+        return taken
+
+    async def _join(self) -> None:
+        """Wait for the chunk on its way; cancelled, leave it be."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task.result()
+            self._task = None
+
+    async def _abort(self) -> None:
+        with anyio.move_on_after(ABORT_SECONDS, shield=True) as limit:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+                if not self._task.cancelled():
+                    self._task.exception()  # seen: it was raised, or is beside the point
+            await self._upload.abort()
+        if limit.cancelled_caught:
+            logger.warning("%s: aborting the upload took too long; it expires by itself within a week", self._shown)
+
+
+def _cut(
+    held: bytes, buffers: Sequence[Buffer], skip: int, whole: int, checksum: int, hold: bool
+) -> tuple[memoryview, bytes, int]:
+    """Join, cut after ``whole`` bytes, and sum up: the body, what is held back, the checksum of all taken so far.
+
+    What follows the body is held back with ``hold``, and otherwise stays the caller's.
+    """
+    pieces: list[Buffer] = [held]
+    for buffer in buffers:
+        pieces.append(memoryview(buffer)[skip:] if skip else buffer)
+        skip = max(0, skip - len(buffer))
+    data = memoryview(b"".join(pieces))
+    taken = len(data) if hold else whole
+    checksum = crc32c(data[len(held) : taken], checksum)
+    return data[:whole], bytes(data[whole:taken]), checksum

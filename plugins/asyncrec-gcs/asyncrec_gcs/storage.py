@@ -1,0 +1,91 @@
+"""`GcsStorage`: a bucket as a `Storage`. asyncio only; `asyncrec_gcs.plugin` puts it behind a bridge under trio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+from asyncrec.errors import StorageError
+from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
+from asyncrec.storage.url import check_key
+
+from .bucket import Bucket
+from .options import Options
+from .protocol import list_url, parse_listing
+from .session import shared_client
+from .sink import GcsSink
+from .source import GcsSource
+
+__all__ = ["GcsStorage", "open_bucket"]
+
+# The most that GCS gives at once.
+_PAGE = 1_000
+
+
+class GcsStorage(Storage):
+    """See `asyncrec.storage.base.Storage`; keys are the names of objects, etags their generations.
+
+    An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
+    """
+
+    read_ahead = 4 * 1024 * 1024  # as the largest window of a source
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.root = bucket.root
+        self._bucket = bucket
+
+    def __repr__(self) -> str:
+        return f"GcsStorage({self.root!r})"
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} belongs to this process and its event loop: open another with the same options")
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return GcsSink(self._bucket, check_key(key), exclusive=exclusive)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        if start < 0 or (end is not None and end < 0):
+            raise ValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
+        return GcsSource(self._bucket, check_key(key), start=start, end=end, etag=etag)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        what = f"{self._bucket.shown(prefix)}*: listing"
+        page = ""
+        while True:
+            ask = partial(self._page, prefix, start_after, page, what)
+            infos, page = await retrying(ask, what=what, policy=self._bucket.policy)
+            for info in infos:
+                if info.key != start_after:  # the store's offset is inclusive
+                    yield info
+            if not page:
+                return
+
+    async def _page(self, prefix: str, offset: str, page: str, what: str) -> tuple[list[ObjectInfo], str]:
+        bucket = self._bucket
+        url = list_url(bucket.endpoint, bucket.name, prefix=prefix, start_offset=offset, page=page, size=_PAGE)
+        answer = await bucket.request("GET", url, what=what)
+        try:
+            return parse_listing(answer.body)
+        except ValueError as error:
+            raise StorageError(f"{what}: {error}") from None
+
+    async def head(self, key: str) -> ObjectInfo:
+        return (await self._bucket.resource(check_key(key), f"{self._bucket.shown(key)}: looking")).info
+
+    async def delete(self, key: str) -> None:
+        await self._bucket.remove(check_key(key))
+
+
+@asynccontextmanager
+async def open_bucket(options: Options, *, policy: RetryPolicy = DEFAULT) -> AsyncIterator[Storage]:
+    """The storage that ``options`` say, on the running asyncio loop.
+
+    Raises:
+        StoragePermissionError: the file of credentials cannot be used.
+    """
+    async with shared_client(options.access) as client:
+        yield GcsStorage(Bucket(client, options, policy))

@@ -1,0 +1,260 @@
+"""One resumable upload: bytes pushed until they are stored, then published and verified, or taken away again.
+
+After a fault whose effect is unknown the session is asked what it has, and only the rest is sent. The last request is
+never sent twice blindly: the session says whether it was completed, and where the session is gone the object does, by
+the id of this upload in its metadata, which no other writer's has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import anyio
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
+from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage.retry import retrying
+
+from .bucket import Bucket
+from .errors import SessionGoneError
+from .protocol import (
+    STATUS_QUERY,
+    Resource,
+    content_range,
+    crc32c_header,
+    parse_object,
+    parse_stored,
+    session_body,
+    session_url,
+)
+from .session import Answer
+from .shelter import sheltered
+
+__all__ = ["ABORT_SECONDS", "Upload"]
+
+# Seconds for taking a session away: longer would hold up a cancelled program, and what is left expires by itself.
+ABORT_SECONDS = 10.0
+# Seconds a cancelled opening waits for the session's address, without which it cannot be taken away.
+_OPEN_SECONDS = 5.0
+_ABORTED = (204, 499)
+_GONE = (404, 410, 499)
+
+logger = logging.getLogger("asyncrec.storage")
+
+
+class Upload:
+    """The upload of one object. Used by one task at a time.
+
+    Attributes:
+        stored: bytes that the store has acknowledged.
+    """
+
+    def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
+        self.stored = 0
+        self._bucket = bucket
+        self._key = key
+        self._exclusive = exclusive
+        self._id = secrets.token_hex(16)
+        self._address: str | None = None
+        self._unsure = False  # whether what was sent last may have arrived or not
+
+    async def begin(self) -> None:
+        """Open the session.
+
+        Raises:
+            ObjectExistsError, ObjectNotFoundError (the bucket), StoragePermissionError, TransientStorageError.
+        """
+        await retrying(
+            lambda: sheltered(self._open(), limit=_OPEN_SECONDS), what=self._what, policy=self._bucket.policy
+        )
+
+    async def append(self, data: memoryview) -> None:
+        """Return when ``data``, a multiple of 256 KiB, is stored.
+
+        Raises:
+            SessionGoneError: the session has expired, or somebody took it away.
+            StorageError: of another kind; the upload can only be aborted.
+        """
+        await self._push(data, None, {})
+
+    async def finish(self, data: memoryview, checksum: int) -> ObjectInfo:
+        """Publish: the object is what was stored, then ``data``; its crc32c has to be ``checksum``.
+
+        Cancelled, it makes sure that nothing is or will be published, or that it was, and then returns as if it had
+        not been cancelled.
+
+        Raises:
+            ObjectExistsError: the upload is exclusive, and the object is another's.
+            IntegrityError: the store has something else; it was deleted.
+            TransientStorageError: the same upload may succeed later; nothing was published, unless a note says that
+                it is not known.
+        """
+        total = self.stored + len(data)
+        try:
+            resource = await self._publish(data, total, checksum)
+        except asyncio.CancelledError:
+            with anyio.move_on_after(ABORT_SECONDS, shield=True):
+                if not await self.abort() and (found := await self._ours()) is not None:
+                    return await self._verified(found, total, checksum)
+            raise
+        return await self._verified(resource, total, checksum)
+
+    async def abort(self) -> bool:
+        """Take the session away, with everything stored in it. Whether it is certain that nothing can come of it."""
+        if self._address is None:
+            return True
+        what = f"{self._bucket.shown(self._key)}: aborting the upload"
+        request = partial(
+            self._bucket.request, "DELETE", self._address, what=what, expect=(*_ABORTED, *_GONE, 200), data=b""
+        )
+        try:
+            answer = await retrying(request, what=what, policy=replace(self._bucket.policy, attempts=4))
+        except StorageError as error:
+            logger.warning("%s: not confirmed; the session expires by itself within a week: %s", what, error)
+            return False
+        self._address = None
+        return answer.status in _ABORTED
+
+    @property
+    def _what(self) -> str:
+        return f"{self._bucket.shown(self._key)}: writing"
+
+    async def _open(self) -> None:
+        bucket = self._bucket
+        answer = await bucket.request(
+            "POST",
+            session_url(bucket.endpoint, bucket.name, self._key, exclusive=self._exclusive),
+            what=self._what,
+            expect=(200, 201),
+            write=True,
+            headers={"Content-Type": "application/json; charset=UTF-8"},
+            data=session_body(self._key, self._id),
+        )
+        address = answer.headers.get("Location")
+        if not address:
+            raise StorageError(f"{self._what}: the store opened an upload session without saying where")
+        self._address = address
+
+    async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:
+        """The last request, sent until its outcome is known."""
+        try:
+            resource = await self._push(data, total, {"X-Goog-Hash": crc32c_header(checksum)})
+            assert resource is not None, "an upload with a total ends with an object"
+            return resource
+        except (ObjectExistsError, SessionGoneError, TransientStorageError) as failure:
+            error: StorageError = failure
+        if isinstance(error, TransientStorageError) and await self.abort():
+            raise error
+        try:
+            found = await self._ours()
+        except StorageError as unclear:
+            error.add_note(f"whether it was published is not known: {unclear}")
+            raise error from None
+        if found is None:
+            raise error
+        return found
+
+    async def _ours(self) -> Resource | None:
+        """The object, if it is this upload that made it."""
+        try:
+            found = await self._bucket.resource(self._key, self._what)
+        except ObjectNotFoundError:
+            return None
+        return found if found.upload == self._id else None
+
+    async def _verified(self, resource: Resource, total: int, checksum: int) -> ObjectInfo:
+        self._address = None
+        info = resource.info
+        if info.size == total and info.crc32c in (None, checksum):
+            return info
+        have = "none" if info.crc32c is None else f"{info.crc32c:#010x}"
+        error = IntegrityError(
+            f"{self._what}: the store has {info.size:,} bytes with crc32c {have}, sent were {total:,} with "
+            f"{checksum:#010x}; write it again"
+        )
+        try:
+            await self._bucket.remove(self._key, generation=resource.generation)
+        except StorageError as failure:
+            error.add_note(f"the damaged object could not be deleted: {failure}")
+        raise error
+
+    async def _push(self, data: memoryview, total: int | None, headers: Mapping[str, str]) -> Resource | None:
+        """Send ``data`` until it is stored, or with ``total`` until it is published."""
+        start = self.stored
+        while total is not None or self.stored < start + len(data):
+            # Every step that returns made progress, and the next one's patience begins anew.
+            step = partial(self._step, data, start, total, headers)
+            resource = await retrying(step, what=self._what, policy=self._bucket.policy)
+            if resource is not None:
+                return resource
+        return None
+
+    async def _step(
+        self, data: memoryview, start: int, total: int | None, headers: Mapping[str, str]
+    ) -> Resource | None:
+        before = self.stored
+        if self._unsure:
+            answer = await self._put(STATUS_QUERY, None, {})
+            resource = self._take(answer, start, start + len(data), total)
+            if resource is not None or self.stored > before:
+                return resource
+        rest = data[self.stored - start :]
+        self._unsure = True
+        answer = await self._put(content_range(self.stored, len(rest), total), rest, headers)
+        resource = self._take(answer, start, start + len(data), total)
+        if resource is None and self.stored == before:
+            raise TransientStorageError(f"{self._what}: the store took nothing of what was sent")
+        return resource
+
+    async def _put(self, span: str, data: memoryview | None, headers: Mapping[str, str]) -> Answer:
+        if self._address is None:
+            raise SessionGoneError(f"{self._what}: the upload was ended")
+        answer = await self._bucket.request(
+            "PUT",
+            self._address,
+            what=self._what,
+            expect=(200, 201, 308, *_GONE),
+            write=True,
+            headers={"Content-Range": span, "Content-Type": "application/octet-stream", **headers},
+            data=data,
+        )
+        if answer.status in _GONE:
+            raise SessionGoneError(
+                f"{self._what}: HTTP {answer.status}: the upload session is gone: it lives for a week; write it again"
+            )
+        return answer
+
+    def _take(self, answer: Answer, start: int, end: int, total: int | None) -> Resource | None:
+        """Learn from an answer what is stored; give the object when it is published."""
+        try:
+            if answer.status != 308:
+                resource = parse_object(answer.body)
+            stored = parse_stored(answer.headers.get("Range")) if answer.status == 308 else end
+        except ValueError as error:
+            # The question that follows is answered by the object or by the session.
+            raise TransientStorageError(f"{self._what}: HTTP {answer.status}: {error}") from None
+        self._unsure = False
+        if answer.status != 308:
+            if total is None:
+                raise StorageError(f"{self._what}: the store ended the upload before its last byte")
+            self.stored = end
+            return resource
+        if not start <= stored <= end:
+            raise IntegrityError(
+                f"{self._what}: the store says it has {stored:,} bytes, but {start:,} to {end:,} are possible"
+            )
+        lost, self.stored = stored < self.stored, stored
+        if lost:
+            raise TransientStorageError(f"{self._what}: the store has fewer bytes than it had said")
+        return None

@@ -1,0 +1,22 @@
+"""Opens a bucket as the plugin does, on either loop, with a back-off for tests: soon patient, soon tired."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
+
+from asyncrec_gcs.options import Options
+from asyncrec_gcs.storage import open_bucket
+from fake_gcs import UNIT
+
+from asyncrec.storage.base import Storage
+from asyncrec.storage.bridge import BridgedStorage, on_asyncio
+from asyncrec.storage.retry import RetryPolicy
+
+
+def open_quick(url: str = "gs://bucket", *, attempts: int = 10, **options: Any) -> AbstractAsyncContextManager[Storage]:
+    parsed, prefix = Options.of(url, **({"chunk_size": UNIT} | options))
+    assert not prefix
+    opener = partial(open_bucket, parsed, policy=RetryPolicy(attempts=attempts, base=0.001, cap=0.005))
+    return opener() if on_asyncio() else BridgedStorage(opener)

@@ -1,0 +1,49 @@
+"""The plugin passes the kit every storage passes, on asyncio and, over the bridge, on trio."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from asyncrec_gcs.plugin import open_gcs
+from fake_gcs import UNIT, FakeGcs
+
+from asyncrec.storage.base import Storage
+from asyncrec.testing import StorageConformance
+
+
+class TestGcsStorage(StorageConformance):
+    @pytest.fixture(autouse=True)
+    def store(self, gcs: FakeGcs) -> None:
+        self.gcs = gcs
+
+    def open_storage(self) -> AbstractAsyncContextManager[Storage]:
+        return open_gcs("gs://bucket", chunk_size=UNIT)
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        self.gcs.put(key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        found = self.gcs.objects.get(("bucket", key))
+        return None if found is None else found.data
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [name for _, name in self.gcs.objects]
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        return self.gcs.unfinished
+
+
+class TestGcsStorageBelowAPrefix(TestGcsStorage):
+    def open_storage(self) -> AbstractAsyncContextManager[Storage]:
+        return open_gcs("gs://bucket/some/folder/", chunk_size=UNIT)
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        self.gcs.put(f"some/folder/{key}", data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        return await super().raw_get(storage, f"some/folder/{key}")
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [name.removeprefix("some/folder/") for _, name in self.gcs.objects]

@@ -49,7 +49,7 @@ class LocalStorage(Storage):
         self.root = os.fspath(root)
         self.chunk_size = chunk_size
         self.disk = Disk(system)
-        self._folder = os.path.abspath(self.root)
+        self.folder = os.path.abspath(self.root)
 
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
@@ -63,7 +63,7 @@ class LocalStorage(Storage):
         check_key(key)
         if "//" in key or key.endswith("/"):
             raise ValueError(f"the key {key!r} has an empty segment: files have no such names")
-        return Path(self._folder, key)
+        return Path(self.folder, key)
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         path = self.path_of(key)
@@ -118,7 +118,7 @@ class LocalStorage(Storage):
                 raise
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
-        found = walk(self._folder, prefix, start_after, partial=partial)
+        found = walk(self.folder, prefix, start_after, partial=partial)
         while True:
             try:
                 batch = await self.disk.in_thread(lambda: list(islice(found, _LIST_BATCH)))

@@ -1,0 +1,294 @@
+"""From a path to its backend."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from asyncrec.errors import AmbiguousSchemeError, PluginError, UnknownSchemeError, UnsupportedBackendError
+from asyncrec.storage import plugins, registry
+from asyncrec.storage.base import Storage, StorageFactory
+from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage.plugins import Plugins
+from asyncrec.storage.registry import located, open_storage, register_writer_factory
+
+pytestmark = pytest.mark.anyio
+
+
+class Found:
+    """What entry points are installed, and a registry that has seen none of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries: list[Any] = []
+        self.opened: list[tuple[str, dict[str, object]]] = []
+        monkeypatch.setattr(plugins, "entry_points", lambda group: self.entries)
+        monkeypatch.setattr(registry, "_plugins", Plugins())
+        monkeypatch.setattr(registry, "_registered", {})
+        monkeypatch.delenv(plugins.DISABLE, raising=False)
+
+    def opener(self, label: str) -> Any:
+        @asynccontextmanager
+        async def open_it(url: str, **options: object) -> AsyncIterator[Storage]:
+            self.opened.append((f"{label} {url}", options))
+            yield MemoryStorage()
+
+        return open_it
+
+    def add(self, name: str, *schemes: str, hook: str = "asyncrec_storage_factories", **more: Any) -> None:
+        factory = StorageFactory(name, schemes, self.opener(name), **more)
+        module = ModuleType(name)
+        setattr(module, hook, hookimpl(lambda: [factory]))
+        self.entries.append(Entry(name, module))
+
+    def add_broken(self, name: str, error: Exception) -> None:
+        self.entries.append(Entry(name, error))
+
+
+class Entry:
+    def __init__(self, name: str, loads: object) -> None:
+        self.name, self.value, self.loads = name, f"the_{name}", loads
+
+    def load(self) -> object:
+        if isinstance(self.loads, Exception):
+            raise self.loads
+        return self.loads
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Found:
+    return Found(monkeypatch)
+
+
+async def test_local_paths_need_no_plugin(found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found.add_broken("x", ImportError("never looked at"))
+    for path, root, key in [
+        ("x.rec", ".", "x.rec"),
+        (tmp_path / "a" / "x.rec", str(tmp_path / "a"), "x.rec"),
+        ("s3", ".", "s3"),
+        (Path("s3:x") / "y", "./s3:x", "y"),
+        (Path("file:x") / "y", "./file:x", "y"),
+    ]:
+        async with located(path) as (storage, found_key):
+            assert isinstance(storage, LocalStorage)
+            assert (storage.root, found_key) == (root, key)
+    assert not registry._plugins.loaded
+
+
+@pytest.mark.parametrize("path", ["run:1.rec", "a:b", "foo:bar.rec", "folder:x/y"])
+async def test_a_colon_makes_no_url_where_nobody_registered_the_prefix(
+    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with located(path) as (storage, key):
+        await storage.put(key, b"local")
+    assert (tmp_path / path).read_bytes() == b"local"
+
+
+async def test_file_urls_are_local_and_decoded(found: Found, tmp_path: Path) -> None:
+    async with located(f"file://{tmp_path}/a%20b/c%25") as (storage, key):
+        await storage.put(key, b"x")
+    assert (tmp_path / "a b" / "c%").read_bytes() == b"x"
+    async with open_storage(f"file://{tmp_path}/a%20b") as storage:
+        assert await storage.get("c%") == b"x"
+    async with open_storage(tmp_path / "a b", chunk_size=100) as storage:
+        assert await storage.get("c%") == b"x"
+
+
+async def test_a_plugin_is_found_by_its_entry_point_and_gets_root_and_options(found: Found) -> None:
+    found.add("cloud", "cl", "cl2")
+    async with located("cl://bucket/a/b", storage_options={"region": "x"}) as (_, key):
+        assert key == "a/b"
+    async with open_storage("cl2://bucket/a", region="y"):
+        pass
+    assert found.opened == [("cloud cl://bucket", {"region": "x"}), ("cloud cl2://bucket/a", {"region": "y"})]
+
+
+async def test_an_open_storage_is_used_and_left_open(found: Found) -> None:
+    memory = MemoryStorage()
+    async with located("a/b", storage=memory) as (storage, key):
+        assert (storage, key) == (memory, "a/b")
+    with pytest.raises(TypeError, match="storage_options"):
+        async with located("a/b", storage=memory, storage_options={}):
+            pass
+
+
+async def test_a_misspelt_option_is_a_type_error(found: Found) -> None:
+    with pytest.raises(TypeError, match="chunksize"):
+        async with open_storage("memory://x", chunksize=3):
+            pass
+
+
+async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with located("memory://x/y"):
+            raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://bucket/x", "pip install asyncrec-s3"),
+        ("gs://bucket/x", "pip install asyncrec-gcs"),
+        ("file+aiofiles:///x", "pip install asyncrec-aiofiles"),
+        ("az://bucket/x", "no plugin for it is known"),
+        ("what://bucket/x", "install the plugin that brings it"),
+    ],
+)
+async def test_an_unknown_scheme_names_the_remedy_and_what_there_is(found: Found, url: str, says: str) -> None:
+    with pytest.raises(UnknownSchemeError, match=says) as caught:
+        async with located(url):
+            pass
+    assert "There are: file://, memory://" in str(caught.value)
+    assert isinstance(caught.value, LookupError)
+
+
+async def test_no_message_shows_credentials(found: Found) -> None:
+    with pytest.raises(UnknownSchemeError) as caught:
+        async with located("what://user:CANARY@bucket/x"):
+            pass
+    assert "CANARY" not in str(caught.value)
+
+
+async def test_a_broken_plugin_breaks_no_other_and_is_named_where_it_is_missed(
+    found: Found, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = ImportError("no botocore")
+    found.add_broken("s3", broken)
+    found.add("cloud", "cl")
+    async with open_storage("cl://x"):
+        pass
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "s3" in caplog.text
+    with pytest.raises(UnknownSchemeError, match="plugin 's3' could not be loaded: ImportError: no botocore") as caught:
+        async with open_storage("s3://x"):
+            pass
+    assert caught.value.__cause__ is broken
+
+
+async def test_a_misspelt_hook_is_an_error_that_names_the_plugin(found: Found) -> None:
+    found.add("cloudy", "cl", hook="asyncrec_storage_factorys")
+    found.add("other", "ot")
+    with pytest.raises(UnknownSchemeError, match=r"plugin 'cloudy'.*asyncrec_storage_factorys") as caught:
+        async with open_storage("cl://x"):
+            pass
+    assert isinstance(caught.value.__cause__, PluginError)
+    async with open_storage("ot://x"):
+        pass
+
+
+async def test_a_hook_that_fails_or_gives_something_else_is_named(found: Found) -> None:
+    failing, strange = ModuleType("failing"), ModuleType("strange")
+
+    def fail() -> list[StorageFactory]:
+        raise RuntimeError("at once")
+
+    failing.asyncrec_storage_factories = hookimpl(fail)  # type: ignore[attr-defined]  # that is how plugins are made
+    strange.asyncrec_storage_factories = hookimpl(lambda: ["s3"])  # type: ignore[attr-defined]  # likewise
+    found.entries += [Entry("failing", failing), Entry("strange", strange)]
+    with pytest.raises(UnknownSchemeError, match=r"'failing'.*at once.*'strange'.*'s3'"):
+        async with open_storage("cl://x"):
+            pass
+
+
+async def test_two_drivers_for_one_scheme_are_told_apart_by_name(found: Found) -> None:
+    found.add("one", "cl")
+    found.add("two", "cl")
+    with pytest.raises(AmbiguousSchemeError, match=r"one, two.*cl\+one://") as caught:
+        async with open_storage("cl://x"):
+            pass
+    assert isinstance(caught.value, LookupError)
+    async with located("cl+two://bucket/a"):
+        pass
+    assert found.opened == [("two cl://bucket", {})]
+
+
+async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
+    found.add("one", "cl")
+    found.add("two", "tw")
+    monkeypatch.setenv(plugins.DISABLE, "two, three")
+    async with open_storage("cl://x"):
+        pass
+    with pytest.raises(UnknownSchemeError, match="ASYNCREC_DISABLE_PLUGINS leaves out: two"):
+        async with open_storage("tw://x"):
+            pass
+    monkeypatch.setenv(plugins.DISABLE, "1")
+    monkeypatch.setattr(registry, "_plugins", Plugins())
+    with pytest.raises(UnknownSchemeError, match="leaves out: one, two"):
+        async with open_storage("cl://x"):
+            pass
+    async with open_storage("memory://x"):
+        pass
+
+
+async def test_our_own_entry_points_are_skipped_and_one_installed_twice_counts_once(found: Found) -> None:
+    found.add("cloud", "cl")
+    found.entries *= 2
+    found.entries.append(EntryPoint("local", "asyncrec.storage.local", "asyncrec"))
+    found.entries.append(EntryPoint("memory", "asyncrec.storage.memory", "asyncrec"))
+    async with open_storage("cl://x"):
+        pass
+    async with open_storage("file:///tmp"):
+        pass
+
+
+async def test_the_installed_metadata_names_the_built_in_backends() -> None:
+    found = plugins.entry_points(group="asyncrec")
+    assert {"asyncrec.storage.local", "asyncrec.storage.memory"} <= {entry.value for entry in found}
+
+
+async def test_a_backend_of_the_other_loop_is_refused_with_the_remedy(found: Found, anyio_backend_name: str) -> None:
+    other = {"asyncio": "trio", "trio": "asyncio"}[anyio_backend_name]
+    found.add("driver", "file+driver", backends=frozenset({other}))
+    found.add("native", "file+native", backends=frozenset({anyio_backend_name}))
+    with pytest.raises(UnsupportedBackendError, match=f"not on {anyio_backend_name}.* use file://") as caught:
+        async with open_storage("file+driver:///x"):
+            pass
+    assert isinstance(caught.value, RuntimeError)
+    async with open_storage("file+native:///x"):
+        pass
+
+
+async def test_a_scheme_without_slashes_is_refused_where_a_plugin_answers_to_it(found: Found) -> None:
+    found.add("cloud", "cl")
+    with pytest.raises(ValueError, match=r"write cl://.*or \./cl:x\.rec"):
+        async with located("cl:x.rec"):
+            pass
+
+
+async def test_a_registered_storage_factory_goes_before_plugins_and_may_be_replaced(found: Found) -> None:
+    found.add("cloud", "cl")
+    register_writer_factory("cl", StorageFactory("first", ("cl",), found.opener("first")))
+    register_writer_factory("cl", StorageFactory("mine", ("cl",), found.opener("mine")))
+    async with located("cl://bucket/a/b", storage_options={"x": 1}) as (_, key):
+        assert key == "a/b"
+    async with located("cl:a/b") as (_, key):
+        assert key == "a/b"
+    assert found.opened == [("mine cl://bucket", {"x": 1}), ("mine cl:", {})]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "factory", "error", "says"),
+    [
+        ("a:b", StorageFactory("x", (), MemoryStorage), ValueError, "':'"),  # type: ignore[arg-type]  # never opened
+        ("", StorageFactory("x", (), MemoryStorage), ValueError, "empty"),  # type: ignore[arg-type]  # never opened
+        (3, StorageFactory("x", (), MemoryStorage), TypeError, "int"),  # type: ignore[arg-type]  # never opened
+        ("foo", object(), TypeError, r"open\(path\)"),
+        ("foo", MemoryStorage, TypeError, r"open\(path\)"),
+    ],
+)
+async def test_what_cannot_be_registered(
+    found: Found, prefix: Any, factory: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        register_writer_factory(prefix, factory)
+    assert registry._registered == {}

@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import base64
 import json
+import re
 import sys
 import sysconfig
 import time
@@ -74,7 +75,9 @@ def from_record(record: bytes) -> Page:
     )
 
 
-async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter, tally: Tally) -> None:
+async def fetch_pages(
+    site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter, tally: Tally, encoding: anyio.CapacityLimiter
+) -> None:
     """One of the crawler's tasks: take a URL, fetch the page, write its record, pass its links on."""
     while (url := await frontier.take()) is not None:
         links: list[str] = []
@@ -82,8 +85,7 @@ async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWr
         try:
             page = await site.fetch(url)
             had = True
-            # Parsing and encoding a page of megabytes takes milliseconds, during which no other task would run.
-            record, links = await to_thread.run_sync(lambda page: (to_record(page), links_in(page)), page)
+            record, links = await to_thread.run_sync(encode, page, limiter=encoding)
             if page.location is None:
                 await writer.write(record, key=page.url, partition=page.package)
                 tally.pages += 1
@@ -92,6 +94,11 @@ async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWr
             tally.missed[str(reason)] += 1  # and tried again by the next run
         finally:
             frontier.done(links=links, had=had)
+
+
+def encode(page: Page) -> tuple[bytes, list[str]]:
+    """What a page takes to work on: its record, and its links. For a large one that is milliseconds."""
+    return to_record(page), links_in(page)
 
 
 async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending) -> None:
@@ -111,11 +118,13 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         frontier = Frontier(limit=pages, wanted=lambda url: site.allows(url) and not writer.has(url))
         frontier.add([site.start_url])
         await continue_from(to, frontier)
+        # One thread: Python would not let two encode at once, and each that tries keeps the event loop waiting longer.
+        encoding = anyio.CapacityLimiter(1)
         began = time.perf_counter()
         with ending.scope(), progress_bar(f"Crawling {urlsplit(site.start_url).netloc}", pages, tally):
             async with anyio.create_task_group() as crawlers:
                 for _ in range(TASKS):
-                    crawlers.start_soon(fetch_pages, site, frontier, writer, tally)
+                    crawlers.start_soon(fetch_pages, site, frontier, writer, tally, encoding)
         tally.seconds = time.perf_counter() - began
 
 
@@ -213,6 +222,8 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--pages: at least 1")
     if not 0 <= options.delay <= 3600:
         parser.error("--delay: from 0 to 3600 seconds")
+    if not re.fullmatch(r"(.*/)?[^/_.*?\[][^/*?\[]*", options.to):
+        parser.error(f"--to: a folder and a name, as in demo-data/pages, not {options.to!r}")
     if foreign:
         parts = urlsplit(options.start_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:

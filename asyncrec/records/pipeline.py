@@ -139,4 +139,5 @@ class Pipeline:
             error.offset = self._decoder.offset
         error.offset += self._start
         if self._compression == "GZIP" and self._decompressor is not None:
-            error.member_offset = self._stored_start + self._decompressor.member_offset
+            member = self._decompressor.member_offset if error.member_offset is None else error.member_offset
+            error.member_offset = self._stored_start + member

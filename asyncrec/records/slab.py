@@ -6,13 +6,15 @@ caller's side, while the store is busy with the one before. Its bounds keep that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import cast
 
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.storage.base import Buffer
 from asyncrec.tasks import in_thread
 
-__all__ = ["KEY_BYTES", "LARGE_RECORD", "SLAB_BYTES", "SLAB_RECORDS", "Slab", "as_record", "framed_size"]
+__all__ = ["KEY_BYTES", "LARGE_RECORD", "SLAB_BYTES", "SLAB_RECORDS", "Slab", "as_record", "batched", "framed_size"]
 
 # 1,024 records of 128 bytes take about 0.2 ms to frame, 256 KiB of larger ones less.
 SLAB_RECORDS = 1024
@@ -86,12 +88,60 @@ async def as_record(record: Buffer) -> bytes:
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.
     """
-    if isinstance(record, bytes):
+    if buffer_size(record) <= LARGE_RECORD:
         return bytes(record)
-    if not isinstance(record, (bytearray, memoryview)):
-        kind = type(record).__name__
-        hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
-        raise TypeError(f"a record is bytes, bytearray or memoryview, not {kind}{hint}")
-    if len(record) <= LARGE_RECORD and (isinstance(record, bytearray) or record.nbytes <= LARGE_RECORD):
-        return bytes(record)
-    return await in_thread(bytes, record)
+    return bytes(record) if isinstance(record, bytes) else await in_thread(bytes, record)
+
+
+def buffer_size(record: Buffer) -> int:
+    """Its bytes.
+
+    Raises:
+        TypeError: it is neither bytes, bytearray nor memoryview.
+    """
+    if isinstance(record, (bytes, bytearray)):
+        return len(record)
+    if isinstance(record, memoryview):
+        return record.nbytes
+    hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
+    raise TypeError(f"a record is bytes, bytearray or memoryview, not {type(record).__name__}{hint}")
+
+
+def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
+    """Cut records into batches of at most a slab, with the bytes of their frames; a large record comes as it is.
+
+    Raises:
+        TypeError: one of them is no buffer, after those before it were given out; or ``records`` is itself one.
+    """
+    if isinstance(records, (bytes, bytearray, memoryview, str)):
+        raise TypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
+    source = iter(records)
+    while batch := list(islice(source, SLAB_RECORDS)):
+        if set(map(type, batch)) == {bytes}:
+            size = framed_size(list(map(len, batch)))
+            if size <= SLAB_BYTES:
+                yield cast("list[bytes]", batch), size
+                continue
+        yield from _cut(batch)
+
+
+def _cut(batch: list[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
+    part: list[bytes] = []
+    size = 0
+    for record in batch:
+        try:
+            length = buffer_size(record)
+        except TypeError:
+            if part:
+                yield part, size
+            raise
+        if part and (size + length > SLAB_BYTES or length > LARGE_RECORD):
+            yield part, size
+            part, size = [], 0
+        if length > LARGE_RECORD:
+            yield record
+            continue
+        part.append(record if type(record) is bytes else bytes(record))
+        size += length + FRAME_OVERHEAD
+    if part:
+        yield part, size

@@ -9,10 +9,9 @@ through one lane (`asyncrec.records.lane`) to the storage's sink.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
 from os import PathLike
 from typing import Any, Literal
 
@@ -24,13 +23,13 @@ from asyncrec.records.append import open_append_sink
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane, ObjectLimits, told_again
 from asyncrec.records.output import ObjectOutput
-from asyncrec.records.slab import LARGE_RECORD, SLAB_BYTES, SLAB_RECORDS, Slab, as_record, framed_size
+from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched
 from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.registry import located
 from asyncrec.tasks import TaskScope, in_thread
 
-__all__ = ["Level", "RecordWriter", "WriterStats", "batched", "open_writer", "write_records"]
+__all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_records"]
 
 Level = Literal["buffered", "spooled", "committed"]
 Compression = str | int | CompressionOptions | None
@@ -113,10 +112,11 @@ class RecordWriter:
 
     async def write_many(self, records: Iterable[Buffer]) -> None:
         """Take many records, in order: about twice as fast as one by one. Cancelled, a prefix of them was taken."""
-        async for batch, size in batched(records):
-            if len(batch) == 1 and size > LARGE_RECORD + FRAME_OVERHEAD:
-                await self._write_large(batch[0])
+        for item in batched(records):
+            if not isinstance(item, tuple):
+                await self.write(item)
                 continue
+            batch, size = item
             await self._take(size)
             first = self._ticket + 1
             self._ticket += len(batch)
@@ -284,42 +284,3 @@ async def write_records(
         await writer.write_many(records)
     assert writer.published is not None, "a clean exit published"
     return writer.published
-
-
-async def batched(records: Iterable[Buffer]) -> AsyncIterator[tuple[list[bytes], int]]:
-    """Cut records into lists of at most a slab, a large one alone, with the bytes of their frames.
-
-    Raises:
-        TypeError: one of them is no buffer; those before it were given out.
-    """
-    if isinstance(records, (bytes, bytearray, memoryview, str)):
-        raise TypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
-    source = iter(records)
-    while batch := list(islice(source, SLAB_RECORDS)):
-        lengths = [len(record) for record in batch] if _all_bytes(batch) else None
-        if lengths is not None and (size := framed_size(lengths)) <= SLAB_BYTES:
-            yield batch, size  # type: ignore[misc]  # _all_bytes has looked
-            continue
-        part: list[bytes] = []
-        size = 0
-        for item in batch:
-            try:
-                record = item if type(item) is bytes else await as_record(item)
-            except TypeError:
-                if part:
-                    yield part, size
-                raise
-            if part and (size + len(record) > SLAB_BYTES or len(record) > LARGE_RECORD):
-                yield part, size
-                part, size = [], 0
-            part.append(record)
-            size += len(record) + FRAME_OVERHEAD
-            if len(record) > LARGE_RECORD:
-                yield part, size
-                part, size = [], 0
-        if part:
-            yield part, size
-
-
-def _all_bytes(records: Sequence[Buffer]) -> bool:
-    return set(map(type, records)) == {bytes}

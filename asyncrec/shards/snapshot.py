@@ -132,17 +132,20 @@ async def load_manifest(folder: Storage, name: str, *, path: str, at: str | date
 async def for_each(func: Callable[[str], Awaitable[_T]], keys: Sequence[str]) -> list[_T]:
     """``[await func(key) for key in keys]``, some at a time; the first error ends it."""
     results: dict[int, _T] = {}
+    errors: list[Exception] = []
     waiting = iter(enumerate(keys))
 
     async def work() -> None:
         try:
             for position, key in waiting:
                 results[position] = await func(key)
-        except Exception:
+        except Exception as error:
+            errors.append(error)
             scope.cancel()
-            raise
 
     async with TaskScope() as scope:
         for _ in range(min(_CONCURRENT, len(keys))):
             scope.start_soon(work)
+    if errors:
+        raise errors[0]
     return [results[position] for position in range(len(keys))]

@@ -20,8 +20,8 @@ from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane, ObjectLimits, told_again
 from asyncrec.records.output import ObjectOutput
-from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, framed_size
-from asyncrec.records.writer import Level, batched
+from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched, framed_size
+from asyncrec.records.writer import Level
 from asyncrec.shards.commit import Committer, Shard
 from asyncrec.shards.keys import KeySet, key_digest, partition_of
 from asyncrec.shards.manifest import Manifest
@@ -153,14 +153,14 @@ class ShardedWriter:
         Without a partition they go to the open shards in turn. Cancelled, a prefix of them was taken.
         """
         if self._partition_by is not None and partition is None:
-            async for batch, _ in batched(records):
-                for record in batch:
-                    await self.write(record)
+            for record in records:
+                await self.write(record)
             return self._tickets
-        async for batch, size in batched(records):
-            if len(batch) == 1:
-                await self.write(batch[0], partition=partition)
+        for item in batched(records):
+            if not isinstance(item, tuple):
+                await self.write(item, partition=partition)
                 continue
+            batch, size = item
             await self._take(size)
             first = self._tickets + 1
             self._tickets += len(batch)

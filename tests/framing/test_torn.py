@@ -24,9 +24,9 @@ def test_everything_flushed_is_kept_and_nothing_after_it(level: int | None, flus
 
 def test_the_bytes_of_a_flush_inside_the_data_do_not_mislead() -> None:
     data = b"\x00\x00\xff\xff" * 50
-    compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored: the bytes stand there as they are
+    compressor = make_compressor(CompressionOptions(type="GZIP", level=0))  # stored: as they are
     member = b"".join(compressor.compress([data])) + compressor.flush()
-    torn = member + b"\x00\x10\x00\xef\xff" + data[:16]
+    torn = member + b"\x00\x20\x00\xdf\xff" + data[:16]  # a stored block of 32 bytes, half of it there
     keep, tail = finish_member(torn)
     assert gzip.decompress(torn[:keep] + tail) == data
 

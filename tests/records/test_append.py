@@ -1,0 +1,111 @@
+"""``mode="a"``: continuing a local file in place."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import CorruptRecordError, StorageError
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def append(path: Path, *records: bytes, compression: str = "") -> None:
+    async with asyncrec.open_writer(path, mode="a", compression=compression) as writer:
+        await writer.write_many(records)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_it_begins_a_file_and_continues_it(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "logs" / "events"
+    await append(path, b"1", b"2", compression=compression)
+    await append(path, compression=compression)
+    await append(path, b"3", compression=compression)
+    assert await asyncrec.read_records(path) == [b"1", b"2", b"3"]
+
+
+async def test_the_file_is_visible_as_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    async with asyncrec.open_writer(path, mode="a") as writer:
+        for count in range(1, 5):
+            await writer.write(b"event")
+            assert await writer.flush(require="spooled") == "spooled"
+            assert len(await asyncrec.read_records(path)) == count
+
+
+@pytest.mark.parametrize("cut", range(1, 22))
+async def test_a_torn_tail_is_cut_off_and_all_before_it_stays(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "events"
+    await append(path, b"whole", b"torn!")
+    path.write_bytes(path.read_bytes()[:-cut])
+    await append(path, b"next")
+    assert await asyncrec.read_records(path) == [b"whole", b"next"]
+
+
+async def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    await append(path, b"whole")
+    path.write_bytes(path.read_bytes() + bytes(5000))
+    await append(path, b"next")
+    assert await asyncrec.read_records(path) == [b"whole", b"next"]
+
+
+async def test_a_torn_gzip_member_keeps_what_was_flushed_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    await append(path, b"member one", compression="GZIP")
+    async with asyncrec.open_writer(path, mode="a", compression="GZIP") as writer:
+        await writer.write(b"flushed")
+        await writer.flush()
+        torn = path.read_bytes()
+    path.write_bytes(torn + b"\x4a\x4c")
+    await append(path, b"next", compression="GZIP")
+    assert await asyncrec.read_records(path) == [b"member one", b"flushed", b"next"]
+    gzip.decompress(path.read_bytes())
+
+
+async def test_damage_before_the_end_is_an_error_and_nothing_is_appended_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    await append(path, b"one", b"two", b"three")
+    data = bytearray(path.read_bytes())
+    data[13] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptRecordError, match="events"):
+        await append(path, b"next")
+    assert path.read_bytes() == data
+
+
+async def test_an_exception_in_the_body_keeps_whole_records_only(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    with pytest.raises(RuntimeError):
+        async with asyncrec.open_writer(path, mode="a") as writer:
+            await writer.write(b"flushed")
+            await writer.flush()
+            await writer.write_many([bytes(100_000)] * 20)
+            raise RuntimeError
+    records = await asyncrec.read_records(path)
+    assert records[0] == b"flushed"
+    assert set(map(len, records[1:])) <= {100_000}
+
+
+async def test_two_writers_do_not_append_to_one_file_at_once(tmp_path: Path) -> None:
+    async with asyncrec.open_writer(tmp_path / "x", mode="a") as writer:
+        await writer.write(b"mine")
+        with pytest.raises(StorageError, match="another writer"):
+            await append(tmp_path / "x", b"yours")
+    await append(tmp_path / "x", b"later")
+    assert await asyncrec.read_records(tmp_path / "x") == [b"mine", b"later"]
+
+
+async def test_what_cannot_be_appended_to_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="only local files"):
+        async with asyncrec.open_writer("x", mode="a", storage=MemoryStorage()):
+            pass
+    with pytest.raises(ValueError, match="use GZIP"):
+        await append(tmp_path / "x", compression="ZLIB")
+    await asyncrec.write_records(tmp_path / "gz", [b"1"], compression="GZIP")
+    with pytest.raises(ValueError, match="compression='GZIP'"):
+        await append(tmp_path / "gz", b"2")

@@ -1,0 +1,288 @@
+"""`asyncrec.open_reader`: records out of one object, checked, and errors that say where."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import (
+    CorruptRecordError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    RecordTooLargeError,
+    StorageError,
+    TruncatedError,
+)
+from asyncrec.framing.frames import encode_frames
+from asyncrec.storage.base import ByteSource
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"first", b"", b"x" * 300, b"y" * 70_000, b"last"]
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(encode_frames(records))
+
+
+async def read(path: Any, **options: Any) -> tuple[list[bytes], FormatError | None]:
+    """What is given out, and the error that ends it."""
+    found: list[bytes] = []
+    try:
+        async with asyncrec.open_reader(path, **options) as reader:
+            async for record in reader:
+                found.append(record)
+    except FormatError as error:
+        return found, error
+    return found, None
+
+
+@pytest.mark.parametrize("name", ["records-none.tfrecord", "records-gzip.tfrecord", "records-zlib.tfrecord"])
+async def test_what_tensorflow_wrote_is_read(vectors: Path, name: str) -> None:
+    told = json.loads((vectors / "manifest.json").read_text())["files"][name]
+    records = await asyncrec.read_records(vectors / name)
+    assert [len(record) for record in records] == told["lengths"]
+    assert [hashlib.sha256(record).hexdigest() for record in records] == told["sha256"]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("chunk_size", [1, 13, 4096, 1 << 20])
+async def test_the_size_of_the_blocks_does_not_matter(compression: str, chunk_size: int) -> None:
+    storage = MemoryStorage()
+    records = RECORDS[:3] if chunk_size == 1 else RECORDS
+    await asyncrec.write_records("x", records, compression=compression, storage=storage)
+    for told in (compression, "auto"):
+        assert await read("x", storage=storage, chunk_size=chunk_size, compression=told) == (records, None)
+
+
+async def test_records_and_batches_go_on_where_the_other_stopped(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(5000)])
+    async with asyncrec.open_reader(tmp_path / "x") as reader:
+        assert [await anext(reader) for _ in range(3)] == [b"0", b"1", b"2"]
+        batches = [records async for records in reader.batches()]
+        assert all(batches)
+        assert [r for records in batches for r in records] == [b"%d" % i for i in range(3, 5000)]
+        with pytest.raises(StopAsyncIteration):
+            await anext(reader)
+        assert reader.stats().records == 5000
+        assert reader.stats().bytes == (tmp_path / "x").stat().st_size
+
+
+async def test_leaving_early_is_clean_and_using_it_afterwards_is_not(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(50_000)])
+    before = len(os.listdir("/proc/self/fd"))
+    async with asyncrec.open_reader(tmp_path / "x") as reader:
+        async for _ in reader:
+            break
+    assert len(os.listdir("/proc/self/fd")) <= before
+    with pytest.raises(anyio.ClosedResourceError):
+        async for _ in reader.batches():
+            pass
+
+
+async def test_a_limit_reads_no_more(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "x", [b"%d" % i for i in range(100)])
+    assert await asyncrec.read_records(tmp_path / "x", 3) == [b"0", b"1", b"2"]
+    assert await asyncrec.read_records(tmp_path / "x", limit=0) == []
+    assert len(await asyncrec.read_records(tmp_path / "x", limit=1000)) == 100
+
+
+async def test_a_start_offset_begins_there_and_errors_count_from_the_files_beginning() -> None:
+    storage = MemoryStorage()
+    data = bytearray(framed([b"one", b"two", b"three"]))
+    data[-1] ^= 1
+    await storage.put("x", bytes(data))
+    found, error = await read("x", storage=storage, start_offset=19)
+    assert found == [b"two"]
+    assert error is not None
+    assert error.offset == 38
+
+
+class TestDamage:
+    """Each kind is a typed error that names path, offset and record, after everything before it was given out."""
+
+    async def damaged(self, data: bytes, **options: Any) -> tuple[list[bytes], FormatError]:
+        storage = MemoryStorage()
+        await storage.put("shards/x", data)
+        found, error = await read("shards/x", storage=storage, **options)
+        assert error is not None
+        assert error.path == "shards/x"
+        assert "shards/x" in str(error)
+        return found, error
+
+    @pytest.mark.parametrize("cut", [1, 4, 11, 12, 13, 19])
+    async def test_a_truncated_file(self, cut: int) -> None:
+        found, error = await self.damaged(framed(RECORDS)[:-cut])
+        assert isinstance(error, TruncatedError)
+        assert (found, error.record, error.offset) == (RECORDS[:-1], 4, len(framed(RECORDS[:-1])))
+
+    @pytest.mark.parametrize(
+        ("at", "part"), [(0, "length"), (7, "length"), (9, "length"), (12, "data"), (16, "data"), (18, "data")]
+    )
+    async def test_a_flipped_bit_in_the_length_its_checksum_the_data_or_its_checksum(self, at: int, part: str) -> None:
+        data = bytearray(framed([b"abc", b"abc", b"z"]))
+        data[19 + at] ^= 0x10
+        found, error = await self.damaged(bytes(data), compression="")
+        assert isinstance(error, CorruptRecordError)
+        assert (found, error.record, error.offset, error.part) == ([b"abc"], 1, 19, part)
+
+    async def test_stray_bytes_after_the_last_record(self) -> None:
+        found, error = await self.damaged(framed(RECORDS) + b"stray")
+        assert isinstance(error, TruncatedError)
+        assert found == RECORDS
+        assert (error.record, error.offset) == (5, len(framed(RECORDS)))
+
+    async def test_a_length_beyond_the_limit(self) -> None:
+        found, error = await self.damaged(framed(RECORDS), max_record_bytes=1000)
+        assert isinstance(error, RecordTooLargeError)
+        assert (found, error.record, error.length, error.limit) == (RECORDS[:3], 3, 70_000, 1000)
+
+    @pytest.mark.parametrize("content", [b"PK\x03\x04 this is a zip file, or so", b"text\n" * 20, bytes(100), b"short"])
+    async def test_a_file_that_is_no_tfrecord(self, content: bytes) -> None:
+        found, error = await self.damaged(content)
+        assert found == []
+        assert error.record == 0
+
+    @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+    async def test_damage_within_compressed_data(self, pack: Any) -> None:
+        packed = bytearray(pack(framed([os.urandom(1000) for _ in range(100)])))
+        packed[len(packed) // 2] ^= 0x40
+        found, error = await self.damaged(bytes(packed))
+        assert len(found) < 100
+        assert isinstance(error, CorruptRecordError)
+
+    @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+    async def test_a_compressed_stream_that_ends_too_soon(self, pack: Any) -> None:
+        packed = pack(framed([os.urandom(1000) for _ in range(100)]))
+        _, error = await self.damaged(packed[: len(packed) // 2])
+        assert isinstance(error, TruncatedError)
+
+    async def test_in_gzip_the_member_is_named_too(self) -> None:
+        first, second = gzip.compress(framed([b"a"])), bytearray(gzip.compress(framed([b"b", b"c"])))
+        second[-6] ^= 1
+        _, error = await self.damaged(first + bytes(second))
+        assert error.member_offset == len(first)
+
+    async def test_once_an_error_was_raised_there_is_no_more(self) -> None:
+        storage = MemoryStorage()
+        await storage.put("x", framed([b"a", b"b"])[:-1] + b"?")
+        async with asyncrec.open_reader("x", storage=storage) as reader:
+            with pytest.raises(CorruptRecordError):
+                async for _ in reader:
+                    pass
+            with pytest.raises(StopAsyncIteration):
+                await anext(reader)
+
+    async def test_turning_verification_off_reads_flipped_payloads_and_still_finds_the_records(self) -> None:
+        data = bytearray(framed([b"abc", b"xyz"]))
+        data[13] ^= 1
+        storage = MemoryStorage()
+        await storage.put("x", bytes(data))
+        found, error = await read("x", storage=storage, verify=False)
+        assert error is None
+        assert found == [b"acc", b"xyz"]
+
+
+async def test_a_missing_file_a_folder_and_an_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError, match=r"missing\.tfrecord"):
+        await asyncrec.read_records(tmp_path / "missing.tfrecord")
+    with pytest.raises(StorageError, match="folder"):
+        (tmp_path / "folder").mkdir()
+        await asyncrec.read_records(tmp_path / "folder")
+    (tmp_path / "empty").touch()
+    assert await asyncrec.read_records(tmp_path / "empty") == []
+
+
+@pytest.mark.parametrize("option", [{"chunk_size": 0}, {"start_offset": -1}, {"max_record_bytes": -1}])
+async def test_options_that_cannot_be_are_refused(option: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        async with asyncrec.open_reader("x", storage=MemoryStorage(), **option):  # type: ignore[arg-type]  # mypy does not follow
+            pass
+
+
+class Remote(MemoryStorage):
+    """A store over a wire that flips a bit in some of what it sends."""
+
+    read_ahead = 1 << 20
+
+    def __init__(self, *, flips: int) -> None:
+        super().__init__()
+        self.flips = flips
+
+    @asynccontextmanager
+    async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
+        async with super().open_source(key, **options) as source:
+            receive = source.receive
+
+            async def flipped(max_bytes: int) -> bytes:
+                block = await receive(max_bytes)
+                if self.flips and len(block) > 3000:
+                    self.flips -= 1
+                    return block[:3000] + bytes([block[3000] ^ 1]) + block[3001:]
+                return block
+
+            source.receive = flipped  # type: ignore[method-assign]  # a fault on the wire
+            yield source
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+async def test_damage_in_transit_is_read_again_and_told(compression: str, caplog: pytest.LogCaptureFixture) -> None:
+    storage = Remote(flips=1)
+    records = [os.urandom(1000) for _ in range(2000)]
+    await asyncrec.write_records("x", records, storage=storage, compression=compression)
+    with caplog.at_level(logging.WARNING, "asyncrec"):
+        async with asyncrec.open_reader("x", storage=storage) as reader:
+            found = [record async for record in reader]
+            assert reader.stats().rereads == 1
+            assert reader.stats().records == 2000
+    assert found == records
+    assert "damaged on its way" in caplog.text
+
+
+async def test_damage_at_rest_is_read_twice_and_the_error_says_so() -> None:
+    storage = Remote(flips=0)
+    data = bytearray(framed([bytes(1000)] * 20))
+    data[5100] ^= 1
+    await storage.put("x", bytes(data))
+    found, error = await read("x", storage=storage)
+    assert len(found) == 5
+    assert error is not None
+    assert (error.record, error.offset) == (5, 5 * 1016)
+    assert any("at rest" in note for note in error.__notes__)
+
+
+async def test_a_connection_that_breaks_is_made_again_where_it_broke() -> None:
+    store = MemoryStorage()
+    records = [os.urandom(1000) for _ in range(2000)]
+    await asyncrec.write_records("x", records, storage=store)
+    flaky = FlakyStorage(store, {2: Fault("error"), 5: Fault("short"), 9: Fault("error", when="after")})
+    async with asyncrec.open_reader("x", storage=flaky) as reader:
+        assert [record async for record in reader] == records
+        assert reader.stats().retries == 3
+
+
+async def test_an_object_that_is_replaced_meanwhile_is_an_error_not_a_mixture() -> None:
+    store = MemoryStorage()
+    await asyncrec.write_records("x", [b"old" * 1000] * 1000, storage=store)
+    flaky = FlakyStorage(store, {3: Fault("error")})
+    async with asyncrec.open_reader("x", storage=flaky) as reader:
+        await anext(reader)
+        await asyncrec.write_records("x", [b"new" * 1000] * 1000, storage=store)
+        with pytest.raises(ObjectChangedError):
+            async for record in reader:
+                assert record == b"old" * 1000

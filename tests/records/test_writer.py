@@ -1,0 +1,289 @@
+"""`asyncrec.open_writer`: records into one object, all or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+import asyncrec
+from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.framing.frames import encode_frames
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"", b"a", b"x" * 300, bytes(70_000), b"end"]
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(encode_frames(records))
+
+
+@pytest.mark.parametrize(
+    ("compression", "expand"),
+    [("", bytes), ("GZIP", gzip.decompress), ("ZLIB", zlib.decompress), (0, bytes), (2, gzip.decompress)],
+)
+async def test_what_is_written_is_tfrecord_byte_for_byte(tmp_path: Path, compression: Any, expand: Any) -> None:
+    path = tmp_path / "a" / "x.tfrecord"
+    async with asyncrec.open_writer(path, compression=compression) as writer:
+        for record in RECORDS:
+            await writer.write(record)
+    assert expand(path.read_bytes()) == framed(RECORDS)
+    assert writer.published is not None
+    assert writer.published.size == path.stat().st_size
+
+
+async def test_a_file_of_no_records_is_an_empty_file(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "empty", [])
+    assert (tmp_path / "empty").read_bytes() == b""
+    await asyncrec.write_records(tmp_path / "empty.gz", [], compression="GZIP")
+    assert gzip.decompress((tmp_path / "empty.gz").read_bytes()) == b""
+
+
+async def test_one_by_one_and_by_batches_are_the_same_bytes_whatever_the_sizes() -> None:
+    records = [bytes([i % 251]) * (i * 37 % 3000) for i in range(3000)] + [bytes(3 << 20), b"after", bytes(300_000)]
+    storage = MemoryStorage()
+    async with asyncrec.open_writer("one", storage=storage) as writer:
+        for record in records:
+            await writer.write(record)
+    await asyncrec.write_records("many", records, storage=storage)
+    await asyncrec.write_records("lazily", (bytearray(record) for record in records), storage=storage)
+    for key in ("one", "many", "lazily"):
+        assert await storage.get(key) == framed(records), key
+
+
+async def test_a_callers_buffer_is_its_own_again_once_written() -> None:
+    storage = MemoryStorage()
+    buffer = bytearray(b"first")
+    large = bytearray(2 << 20)
+    async with asyncrec.open_writer("x", storage=storage) as writer:
+        await writer.write(buffer)
+        buffer[:] = b"second"
+        await writer.write(memoryview(buffer)[1:4])
+        buffer[:] = b"third!"
+        await writer.write(large)
+        large[:] = b"\xff" * len(large)
+        await writer.write_many([buffer])
+        buffer[:] = b"gone!!"
+    assert await asyncrec.read_records("x", storage=storage) == [b"first", b"eco", bytes(2 << 20), b"third!"]
+
+
+@pytest.mark.parametrize("wrong", ["text", None, 7, [b"x"], object()])
+async def test_what_is_no_buffer_is_a_type_error_and_the_writer_goes_on(wrong: Any) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_writer("x", storage=storage) as writer:
+        with pytest.raises(TypeError, match="a record is bytes, bytearray or memoryview"):
+            await writer.write(wrong)
+        with pytest.raises(TypeError):
+            await writer.write_many([b"before", wrong, b"after"])
+        await writer.write(b"next")
+    assert await asyncrec.read_records("x", storage=storage) == [b"before", b"next"]
+
+
+@pytest.mark.parametrize("one", [b"bytes", "text", bytearray(b"x")])
+async def test_write_many_of_one_record_is_told_apart(one: Any) -> None:
+    async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
+        with pytest.raises(TypeError, match="use write"):
+            await writer.write_many(one)
+
+
+async def test_an_exception_in_the_body_publishes_nothing_and_keeps_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"before")
+    with pytest.raises(RuntimeError, match="the crawl failed"):
+        async with asyncrec.open_writer(path) as writer:
+            await writer.write_many([bytes(1000)] * 5000)
+            raise RuntimeError("the crawl failed")
+    assert path.read_bytes() == b"before"
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
+
+
+async def test_cancellation_publishes_nothing(tmp_path: Path) -> None:
+    with anyio.CancelScope() as scope:
+        async with asyncrec.open_writer(tmp_path / "x") as writer:
+            await writer.write_many([bytes(1000)] * 5000)
+            scope.cancel()
+            await checkpoint()
+    assert scope.cancelled_caught
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_a_flush_acknowledged_is_kept_when_the_body_fails(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        async with asyncrec.open_writer(tmp_path / "x") as writer:
+            await writer.write_many([b"kept"] * 10)
+            assert await writer.flush() == "spooled"
+            raise RuntimeError
+    (kept,) = tmp_path.iterdir()
+    assert kept.name.startswith(".x.")
+    assert await asyncrec.read_records(kept) == [b"kept"] * 10
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+async def test_flushing_between_records_changes_nothing_of_what_is_read(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "x"
+    async with asyncrec.open_writer(path, compression=compression) as writer:
+        for size in (0, 10, 300_000, 1, 2 << 20, 5):
+            await writer.write(bytes(size))
+            await writer.flush()
+            await writer.flush()
+    assert [len(record) for record in await asyncrec.read_records(path)] == [0, 10, 300_000, 1, 2 << 20, 5]
+
+
+async def test_flush_says_what_it_cannot_reach() -> None:
+    async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
+        assert await writer.flush() == "buffered"
+        with pytest.raises(ValueError, match="cannot reach 'spooled'"):
+            await writer.flush(require="spooled")
+        with pytest.raises(ValueError, match="cannot reach 'committed'"):
+            await writer.flush(require="committed")
+
+
+async def test_mode_x_wants_nothing_there(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    await asyncrec.write_records(path, [b"1"], mode="x")
+    with pytest.raises(ObjectExistsError, match="x"):
+        await asyncrec.write_records(path, [b"2"], mode="x")
+    assert await asyncrec.read_records(path) == [b"1"]
+    with pytest.raises(ValueError, match="'w', 'x' or 'a'"):
+        await asyncrec.write_records(path, [], mode="r")  # type: ignore[arg-type]  # what the test is about
+
+
+async def test_use_after_the_context_is_a_closed_resource_error(tmp_path: Path) -> None:
+    async with asyncrec.open_writer(tmp_path / "x") as writer:
+        await writer.write(b"1")
+    for late in (writer.write(b"2"), writer.write_many([b"2"]), writer.write(bytes(2 << 20)), writer.flush()):
+        with pytest.raises(anyio.ClosedResourceError, match="the writer is closed"):
+            await late
+    assert await asyncrec.read_records(tmp_path / "x") == [b"1"]
+
+
+async def test_many_tasks_share_a_writer_and_every_record_arrives_once() -> None:
+    storage = MemoryStorage()
+
+    async def work(number: int) -> None:
+        for i in range(200):
+            await writer.write(b"%d %d" % (number, i))
+            if i % 17 == 0:
+                await writer.flush()
+
+    async with asyncrec.open_writer("x", storage=storage) as writer, anyio.create_task_group() as group:
+        for number in range(32):
+            group.start_soon(work, number)
+    records = await asyncrec.read_records("x", storage=storage)
+    assert len(records) == 32 * 200
+    for number in range(32):
+        assert [r for r in records if r.split()[0] == b"%d" % number] == [b"%d %d" % (number, i) for i in range(200)]
+
+
+class FullDisk:
+    """The functions of os, on a disk that takes so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def __getattr__(self, name: str) -> Any:
+        import os
+
+        return getattr(os, name)
+
+    def pwritev(self, fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        return self._write(sum(map(len, buffers)))
+
+    def writev(self, fd: int, buffers: Any) -> int:
+        return self._write(sum(map(len, buffers)))
+
+    def pwrite(self, fd: int, data: Any, offset: int) -> int:
+        return self._write(len(data))
+
+    def _write(self, size: int) -> int:
+        import errno
+
+        if size > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= size
+        return size
+
+
+async def test_a_full_disk_reaches_every_later_call_chained_and_leaves_nothing(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, system=FullDisk(0))
+    with pytest.raises(StorageError, match="free some space") as at_exit:
+        async with asyncrec.open_writer("x", storage=storage) as writer:
+            await writer.write_many([bytes(1000)] * 2000)
+            with pytest.raises(StorageError, match="free some space"):
+                while True:
+                    await writer.write(bytes(1000))
+            for later in (writer.write(b"1"), writer.write_many([b"1"]), writer.flush(), writer.write(bytes(2 << 20))):
+                with pytest.raises(StorageError, match="free some space") as caught:
+                    await later
+                assert isinstance(caught.value.__cause__, StorageError)
+    assert str(tmp_path) in str(at_exit.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_store_that_fails_at_any_operation_leaves_nothing_and_tells() -> None:
+    records = [bytes(1000)] * 300
+
+    async def job(storage: FlakyStorage) -> None:
+        async with asyncrec.open_writer("x", storage=storage) as writer:
+            await writer.write_many(records)
+            await writer.flush()
+            await writer.write_many(records)
+
+    calm = FlakyStorage(MemoryStorage())
+    await job(calm)
+    for k in range(len(calm.operations)):
+        store = MemoryStorage()
+        with pytest.raises(TransientStorageError):
+            await job(FlakyStorage(store, {k: Fault("error", when="before")}))
+        assert [info async for info in store.list_objects()] == [], f"after operation {k}, {calm.operations[k]}"
+
+
+async def test_a_slow_store_makes_the_caller_wait_in_bounded_memory() -> None:
+    storage = SlowStorage(MemoryStorage(), bytes_per_second=40e6)
+    most = 0
+    async with asyncrec.open_writer("x", storage=storage) as writer:
+        for _ in range(400):
+            await writer.write(bytes(100_000))
+            most = max(most, writer._budget.used)
+        assert writer.stats().seconds_waiting > 0
+    assert most <= 8 << 20
+    assert writer.stats().records == 400
+    assert writer.stats().bytes == 400 * 100_016
+
+
+async def test_a_cancelled_write_was_not_taken() -> None:
+    slow = SlowStorage(MemoryStorage(), bytes_per_second=1e6)
+    taken = 0
+    inner = MemoryStorage()
+    slow = SlowStorage(inner, bytes_per_second=20e6)
+    async with asyncrec.open_writer("x", storage=slow) as writer:
+        with anyio.move_on_after(0.2):
+            while True:
+                await writer.write(b"%d" % taken + bytes(200_000))
+                taken += 1
+        await writer.write(b"last")
+    records = await asyncrec.read_records("x", storage=inner)
+    assert len(records) == taken + 1
+    assert records[-1] == b"last"
+
+
+async def test_the_error_of_the_body_is_not_wrapped_in_a_group() -> None:
+    with pytest.raises(KeyError):
+        async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
+            await writer.write(b"1")
+            raise KeyError("body")
+
+
+async def test_a_key_and_options_for_opening_are_not_both_given() -> None:
+    with pytest.raises(TypeError):
+        async with asyncrec.open_writer("x", storage=MemoryStorage(), storage_options={"a": 1}):
+            pass

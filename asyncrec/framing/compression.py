@@ -42,7 +42,7 @@ __all__ = [
 
 CompressionType = Literal["", "GZIP", "ZLIB"]
 
-_TYPES = ("", "GZIP", "ZLIB")  # in the order of TensorFlow's TFRecordCompressionType: 0, 1, 2
+_TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressionType: 0, 1, 2
 _ISAL_LEVELS = (1, 2, 3)  # isal also has a 0, but it compresses; zlib's 0 stores, and that is what 0 is asked for
 _ISAL_DEFAULT = 2
 _TENSORFLOW_MEM_LEVEL = 9

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from asyncrec.errors import IntegrityError, ObjectExistsError
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
@@ -33,6 +33,8 @@ _log = logging.getLogger("asyncrec.shards")
 
 # Taking back what was published before a failure: some deletions, each retried by the backend; then we give up.
 _CLEAN_UP_SECONDS = 30
+# Creating one small object, with the backend's retries.
+_COMMIT_SECONDS = 60
 
 
 class Committer:
@@ -40,6 +42,7 @@ class Committer:
 
     Attributes:
         entries: everything it committed.
+        unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Committer:
         self._last_time = max((state.last_commit for state in after.writers.values()), default="") if after else ""
         self._clock_offset = time.time() - anyio.current_time()
         self.entries: list[ShardEntry] = []
+        self.unsettled = False
 
     @asynccontextmanager
     async def open_shard(self, key: str, *, exclusive: bool) -> AsyncIterator[Shard]:
@@ -116,7 +120,7 @@ class Committer:
             schema=self._schema,
             metadata=self._metadata,
         )
-        await self._storage.put(segment_key(self._name, self._writer, sequence), segment.encode(), exclusive=True)
+        await self._put(segment_key(self._name, self._writer, sequence), segment)
         await self._committed(entry)
 
     async def close(self, new: list[ShardEntry], *, remove: tuple[str, ...] = ()) -> None:
@@ -130,7 +134,7 @@ class Committer:
             metadata=self._metadata,
             closed=True,
         )
-        await self._storage.put(closing_segment_key(self._name, self._writer), segment.encode(), exclusive=True)
+        await self._put(closing_segment_key(self._name, self._writer), segment)
         for entry in new:
             await self._committed(entry)
 
@@ -166,6 +170,37 @@ class Committer:
                     await self._storage.delete(key)
                 except Exception as error:
                     _log.warning("%s/%s could not be removed and is in no manifest: %s", self._storage.root, key, error)
+
+    async def _put(self, key: str, segment: Segment) -> None:
+        """Create a segment: the moment of the commit. Shielded, limited in time, and settled by what is there.
+
+        Raises:
+            StorageError: it is not there; or nobody knows, and then `unsettled` is set: nothing may be taken back.
+        """
+        content = segment.encode()
+        failure: Exception | None = None
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _COMMIT_SECONDS):
+            try:
+                await self._storage.put(key, content, exclusive=True)
+                return
+            except Exception as error:
+                failure = error
+        self.unsettled = True
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _COMMIT_SECONDS):
+            try:
+                stored = await self._storage.get(key)
+            except ObjectNotFoundError:
+                self.unsettled = False
+            except Exception as error:
+                _log.warning("%s/%s: cannot be read back: %s", self._storage.root, key, error)
+            else:
+                self.unsettled = False
+                if stored == content:
+                    return
+        failure = failure or StorageError(f"{self._storage.root}/{key}: not created within {_COMMIT_SECONDS} s")
+        if self.unsettled:
+            failure.add_note(f"whether {key} was created is not known: the commit may have taken effect")
+        raise failure
 
     async def _verify(self, shard: Shard) -> None:
         published = shard.published

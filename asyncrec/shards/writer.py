@@ -405,7 +405,8 @@ class ShardedWriter:
         except BaseException:
             # What stood there before has been overwritten already when a data set is replaced; it is not taken back,
             # and its checksums tell.
-            if self._replaces is None:
+            # Nor is anything that a manifest may name by now.
+            if self._replaces is None and not self._committer.unsettled:
                 await self._committer.take_back(_objects(self._unlisted))
             raise
 

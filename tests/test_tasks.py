@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import threading
 from collections.abc import Callable
 
 import anyio
 import pytest
 
-from asyncrec.tasks import TaskScope
+from asyncrec.tasks import TaskScope, in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -300,3 +302,60 @@ async def test_in_a_task_group_it_is_no_group_of_one(error: Callable[[], Excepti
         async with anyio.create_task_group() as group:
             group.start_soon(host)
     assert [type(each) for each in caught.value.exceptions] == [error]
+
+
+async def test_in_thread_returns_and_raises_what_the_function_does() -> None:
+    assert await in_thread(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(divmod, 7, 0)
+
+
+@pytest.mark.parametrize("how", ["scope", "asyncio"])
+async def test_in_thread_never_leaves_its_function_running(how: str, anyio_backend_name: str) -> None:
+    """Cancelled while the function runs, it waits for its end; by asyncio twice, too."""
+    running, proceed, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        running.set()
+        proceed.wait()
+        ended.set()
+
+    after: list[bool] = []
+    scope = anyio.CancelScope()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def host() -> None:
+        if how == "asyncio" and anyio_backend_name == "asyncio":
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # within a task there is one
+        with scope:
+            try:
+                await in_thread(work)
+            finally:
+                after.append(ended.is_set())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(host)
+        await anyio.to_thread.run_sync(running.wait)
+        for _ in range(2):
+            if tasks:
+                tasks[0].cancel()
+            else:
+                scope.cancel()
+            for _ in range(5):
+                await anyio.lowlevel.checkpoint()
+        assert after == []
+        proceed.set()
+    assert after == [True]
+
+
+async def test_in_thread_cancelled_before_its_turn_never_begins() -> None:
+    limiter = anyio.CapacityLimiter(1)
+    ran: list[int] = []
+    async with limiter:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(functools.partial(in_thread, ran.append, 1, limiter=limiter))
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+    await in_thread(ran.append, 2, limiter=limiter)
+    assert ran == [2]

@@ -107,10 +107,10 @@ class ResumingSource(ByteSource):
     async def receive(self, max_bytes: int) -> bytes:
         if not self._entered:
             raise anyio.ClosedResourceError
-        if self._scope is None:
-            return await self._reader.receive(max_bytes)
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; it is at least 1")
+        if self._scope is None:
+            return await self._reader.receive(max_bytes)
         await anyio.lowlevel.checkpoint()
         while not self._blocks:
             if self._error is not None:
@@ -194,7 +194,8 @@ class _Reader:
             await self._pause(fault)
 
     async def receive(self, max_bytes: int) -> bytes:
-        while True:
+        assert self._end is not None, "set on opening"
+        while self._position < self._end:
             try:
                 if self._source is None:
                     await self._open()
@@ -204,9 +205,6 @@ class _Reader:
                     self._position += len(block)
                     self._backoff.reset()
                     return block
-                assert self._end is not None, "set on opening"
-                if self._position >= self._end:
-                    return b""
                 raise TransientStorageError(
                     f"{join(self._storage.root, self._key)}: the body ended at byte {self._position:,} of {self._end:,}"
                 )
@@ -214,6 +212,8 @@ class _Reader:
                 fault = error
             await self.close(fault)
             await self._pause(fault)
+        await anyio.lowlevel.checkpoint()
+        return b""
 
     async def close(self, error: BaseException | None) -> None:
         opening, self._opening, self._source = self._opening, None, None

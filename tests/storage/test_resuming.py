@@ -1,0 +1,289 @@
+"""ResumingSource."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
+
+import anyio
+import pytest
+
+from asyncrec.errors import (
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage.base import ByteSource
+from asyncrec.storage.chunks import ResumingSource
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.cancellation import cancel_at_every_checkpoint
+from asyncrec.testing.checks import receive_all
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("read_ahead", [0, 7_000, 1 << 20])]
+
+DATA = Random(7).randbytes(100_000)
+Fault = Callable[[int], Exception | None]
+
+
+class FaultyStorage(MemoryStorage):
+    """``open_fault(n)`` and ``receive_fault(n)`` say what the n-th opening and the n-th receive raise, if anything."""
+
+    def __init__(self, open_fault: Fault = lambda n: None, receive_fault: Fault = lambda n: None) -> None:
+        super().__init__()
+        self.open_fault, self.receive_fault = open_fault, receive_fault
+        self.ranges: list[tuple[int, int | None]] = []
+        self.received = 0
+        self.open_now = 0
+        self.most_out = 0
+        self.short_after: int | None = None  # a body ends there, as if it were whole
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return self._open(key, start, end, etag)
+
+    @asynccontextmanager
+    async def _open(self, key: str, start: int, end: int | None, etag: str | None) -> AsyncIterator[ByteSource]:
+        self.ranges.append((start, end))
+        await anyio.lowlevel.checkpoint()
+        if (error := self.open_fault(len(self.ranges))) is not None:
+            raise error
+        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+            self.open_now += 1
+            try:
+                # A scope of its own: leaving it in another task than it was entered in would fail.
+                with anyio.CancelScope():
+                    yield _FaultySource(self, source, start)
+            finally:
+                self.open_now -= 1
+
+
+class _FaultySource(ByteSource):
+    def __init__(self, storage: FaultyStorage, source: ByteSource, start: int) -> None:
+        self.storage, self.source, self.info, self.position = storage, source, source.info, start
+
+    async def receive(self, max_bytes: int) -> bytes:
+        storage = self.storage
+        storage.received += 1
+        await anyio.lowlevel.checkpoint()
+        if (error := storage.receive_fault(storage.received)) is not None:
+            raise error
+        if storage.short_after is not None:
+            if self.position >= storage.short_after:
+                storage.short_after = None
+                return b""
+            max_bytes = min(max_bytes, storage.short_after - self.position)
+        block = await self.source.receive(max_bytes)
+        self.position += len(block)
+        return block
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that only the waits move."""
+    slept: list[float] = []
+
+    async def sleep(delay: float) -> None:
+        slept.append(delay)
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    monkeypatch.setattr(anyio, "current_time", lambda: sum(slept))
+    return slept
+
+
+def transient(*which: int) -> Fault:
+    return lambda n: TransientStorageError(f"reset {n}") if n in which else None
+
+
+@pytest.mark.parametrize("block", [1_000, 3_333, 1 << 18])
+async def test_it_gives_the_bytes_of_the_range(read_ahead: int, block: int) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    ranges: list[tuple[int, int | None]] = [(0, None), (5, 70_000), (99_999, None), (0, 0), (200_000, None), (7, 10**9)]
+    for start, end in ranges:
+        async with ResumingSource(storage, "x", start=start, end=end, read_ahead=read_ahead) as source:
+            assert source.info.size == len(DATA)
+            assert await receive_all(source, block) == DATA[start:end]
+            assert source.retries == 0
+        assert storage.open_now == 0
+
+
+async def test_after_a_transient_fault_it_reads_on_from_the_offset_reached(
+    read_ahead: int, sleeps: list[float]
+) -> None:
+    storage = FaultyStorage(transient(1, 3), transient(2, 5, 6, 9))
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", start=10, read_ahead=read_ahead) as source:
+        assert await receive_all(source, 3_000) == DATA[10:]
+        assert source.retries == len(sleeps) >= 3
+    assert storage.open_now == 0
+    begins = [start for start, _ in storage.ranges]
+    assert begins == sorted(begins)
+    assert begins[-1] > 10
+
+
+async def test_a_body_that_ends_early_is_read_on(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    storage.short_after = 40_000
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        assert await receive_all(source, 3_000) == DATA
+        assert source.retries == 1
+    assert storage.ranges[1] == (40_000, len(DATA))
+
+
+async def test_a_replaced_object_is_never_mixed_with_the_new_one(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage(receive_fault=transient(3))
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 2_000)) as source:
+        assert DATA.startswith(await source.receive(1_000))
+        await storage.put("x", DATA[::-1])
+        with pytest.raises(ObjectChangedError):
+            await receive_all(source, 1_000)
+    assert storage.open_now == 0
+
+
+async def test_a_pinned_version_that_is_gone_is_an_error_on_entering(read_ahead: int) -> None:
+    storage = FaultyStorage()
+    old = await storage.put("x", DATA)
+    await storage.put("x", DATA)
+    with pytest.raises(ObjectChangedError):
+        async with ResumingSource(storage, "x", etag=old.etag, read_ahead=read_ahead):
+            raise AssertionError("not reached")
+    with pytest.raises(ObjectNotFoundError):
+        async with ResumingSource(storage, "y", read_ahead=read_ahead):
+            raise AssertionError("not reached")
+
+
+async def test_patience_runs_out_while_opening(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage(lambda n: TransientStorageError("down"))
+    await storage.put("x", DATA)
+    with pytest.raises(TransientStorageError, match="down") as caught:
+        async with ResumingSource(storage, "x", read_ahead=read_ahead):
+            raise AssertionError("not reached")
+    assert caught.value.__notes__[0].startswith("reading memory://x: given up after 10 attempts")
+
+
+async def test_patience_runs_out_while_reading_after_what_came_was_given(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage(receive_fault=lambda n: TransientStorageError("down") if n > 3 else None)
+    await storage.put("x", DATA)
+    got = b""
+    async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 7_000)) as source:
+        with pytest.raises(TransientStorageError, match="down"):
+            while block := await source.receive(1_000):
+                got += block
+        with pytest.raises(TransientStorageError):
+            await source.receive(1_000)
+    assert got
+    assert DATA.startswith(got)
+    assert storage.open_now == 0
+
+
+async def test_progress_renews_patience(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage(receive_fault=lambda n: TransientStorageError("flaky") if n % 2 else None)
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", read_ahead=read_ahead and 2_000) as source:
+        assert await receive_all(source, 1_000) == DATA
+        assert source.retries >= 100
+    assert max(sleeps) <= 0.2
+
+
+async def test_any_other_error_comes_at_once(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage(receive_fault=lambda n: StoragePermissionError("no more") if n == 2 else None)
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 7_000)) as source:
+        with pytest.raises(StoragePermissionError):
+            await receive_all(source, 1_000)
+    assert sleeps == []
+
+
+async def test_an_error_in_the_body_leaves_as_itself(read_ahead: int) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    error = KeyError("mine")
+    with pytest.raises(KeyError) as caught:
+        async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+            await source.receive(10)
+            raise error
+    assert caught.value is error
+    assert storage.open_now == 0
+
+
+async def test_left_early_or_used_afterwards_it_is_closed(read_ahead: int) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        await source.receive(1)
+    assert storage.open_now == 0
+    with pytest.raises(anyio.ClosedResourceError):
+        await source.receive(1)
+
+
+async def test_cancelled_at_any_await_it_leaves_nothing_open(read_ahead: int, sleeps: list[float]) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+
+    async def read() -> None:
+        storage.ranges.clear()
+        storage.received = 0
+        storage.open_fault, storage.receive_fault = transient(1), transient(2)
+        async with ResumingSource(storage, "x", read_ahead=min(read_ahead, 40_000)) as source:
+            assert await receive_all(source, 20_000) == DATA
+
+    async def nothing_open() -> None:
+        assert storage.open_now == 0
+
+    assert await cancel_at_every_checkpoint(read, after=nothing_open) > 3
+
+
+async def test_a_cancelled_receive_loses_no_byte(read_ahead: int) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    got = b""
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        while len(got) < len(DATA):
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                got += await source.receive(9_000)
+            got += await source.receive(9_000)
+        assert await source.receive(1) == b""
+    assert got == DATA
+
+
+async def test_what_is_held_is_bounded(read_ahead: int) -> None:
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        await anyio.wait_all_tasks_blocked()
+        assert source._held <= read_ahead
+        assert (source._held > 0) == (read_ahead > 0)
+        await source.receive(5_000)
+        await anyio.wait_all_tasks_blocked()
+        assert source._held <= read_ahead
+
+
+async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
+    storage = FaultyStorage()
+    storage.read_ahead = read_ahead
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x") as source:
+        assert (source._scope is not None) == (read_ahead > 0)
+        assert await receive_all(source) == DATA
+
+
+async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
+    class FailsToClose(FaultyStorage):
+        @asynccontextmanager
+        async def _open(self, key: str, start: int, end: int | None, etag: str | None) -> AsyncIterator[ByteSource]:
+            async with super()._open(key, start, end, etag) as source:
+                yield source
+            raise StorageError("closing failed")
+
+    storage = FailsToClose()
+    await storage.put("x", DATA)
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        assert await receive_all(source) == DATA

@@ -32,7 +32,7 @@ from anyio import to_thread
 from crawling.ending import Ending
 from crawling.frontier import Frontier
 from crawling.local_site import connector_to, served_folder
-from crawling.screen import Tally, progress_bar, show_report, show_stop
+from crawling.screen import Tally, missed, progress_bar, show_report, show_stop
 from crawling.website import NotFetched, Page, Site, SiteUnreachable, links_in, open_site
 
 import asyncrec
@@ -196,8 +196,11 @@ async def run(options: argparse.Namespace) -> int:
         assert ending.signal is not None, "nothing else cancels"
         show_stop(tally, options.to, ending.signal.name)
         return 128 + ending.signal
+    if not manifest.shards:
+        print(f"crawl_site: {site.start_url} gave no page: {missed(tally)}", file=sys.stderr)
+        return 1
     show_report(tally, options.to, manifest.shards, seconds=seconds)
-    return 1 if manifest.records == 0 else 0
+    return 0
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:

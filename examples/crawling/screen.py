@@ -97,7 +97,7 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, seconds:
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
     if tally.pages:
-        facts.add_row("Crawled", f"{tally.pages:,} pages, {decimal(tally.bytes)}, in {tally.seconds:,.1f} s")
+        facts.add_row("Crawled", f"{count(tally.pages, 'page')}, {decimal(tally.bytes)}, in {tally.seconds:,.1f} s")
         facts.add_row(
             "Speed", f"{tally.pages / tally.seconds:,.0f} pages/s, {decimal(int(tally.bytes / tally.seconds))}/s"
         )
@@ -109,7 +109,8 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, seconds:
     facts.add_row("Peak memory", decimal(peak_memory()))
     records = sum(shard.records for shard in shards)
     facts.add_row(
-        "Read back", f"{records:,} records in {seconds:,.1f} s, each checksum right, as many as the manifest says"
+        "Read back",
+        f"{count(records, 'record')} in {seconds:,.1f} s, each checksum right, as many as the manifest says",
     )
     Console().print(shard_table(dataset, shards), facts, "")
 
@@ -118,15 +119,22 @@ def show_stop(tally: Tally, dataset: str, by: str) -> None:
     """Print what a run that was ended by a signal left behind."""
     console = Console()
     records = sum(shard.records for shard in tally.shards)
-    console.print(f"\n[bold]Ended by {by} after {tally.pages:,} pages.[/] Committed: {records:,} records.")
+    console.print(
+        f"\n[bold]Ended by {by} after {count(tally.pages, 'page')}.[/] Committed: {count(records, 'record')}."
+    )
     if tally.shards:
         console.print(shard_table(dataset, tally.shards))
     console.print("The same command continues from here.")
 
 
+def count(number: int, what: str) -> str:
+    """``1 page``, ``2,000 pages``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def missed(tally: Tally) -> str:
     """The pages not had, by reason, the most frequent first."""
-    return ", ".join(f"{count:,} ({reason})" for reason, count in tally.missed.most_common())
+    return ", ".join(f"{times:,} ({reason})" for reason, times in tally.missed.most_common())
 
 
 def shard_table(dataset: str, shards: Sequence[Shard]) -> Table:

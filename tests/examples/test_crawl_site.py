@@ -141,6 +141,13 @@ def test_robots_txt_is_obeyed_and_missing_pages_are_named(tmp_path: Path) -> Non
     assert "/private/b" not in [path for path, _ in server.asked]
 
 
+def test_a_start_page_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with SiteServer({}) as server:
+        done = crawl(tmp_path, "--start-url", f"{server.url}nowhere", "--delay", "0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"crawl_site: {server.url}nowhere gave no page: 1 (status 404)\n"
+
+
 def test_any_storage_will_do(tmp_path: Path) -> None:
     done = crawl(tmp_path, "--pages", "20", "--to", "memory://crawl/pages")
     assert (done.returncode, done.stderr) == (0, "")

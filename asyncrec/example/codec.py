@@ -1,8 +1,8 @@
 """tf.train.Example to and from plain mappings, over the wire format directly.
 
-Encoding is deterministic: features in the order of their names' UTF-8, numbers packed, so equal values are equal bytes,
-and the bytes are those of ``SerializeToString(deterministic=True)``. What a value becomes, and what is refused, is said
-in ``values``; what is read, and how, in ``wire``.
+Encoding is deterministic: features in the order of their names' UTF-8, numbers packed, so equal values are equal bytes
+(protobuf's own deterministic order is each runtime's). What a value becomes, and what is refused, is in ``values``;
+what is read, and how, in ``wire``.
 
 Decoding without a schema tells apart what the format does: an int64 feature is an int64 array, a float feature a
 float32 array, both one-dimensional, writable and new; a bytes feature is a list of bytes; one without a kind is ``[]``.

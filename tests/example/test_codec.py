@@ -1,0 +1,193 @@
+"""Mappings become bytes as protobuf writes them, and come back; messages of TensorFlow's are taken as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.example.codec import (
+    decode_example,
+    decode_sequence_example,
+    encode_example,
+    encode_sequence_example,
+)
+from asyncrec.example.features import Example, Feature, FeatureList, FeatureLists, Features, SequenceExample
+
+NAMES = st.text(max_size=6)
+VALUES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30),
+    st.floats(width=32, allow_nan=False),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=30),
+    st.binary(max_size=300),
+    st.lists(st.binary(max_size=200), max_size=4),
+    st.text(max_size=20),
+    st.booleans(),
+)
+
+
+def message_of(value: Any) -> Feature:
+    """The Feature that protobuf makes of a value."""
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        return Feature()
+    if isinstance(values[0], int):
+        return Feature(int64_list={"value": [int(v) for v in values]})  # protobuf takes no bool here
+    if isinstance(values[0], float):
+        return Feature(float_list={"value": values})
+    return Feature(bytes_list={"value": [v.encode() if isinstance(v, str) else v for v in values]})
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5))
+def test_the_bytes_are_those_protobuf_writes_but_for_the_order_of_names(features: dict[str, Any]) -> None:
+    """Protobuf's deterministic order is each runtime's own; ours is that of UTF-8."""
+    messages = {name: message_of(value) for name, value in features.items()}
+    assert Example.FromString(encode_example(features)) == Example(features=Features(feature=messages))
+    one_by_one = [Features(feature={name: messages[name]}).SerializeToString() for name in sorted(messages)]
+    assert encode_example(features).endswith(b"".join(one_by_one))
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5))
+def test_what_is_encoded_decodes_to_the_same_values(features: dict[str, Any]) -> None:
+    decoded = decode_example(encode_example(features))
+    assert list(decoded) == sorted(features)
+    for name, value in features.items():
+        values = value if isinstance(value, list) else [value]
+        expected = [v.encode() if isinstance(v, str) else v for v in values]
+        found = decoded[name]
+        assert (found if isinstance(found, list) else found.tolist()) == expected
+
+
+def test_the_byte_vector_of_the_format() -> None:
+    assert encode_example({"a": [1]}).hex() == "0a0c0a0a0a016112051a030a0101"
+
+
+def test_equal_values_are_equal_bytes_whatever_the_order_they_come_in() -> None:
+    assert encode_example({"b": 1, "a": 2, "é": 3, "𐀀": 4, "\uffff": 5}) == encode_example(
+        {"𐀀": 4, "\uffff": 5, "é": 3, "a": 2, "b": 1}
+    )
+
+
+def test_numbers_decode_to_new_writable_arrays_and_bytes_to_a_list() -> None:
+    decoded = decode_example(encode_example({"i": 5, "f": [0.5, 1.5], "b": "x", "n": []}))
+    integers, floats = decoded["i"], decoded["f"]
+    assert isinstance(integers, np.ndarray)
+    assert isinstance(floats, np.ndarray)
+    assert (integers.dtype, floats.dtype) == (np.int64, np.float32)
+    assert integers.flags.writeable
+    assert floats.flags.writeable
+    assert (decoded["b"], decoded["n"]) == ([b"x"], [])
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 124, 127, 128, 16_378, 16_384, 2_100_000])
+def test_lengths_of_every_width_are_written_as_protobuf_writes_them(size: int) -> None:
+    for value in (bytes(size), [bytes(size), b""]):
+        message = Example(features=Features(feature={"a": message_of(value)}))
+        assert encode_example({"a": value}) == message.SerializeToString(deterministic=True)
+    array = np.zeros(size // 4, np.float32)
+    message = Example(features=Features(feature={"a": Feature(float_list={"value": array})}))
+    assert encode_example({"a": array}) == message.SerializeToString(deterministic=True)
+
+
+def test_an_array_goes_in_as_its_bytes() -> None:
+    array = np.arange(256, dtype=np.float32)
+    assert array.tobytes() in encode_example({"emb": array})
+
+
+def test_the_error_names_the_feature() -> None:
+    with pytest.raises(SchemaError, match=r"^feature 'emb': an array of float64 .*narrow=True"):
+        encode_example({"label": 1, "emb": np.array([0.1])})
+    assert encode_example({"emb": np.array([0.1])}, narrow=True) == encode_example({"emb": [0.1]})
+
+
+def test_names_are_text_that_utf8_can_hold() -> None:
+    with pytest.raises(TypeError, match="the names of features are str, not int: 1"):
+        encode_example({1: 2})  # type: ignore[dict-item]  # what is tested
+    with pytest.raises(TypeError, match="the names of features are str"):
+        encode_example({1: 2, "a": 3})  # type: ignore[dict-item]  # what is tested
+    with pytest.raises(SchemaError, match="name that UTF-8 cannot hold"):
+        encode_example({"\ud800": 2})
+
+
+def test_a_message_is_taken_as_it_is_and_another_is_refused() -> None:
+    message = Example(features=Features(feature={"b": message_of(1), "a": message_of(2)}))
+    assert encode_example(message) == encode_example({"a": 2, "b": 1})
+    sequence = SequenceExample(context=message.features)
+    assert encode_sequence_example(sequence) == sequence.SerializeToString(deterministic=True)
+    for wrong in (sequence, message.features, 3, None, [("a", 1)]):
+        with pytest.raises(TypeError, match="give a mapping of names to values, or a message Example"):
+            encode_example(wrong)  # type: ignore[arg-type]  # what is tested
+
+
+@pytest.mark.parametrize("convert", [bytes, bytearray, memoryview])
+def test_any_buffer_is_decoded(convert: Any) -> None:
+    assert decode_example(convert(encode_example({"a": "x"}))) == {"a": [b"x"]}
+
+
+def test_a_number_that_is_cut_short_is_an_error_that_names_its_feature() -> None:
+    data = encode_example({"a": 77}).replace(b"\x4d", b"\xcd")
+    with pytest.raises(DecodeError, match="feature 'a': the last int64 value"):
+        decode_example(data)
+
+
+STEPS = st.one_of(
+    st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4), max_size=4),
+    st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=4), max_size=4),
+    st.lists(st.binary(max_size=150), max_size=4),
+)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, STEPS, max_size=3))
+def test_sequence_examples_are_those_protobuf_writes_and_come_back(context: Any, lists: Any) -> None:
+    message = SequenceExample(
+        context=Features(feature={name: message_of(value) for name, value in context.items()}),
+        feature_lists=FeatureLists(
+            feature_list={
+                name: FeatureList(feature=[message_of(step) for step in steps]) for name, steps in lists.items()
+            }
+        ),
+    )
+    data = encode_sequence_example(context, lists)
+    assert SequenceExample.FromString(data) == message
+    assert len(data) == message.ByteSize()
+    decoded_context, decoded = decode_sequence_example(data)
+    assert set(decoded_context) == set(context)
+    assert {name: len(steps) for name, steps in decoded.items()} == {name: len(steps) for name, steps in lists.items()}
+    for name, steps in lists.items():
+        for step, found in zip(steps, decoded[name], strict=True):
+            expected = step if isinstance(step, list) else [step]
+            assert (found if isinstance(found, list) else found.tolist()) == expected
+
+
+def test_the_steps_of_an_array_are_its_first_axis() -> None:
+    _, lists = decode_sequence_example(encode_sequence_example({}, {"x": np.arange(6, dtype=np.float32).reshape(3, 2)}))
+    assert [step.tolist() for step in lists["x"] if not isinstance(step, list)] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_faults_in_feature_lists_name_the_list_and_the_step() -> None:
+    with pytest.raises(SchemaError, match="feature list 'x', step 1: None"):
+        encode_sequence_example({}, {"x": [1, None]})
+    with pytest.raises(SchemaError, match="feature list 'x', step 2: another kind"):
+        encode_sequence_example({}, {"x": [1, [], 2.5]})
+    for value in ("text", 3, {"a": 1}):
+        with pytest.raises(SchemaError, match=r"feature list 'x': .* one value per step"):
+            encode_sequence_example({}, {"x": value})  # type: ignore[dict-item]  # what is tested
+
+
+@given(st.binary(max_size=40))
+def test_whatever_the_bytes_decoding_gives_values_or_a_decode_error(data: bytes) -> None:
+    for decode in (decode_example, decode_sequence_example):
+        with contextlib.suppress(DecodeError):
+            decode(data)
+
+
+def test_a_float_is_rounded_to_32_bits_as_every_writer_rounds_it() -> None:
+    found = decode_example(encode_example({"x": 0.1}))["x"]
+    assert list(found) == [struct.unpack("<f", struct.pack("<f", 0.1))[0]]

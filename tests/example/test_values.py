@@ -1,0 +1,169 @@
+"""A value goes in as it is, or it is an error that says why."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from asyncrec.errors import SchemaError
+from asyncrec.example.features import Int64List
+from asyncrec.example.values import raw_of, varint, varints
+from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, int64_values
+
+
+class Colour(enum.IntEnum):
+    RED = 7
+
+
+def ints(*values: int) -> tuple[int, bytes]:
+    return INT64, Int64List(value=values).SerializeToString()[2:]
+
+
+def floats(*values: float) -> tuple[int, bytes]:
+    return FLOAT, struct.pack(f"<{len(values)}f", *values)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (3, ints(3)),
+        (-1, ints(-1)),
+        (2**63 - 1, ints(2**63 - 1)),
+        (-(2**63), ints(-(2**63))),
+        (True, ints(1)),
+        (Colour.RED, ints(7)),
+        (np.int8(-3), ints(-3)),
+        (np.uint64(5), ints(5)),
+        (np.bool_(True), ints(1)),
+        (0.1, floats(0.1)),
+        (math.inf, floats(math.inf)),
+        (np.float16(0.5), floats(0.5)),
+        (np.float64(0.5), floats(0.5)),
+        (np.longdouble(0.5), floats(0.5)),
+        ("é", (BYTES, ["é".encode()])),
+        (np.str_("é"), (BYTES, ["é".encode()])),
+        (b"\0", (BYTES, [b"\0"])),
+        (np.bytes_(b"ab"), (BYTES, [b"ab"])),
+        (bytearray(b"ab"), (BYTES, [b"ab"])),
+        (memoryview(b"abcd")[::2], (BYTES, [b"ac"])),
+        ([], (NONE, b"")),
+        ((1, 300), ints(1, 300)),
+        ([True, False], ints(1, 0)),
+        ([1, np.int32(2)], ints(1, 2)),
+        ([0.1, -2.5], floats(0.1, -2.5)),
+        ([np.float32(0.1), np.float32(2)], floats(0.1, 2)),
+        ([np.float16(0.5), 1.5], floats(0.5, 1.5)),
+        (["a", "b"], (BYTES, [b"a", b"b"])),
+        ([b"a", bytearray(b"b")], (BYTES, [b"a", b"b"])),
+        (np.array(5), ints(5)),
+        (np.zeros((2, 0), np.float32), (FLOAT, b"")),
+        (np.zeros(0, np.int16), (INT64, b"")),
+        (np.array(["a", "é"]), (BYTES, [b"a", "é".encode()])),
+        (np.array([b"a", b"bc"]), (BYTES, [b"a", b"bc"])),
+        (np.array([b"a\0", "b"], object)[:1], (BYTES, [b"a\0"])),
+        (np.array([], object), (BYTES, [])),
+        (np.array([[1, 2], [3, 4]]), ints(1, 2, 3, 4)),
+        (np.array([[1, 2], [3, 4]]).T, ints(1, 3, 2, 4)),
+        (np.arange(6, dtype=">i4")[::2], ints(0, 2, 4)),
+        (np.array([1, 2], ">f4"), floats(1, 2)),
+        (np.array([[1, 2], [3, 4]], np.float32, order="F"), floats(1, 2, 3, 4)),
+        (np.array([0.5, math.inf]), floats(0.5, math.inf)),
+        (np.array([True, False]), ints(1, 0)),
+    ],
+    ids=repr,
+)
+def test_a_value_that_a_feature_can_hold(value: object, expected: object) -> None:
+    assert raw_of(value) == expected
+
+
+@pytest.mark.parametrize("value", [math.nan, [math.nan], np.array([math.nan]), np.float64(math.nan)], ids=repr)
+def test_nan_is_a_value(value: object) -> None:
+    kind, payload = raw_of(value)
+    assert kind == FLOAT
+    assert np.isnan(np.frombuffer(payload, "<f4")).all()  # type: ignore[call-overload]  # no list: of FLOAT
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "None is no value"),
+        ([1, None], "value 1 of the list is None"),
+        (2**63, "9223372036854775808 is beyond int64"),
+        (-(2**63) - 1, "-9223372036854775809 is beyond int64"),
+        ([1, 2**64], "18446744073709551616 is beyond int64"),
+        (np.uint64(2**63), "9223372036854775808 is beyond int64"),
+        (np.array([1, 2**64 - 1], np.uint64), "18446744073709551615 is beyond int64"),
+        (1e300, "beyond float32"),
+        ([1.0, -1e300], "-1e\\+300 is beyond float32"),
+        (np.array([0.1]), r"array of float64 whose values float32 would change \(.*0.1.*\); .* narrow=True"),
+        (np.float64(0.1), "float32 would change"),
+        ([np.float64(0.1), np.float64(0.5)], "float32 would change"),
+        (np.array([1e300]), "beyond float32"),
+        ([1, 2.5], "a list that mixes float and int"),
+        ([1, True], "a list that mixes bool and int"),
+        (["a", b"b"], "a list that mixes bytes and str"),
+        ([1, "a"], "a list that mixes int and str"),
+        ([[1, 2], [3, 4]], r"a nested list \(value 0 is a list\); give one array, or flatten it"),
+        ([np.zeros(2), np.zeros(2)], "a nested list"),
+        (np.array([None], object), "value 0 of the list is None"),
+        ({"x": 1}, "a dict; give its values names of their own"),
+        ({1, 2}, "a set; a feature holds integers, floats or bytes"),
+        (1j, "a complex"),
+        (np.array([1j]), "an array of complex128"),
+        (np.datetime64("2026-01-01"), "an array of datetime64"),
+        (np.array([np.timedelta64(1, "s")]), "an array of timedelta64"),
+        (datetime.date(2026, 1, 1), "a date"),
+        ([datetime.date(2026, 1, 1)], "value 0 of the list is a date"),
+        (np.zeros(1, "i4,f4"), "an array of void64"),
+        (np.ma.masked_array([1, 2], [True, False]), "a masked array; fill what is masked"),
+        ("\ud800", "UTF-8 cannot hold"),
+        (range(3), "a range"),
+    ],
+    ids=repr,
+)
+def test_a_value_that_no_feature_can_hold_or_that_would_change_is_an_error(value: object, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        raw_of(value)
+
+
+def test_narrow_lets_float64_be_rounded_but_not_become_infinite() -> None:
+    assert raw_of(np.array([0.1, math.inf]), narrow=True) == floats(0.1, math.inf)
+    assert raw_of([np.float64(0.1)], narrow=True) == floats(0.1)
+    with pytest.raises(SchemaError, match="beyond float32"):
+        raw_of(np.array([1e300]), narrow=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 17, 300])
+@pytest.mark.parametrize("top", [2**6, 2**13, 2**40, 2**63 - 1])
+def test_varints_are_those_of_protobuf_whatever_the_number_of_integers(size: int, top: int) -> None:
+    values = np.random.default_rng(size).integers(-1 if top > 2**50 else 0, top, size)
+    assert varints(values) == b"".join(varint(int(value) % 2**64) for value in values)
+    assert int64_values(varints(values)).tolist() == values.tolist()
+
+
+def test_varints_of_more_integers_than_are_taken_at_a_time() -> None:
+    values = np.arange(-70_000, 70_000)
+    assert np.array_equal(int64_values(varints(values)), values)
+
+
+@given(npst.arrays(npst.integer_dtypes() | npst.unsigned_integer_dtypes(sizes=(8, 16, 32)), npst.array_shapes()))
+def test_integer_arrays_of_any_type_and_byte_order_keep_their_values(array: np.ndarray) -> None:  # type: ignore[type-arg]  # of any integers
+    kind, payload = raw_of(array)
+    assert kind == INT64
+    assert int64_values(payload).tolist() == array.reshape(-1).tolist()  # type: ignore[arg-type]  # no list: of INT64
+
+
+@given(npst.arrays(npst.floating_dtypes(sizes=(16, 32)), npst.array_shapes()), st.booleans())
+def test_float_arrays_of_up_to_32_bits_keep_their_values(array: np.ndarray, transposed: bool) -> None:  # type: ignore[type-arg]  # of any floats
+    array = array.T if transposed else array
+    kind, payload = raw_of(array)
+    assert kind == FLOAT
+    assert np.array_equal(np.frombuffer(payload, "<f4"), array.reshape(-1), equal_nan=True)  # type: ignore[call-overload]  # no list: of FLOAT

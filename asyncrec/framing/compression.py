@@ -101,8 +101,8 @@ class CompressionOptions:
 def parse_compression(value: object) -> CompressionOptions:
     """What a user passed as ``compression=`` to a writer.
 
-    Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0, 1, 2 and enums of them, as TensorFlow's
-    ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like TensorFlow's ``TFRecordOptions``.
+    Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of them, as
+    TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its ``TFRecordOptions``.
 
     Raises:
         ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
@@ -402,7 +402,7 @@ def _not_a_type(value: object) -> str:
     if value == "auto":
         return 'compression="auto" is for reading; a writer has nothing to detect: give "", "GZIP" or "ZLIB"'
     known = next((known for known in _TYPES if isinstance(value, str) and known == value.strip().upper()), None)
-    hint = f'write it as "{known}"' if known is not None else 'expected "" (none), "GZIP" or "ZLIB" (or 0, 1, 2)'
+    hint = f'write it as "{known}"' if known is not None else 'expected "", "GZIP" or "ZLIB" (TensorFlow\'s 0, 2 or 1)'
     return f"compression={value!r}: {hint}"
 
 

@@ -31,13 +31,14 @@ MAX_RECORD_BYTES = 256 * 2**20
 # From here on one more buffer in a gathered write is cheaper than copying the record into a run.
 _HANDED_ON = 64 * 1024
 # Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
-_FEW = 16
+_FEW = 32
 # Pieces below this are gathered as they come, so that a stream in tiny pieces costs no object for each.
 _TINY = 4096
 # From here on a read of its own for the record is cheaper than a copy of it.
 _READ_EXACTLY = 128 * 1024
 
 _LENGTH = Struct("<Q")
+_NEXT_LENGTH = Struct("<4xQ")  # behind the footer of the frame before
 _HEADER = Struct("<QI")
 _CRC = Struct("<I")
 _GLUE = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
@@ -87,13 +88,13 @@ def _encode_few(records: Sequence[bytes]) -> list[Buffer]:
     buffers: list[Buffer] = []
     run: list[bytes] = []
     for record in records:
-        length = _LENGTH.pack(len(record))
-        run += (length, _CRC.pack(masked_crc32c(length)))
-        if len(record) >= _HANDED_ON:
+        size = len(record)
+        run.append(_HEADER.pack(size, masked_crc32c(_LENGTH.pack(size))))
+        if size < _HANDED_ON:
+            run.append(record)
+        else:
             buffers += (b"".join(run), record)
             run = []
-        else:
-            run.append(record)
         run.append(_CRC.pack(masked_crc32c(record)))
     if run:
         buffers.append(b"".join(run))
@@ -197,40 +198,59 @@ class FrameDecoder:
             return position
         found: list[bytes] = []
         append = found.append
-        unpack_length = _LENGTH.unpack_from
+        unpack_next_length = _NEXT_LENGTH.unpack_from
         start = position + HEADER_BYTES
-        end = start + unpack_length(data, position)[0]
+        end = start + _LENGTH.unpack_from(data, position)[0]
         last = size - FRAME_OVERHEAD
         while end <= last:
             append(data[start:end])
             start = end + FRAME_OVERHEAD
-            end = start + unpack_length(data, end + FOOTER_BYTES)[0]
+            end = start + unpack_next_length(data, end)[0]
         if end <= size - FOOTER_BYTES:
             append(data[start:end])
         if not found:
             return position
 
-        count = len(found)
-        lengths = np.fromiter(map(len, found), np.int64, count)
-        begins = np.empty(count + 1, np.int64)
-        begins[0] = position
-        np.cumsum(lengths + FRAME_OVERHEAD, out=begins[1:])
-        begins[1:] += position
-        words = np.ndarray((size - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
-        bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[begins[:-1] + 8]
-        bad |= lengths > self._max_record_bytes
-        if self._verify:
-            crcs = mask_all(np.fromiter(map(crc32c, found), np.uint32, count))
-            bad |= crcs != words[begins[1:] - FOOTER_BYTES]
-        good = int(bad.argmax()) if bad.any() else count
-        records += found[:good] if good < count else found
-        self.offset += int(begins[good]) - position
+        good, position = self._count_good(data, position, found)
+        if good == len(found):
+            records += found
+            return position
+        records += found[:good]
+        if self._believe(data[position : position + HEADER_BYTES]) is not None:
+            self._data_is_bad()
+        return position
+
+    def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
+        """How many of the frames found from ``position`` on are good before one is not, and where they end."""
+        begin, good = position, len(found)
+        if good < _FEW:
+            for index, record in enumerate(found):
+                end = begin + len(record) + FRAME_OVERHEAD
+                if (
+                    masked_crc32c(data[begin : begin + 8]) != _CRC.unpack_from(data, begin + 8)[0]
+                    or len(record) > self._max_record_bytes
+                    or (self._verify and masked_crc32c(record) != _CRC.unpack_from(data, end - FOOTER_BYTES)[0])
+                ):
+                    good = index
+                    break
+                begin = end
+        else:
+            lengths = np.fromiter(map(len, found), np.int64, good)
+            borders = np.empty(good + 1, np.int64)
+            borders[0] = position
+            np.cumsum(lengths + FRAME_OVERHEAD, out=borders[1:])
+            borders[1:] += position
+            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+            bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[borders[:-1] + 8]
+            bad |= lengths > self._max_record_bytes
+            if self._verify:
+                bad |= mask_all(np.fromiter(map(crc32c, found), np.uint32, good)) != words[borders[1:] - FOOTER_BYTES]
+            if bad.any():
+                good = int(bad.argmax())
+            begin = int(borders[good])
+        self.offset += begin - position
         self.records += good
-        if good < count:
-            begin = int(begins[good])
-            if self._believe(data[begin : begin + HEADER_BYTES]) is not None:
-                self._data_is_bad()
-        return int(begins[good])
+        return good, begin
 
     def _begin(self, data: bytes, position: int) -> None:
         """Keep the frame that begins in ``data`` and does not end there."""
@@ -302,7 +322,7 @@ class FrameDecoder:
             hint = (
                 "is it a TFRecord file, and is its compression right?"
                 if not self.records
-                else ('on_corrupt="skip" looks for the next whole record')
+                else 'on_corrupt="skip" looks for the next whole record'
             )
             self.error = CorruptRecordError(
                 f"the record's length ({length:,}) and its checksum disagree; {hint}",

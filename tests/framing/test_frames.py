@@ -83,7 +83,7 @@ def test_frames_are_those_of_the_layout(records: list[bytes]) -> None:
     assert b"".join(encode_frames(records)) == b"".join(map(frame, records))
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, 17, 1024])
+@pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 1024])
 def test_every_size_of_batch_gives_the_same_frames(count: int) -> None:
     records = [bytes([index % 256]) * index for index in range(count)]
     assert b"".join(encode_frames(records)) == b"".join(map(frame, records))
@@ -233,16 +233,17 @@ def test_a_large_record_in_tiny_pieces_takes_memory_in_proportion() -> None:
 
 # --- damage -----------------------------------------------------------------------------------------------------------
 
-SAMPLE = [b"", b"a", b"record", bytes(300), *[bytes([index]) * 7 for index in range(20)]]
+SAMPLE = [b"", b"a", b"record", bytes(300), *[bytes([index]) * 7 for index in range(40)]]
 SAMPLE_STREAM = b"".join(map(frame, SAMPLE))
 
 
-def test_every_single_flipped_bit_is_found_and_no_changed_record_is_returned() -> None:
+@pytest.mark.parametrize("count", [5, len(SAMPLE)], ids=["one by one", "all at once"])
+def test_every_single_flipped_bit_is_found_and_no_changed_record_is_returned(count: int) -> None:
     ends = [0]
-    for record in SAMPLE:
+    for record in SAMPLE[:count]:
         ends.append(ends[-1] + len(record) + FRAME_OVERHEAD)
-    for bit in range(8 * len(SAMPLE_STREAM)):
-        stream = bytearray(SAMPLE_STREAM)
+    for bit in range(8 * ends[-1]):
+        stream = bytearray(SAMPLE_STREAM[: ends[-1]])
         stream[bit // 8] ^= 1 << bit % 8
         hit = next(index for index, end in enumerate(ends) if bit // 8 < end) - 1
         in_header = bit // 8 - ends[hit] < HEADER_BYTES
@@ -353,30 +354,33 @@ def test_an_insane_length_with_a_right_checksum_is_refused_and_nothing_is_alloca
 
 
 @pytest.mark.parametrize("length", [0, 5, 2**31, 2**63, 2**64 - 1])
-def test_a_length_with_a_wrong_checksum_is_not_followed(length: int) -> None:
-    stream = frame(b"good") + struct.pack("<QI", length, 12345) + bytes(1000) + frame(b"good")
+@pytest.mark.parametrize("count", [1, 50])
+def test_a_length_with_a_wrong_checksum_is_not_believed(length: int, count: int) -> None:
+    stream = frame(b"good") * count + struct.pack("<QI", length, 12345) + bytes(1000) + frame(b"good")
     records, error = damaged(stream)
-    assert records == [b"good"]
+    assert records == [b"good"] * count
     assert isinstance(error, CorruptRecordError)
-    assert (error.part, error.offset, error.record) == ("length", 20, 1)
+    assert (error.part, error.offset, error.record) == ("length", 20 * count, count)
 
 
-def test_the_limit_holds_for_records_that_are_whole_in_one_block_too() -> None:
-    stream = frame(b"12345") + frame(b"123456") + frame(b"1")
-    assert decode([stream], max_record_bytes=6) == [b"12345", b"123456", b"1"]
+@pytest.mark.parametrize("count", [1, 50])
+def test_the_limit_holds_for_records_that_are_whole_in_one_block_too(count: int) -> None:
+    stream = frame(b"12345") * count + frame(b"123456") + frame(b"1")
+    assert decode([stream], max_record_bytes=6) == [b"12345"] * count + [b"123456", b"1"]
     records, error = damaged(stream, max_record_bytes=5)
-    assert records == [b"12345"]
+    assert records == [b"12345"] * count
     assert isinstance(error, RecordTooLargeError)
     assert (error.length, error.limit) == (6, 5)
 
 
 @pytest.mark.parametrize("size", [4, LARGE])
-def test_without_verify_a_changed_payload_is_returned_and_a_changed_length_is_not(size: int) -> None:
-    stream = bytearray(frame(b"a") + frame(bytes(size)) + frame(b"c"))
+@pytest.mark.parametrize("more", [1, 50])
+def test_without_verify_a_changed_payload_is_returned_and_a_changed_length_is_not(size: int, more: int) -> None:
+    stream = bytearray(frame(b"a") + frame(bytes(size)) + frame(b"c") * more)
     stream[17 + HEADER_BYTES] ^= 1
     changed = b"\x01" + bytes(size - 1)
     for block in (1 << 20, 50_000, 10):
-        assert decode(cut(bytes(stream), [block] * len(stream)), verify=False) == [b"a", changed, b"c"]
+        assert decode(cut(bytes(stream), [block] * len(stream)), verify=False) == [b"a", changed] + [b"c"] * more
     stream[17] ^= 1
     records, error = damaged(bytes(stream), verify=False)
     assert records == [b"a"]

@@ -94,7 +94,7 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
         try:
             return {name: column_of(kind, [raws.get(name) for raws in parsed]) for name, kind in wanted.items()}
         except DecodeError:
-            raise _culprit(parsed, rows, wanted) from None
+            raise _culprit(records, rows, wanted) from None
     sizes = np.fromiter((len(records[row]) for row in rows), np.int64, len(rows))
     data = b"".join([records[row] for row in rows] + [bytes(_VIEW)])
     stops = np.cumsum(sizes)
@@ -129,27 +129,33 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
     try:
         return {name: _column(kind, data, *found[name]) for name, kind in wanted.items()}
     except DecodeError:
-        raise _culprit([parse_example(bytes(records[row])) for row in rows], rows, wanted) from None
+        raise _culprit(records, rows, wanted) from None
 
 
 def _parsed(records: Sequence[bytes], row: int, check: Check) -> dict[str, Raw]:
     try:
         raws = parse_example(bytes(records[row]))
     except DecodeError as error:
-        raise DecodeError(f"record {row} of the batch: {error}") from None
+        raise _in_record(row, error) from None
     check(raws, row)
     return raws
 
 
-def _culprit(parsed: Sequence[Mapping[str, Raw]], rows: range, wanted: Mapping[str, int]) -> DecodeError:
-    """Which record it was that could not be read as a column, and why."""
-    for row, raws in zip(rows, parsed, strict=True):
-        for name, kind in wanted.items():
-            try:
+def _culprit(records: Sequence[bytes], rows: range, wanted: Mapping[str, int]) -> DecodeError:
+    """Which of the records it was that could not be read as columns, and why."""
+    for row in rows:
+        name = ""
+        try:
+            raws = parse_example(bytes(records[row]))
+            for name, kind in wanted.items():
                 column_of(kind, [raws.get(name)])
-            except DecodeError as error:
-                return DecodeError(f"record {row} of the batch: feature {name!r}: {error}")
+        except DecodeError as error:
+            return _in_record(row, DecodeError(f"feature {name!r}: {error}") if name else error)
     raise AssertionError("each record is an Example by itself, and all together are not")
+
+
+def _in_record(row: int, error: DecodeError) -> DecodeError:
+    return DecodeError(f"record {row} of the batch: {error}")
 
 
 def _fit(

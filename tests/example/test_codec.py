@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
@@ -45,6 +45,7 @@ def message_of(value: Any) -> Feature:
     return Feature(bytes_list={"value": [v.encode() if isinstance(v, str) else v for v in values]})
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_the_bytes_are_those_protobuf_writes_but_for_the_order_of_names(features: dict[str, Any]) -> None:
     """Protobuf's deterministic order is each runtime's own; ours is that of UTF-8."""
@@ -54,6 +55,7 @@ def test_the_bytes_are_those_protobuf_writes_but_for_the_order_of_names(features
     assert encode_example(features).endswith(b"".join(one_by_one))
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_what_is_encoded_decodes_to_the_same_values(features: dict[str, Any]) -> None:
     decoded = decode_example(encode_example(features))
@@ -144,6 +146,7 @@ STEPS = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, STEPS, max_size=3))
 def test_sequence_examples_are_those_protobuf_writes_and_come_back(context: Any, lists: Any) -> None:
     message = SequenceExample(
@@ -181,6 +184,7 @@ def test_faults_in_feature_lists_name_the_list_and_the_step() -> None:
             encode_sequence_example({}, {"x": value})  # type: ignore[dict-item]  # what is tested
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_whatever_the_bytes_decoding_gives_values_or_a_decode_error(data: bytes) -> None:
     for decode in (decode_example, decode_sequence_example):

@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -154,6 +154,7 @@ def test_varints_of_more_integers_than_are_taken_at_a_time() -> None:
     assert np.array_equal(int64_values(varints(values)), values)
 
 
+@settings(deadline=None)
 @given(npst.arrays(npst.integer_dtypes() | npst.unsigned_integer_dtypes(sizes=(8, 16, 32)), npst.array_shapes()))
 def test_integer_arrays_of_any_type_and_byte_order_keep_their_values(array: np.ndarray) -> None:  # type: ignore[type-arg]  # of any integers
     kind, payload = raw_of(array)
@@ -161,6 +162,7 @@ def test_integer_arrays_of_any_type_and_byte_order_keep_their_values(array: np.n
     assert int64_values(payload).tolist() == array.reshape(-1).tolist()  # type: ignore[arg-type]  # no list: of INT64
 
 
+@settings(deadline=None)
 @given(npst.arrays(npst.floating_dtypes(sizes=(16, 32)), npst.array_shapes()), st.booleans())
 def test_float_arrays_of_up_to_32_bits_keep_their_values(array: np.ndarray, transposed: bool) -> None:  # type: ignore[type-arg]  # of any floats
     array = array.T if transposed else array

@@ -69,17 +69,19 @@ def agree(data: bytes) -> None:
         assert here == there
 
 
+@settings(deadline=None)
 @given(EXAMPLES)
 def test_what_protobuf_writes_is_read(message: Example) -> None:
     agree(message.SerializeToString())
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_as_protobuf_reads_them_or_refused(data: bytes) -> None:
     agree(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(EXAMPLES, st.data())
 def test_flipped_bytes_are_read_as_protobuf_reads_them_or_refused(message: Example, data: st.DataObject) -> None:
     mutable = bytearray(message.SerializeToString())
@@ -89,6 +91,7 @@ def test_flipped_bytes_are_read_as_protobuf_reads_them_or_refused(message: Examp
     agree(bytes(mutable))
 
 
+@settings(deadline=None)
 @given(EXAMPLES)
 def test_every_truncation_is_read_as_protobuf_reads_it_or_refused(message: Example) -> None:
     data = message.SerializeToString()
@@ -96,6 +99,7 @@ def test_every_truncation_is_read_as_protobuf_reads_it_or_refused(message: Examp
         agree(data[:end])
 
 
+@settings(deadline=None)
 @given(st.lists(EXAMPLES, min_size=2, max_size=3))
 def test_an_example_in_pieces_is_merged_and_of_two_entries_with_one_key_the_last_wins(messages: list[Example]) -> None:
     agree(b"".join(message.SerializeToString() for message in messages))
@@ -178,6 +182,7 @@ def test_numbers_written_longer_than_need_be_are_read_or_refused_as_protobuf_doe
     agree(b"\x3b" + overlong(0x3C | value >> 3 << 3, size))
 
 
+@settings(deadline=None)
 @given(st.lists(INT64S, max_size=40))
 @example([2**63 - 1, -1, 0, 127, 128, 2**35])
 def test_packed_integers_of_any_width_are_read(values: list[int]) -> None:
@@ -193,6 +198,7 @@ def test_packed_integers_that_are_cut_short_or_too_long_are_refused(payload: byt
         int64_values(payload)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.text(max_size=4), FEATURES, max_size=3),
     st.dictionaries(st.text(max_size=4), st.lists(FEATURES, max_size=3), max_size=3),
@@ -209,7 +215,7 @@ def test_sequence_examples_are_read(context: dict[str, Feature], lists: dict[str
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_sequence_example_where_protobuf_says_so(data: bytes) -> None:
     try:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import email.utils
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from asyncrec.errors import IntegrityError, ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
 from asyncrec.storage.retry import retrying
 
 from .client import Connection
 from .errors import UploadGoneError, translate
+from .listing import Listing
 from .options import Options
 from .parts import MIB, crc_of_base64
 
@@ -31,6 +32,8 @@ T = TypeVar("T")
 # Bytes per second below which a transfer counts as stalled; the timeouts of sockets do not see a store that reads
 # nothing, or sends a byte now and then.
 _SLOWEST = 64 << 10
+# Bytes taken from a body at a time: a step of the loop copies no more.
+_BLOCK = 256 << 10
 # Seconds for closing the rest of a body that is not wanted.
 _CLOSE_SECONDS = 2.0
 # The metadata by which a writer knows its own object again, when the answer to its last request was lost.
@@ -94,7 +97,7 @@ class Bucket:
         One attempt; when it returns no connection is held.
 
         Raises:
-            ObjectChangedError: the object is not the one of ``etag``.
+            ObjectChangedError: the object is not the one of ``etag``, says the answer.
             TransientStorageError: no byte came.
         """
         what = self.what("get", key)
@@ -110,10 +113,13 @@ class Bucket:
                     if bare(answer.get("ETag", "")) != etag:
                         raise ObjectChangedError(f"{what}: its etag is not {etag} any more: open it again")
                     if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
-                        raise IntegrityError(f"{what}: asked from byte {start:,}, sent {answer['ContentRange'][:80]}")
+                        raise TransientStorageError(f"{what}: asked from byte {start:,}, sent another range")
                     if "ContentRange" not in answer and start:
                         raise StorageError(f"{what}: the store does not know ranges, which reading needs")
-                    while missing > 0 and (block := await body.read(min(missing, MIB // 4))):
+                    # To the very end, which gives the connection back; so the last read finds nothing.
+                    while block := await body.read(_BLOCK):
+                        if len(block) > missing:
+                            raise StorageError(f"{what}: more came than the {end - start:,} bytes asked for")
                         blocks.append(block)
                         missing -= len(block)
                 finally:
@@ -136,39 +142,19 @@ class Bucket:
             if "NoSuchBucket" in str(error):
                 raise
 
-    async def pages(self, prefix: str, start_after: str) -> AsyncIterator[list[dict[str, Any]]]:
-        """The listing, page by page; ascending, or a `StorageError`."""
-        what = self.what("list", prefix)
+    def objects(self, prefix: str, start_after: str) -> Listing:
+        """The entries of all objects, ascending by UTF-8 bytes, or a `StorageError`."""
         params: dict[str, Any] = {"Prefix": prefix}
         if start_after:
             params["StartAfter"] = start_after
-        last = start_after.encode()
-        while True:
-            answer = await self.repeat(partial(self.call, "list_objects_v2", what, write=False, **params), what)
-            page = answer.get("Contents", [])
-            for entry in page:
-                if (key := entry["Key"].encode()) <= last and last:
-                    raise StorageError(
-                        f"{what}: {entry['Key']!r} came after {last.decode()!r}: the store does not list in order "
-                        "(directory buckets do not), which asyncrec relies on"
-                    )
-                last = key
-            yield page
-            if not answer.get("IsTruncated"):
-                return
-            params["ContinuationToken"] = answer["NextContinuationToken"]
+        marks = {"ContinuationToken": "NextContinuationToken"}
+        return Listing(self, "list_objects_v2", self.what("list", prefix), params, "Contents", marks, ordered=True)
 
-    async def uploads(self, prefix: str) -> AsyncIterator[list[dict[str, Any]]]:
-        """The multipart uploads begun and not ended, page by page."""
+    def uploads(self, prefix: str) -> Listing:
+        """The entries of the multipart uploads begun and not ended."""
+        marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         what = self.what("list the unfinished uploads of", prefix)
-        params: dict[str, Any] = {"Prefix": prefix}
-        while True:
-            answer = await self.repeat(partial(self.call, "list_multipart_uploads", what, write=False, **params), what)
-            yield answer.get("Uploads", [])
-            if not answer.get("IsTruncated"):
-                return
-            params["KeyMarker"] = answer["NextKeyMarker"]
-            params["UploadIdMarker"] = answer.get("NextUploadIdMarker", "")
+        return Listing(self, "list_multipart_uploads", what, {"Prefix": prefix}, "Uploads", marks, ordered=False)
 
     async def has_parts(self, key: str, upload_id: str) -> bool:
         what = self.what("list the parts of an upload to", key)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from asyncrec.errors import ObjectChangedError
+from asyncrec.errors import ObjectChangedError, TransientStorageError
 from asyncrec.storage.base import ByteSource
 
 from .parts import MIB
@@ -35,8 +35,8 @@ class S3Source(ByteSource):
         self._key = storage.options.prefix + key
         self._position = start
         self._end = end
+        # By the caller, or by the first bytes read.
         self._pinned = etag
-        self._untouched = True
         self._open = False
 
     async def __aenter__(self) -> S3Source:
@@ -56,29 +56,39 @@ class S3Source(ByteSource):
         if max_bytes < 1:
             raise ValueError(f"max_bytes is at least 1, not {max_bytes}")
         self._storage.check()
-        end = min(self.info.size if self._end is None else min(self._end, self.info.size), self._position + max_bytes)
-        if self._position >= end:
-            await anyio.lowlevel.checkpoint()
-            return b""
-        end = min(end, self._position + WINDOW)
-        try:
-            data = await self._storage.bucket.read(self._key, self._position, end, self.info.etag)
-        except ObjectChangedError:
-            if self._pinned is not None or not self._untouched:
-                raise
-            # Nothing was read of it yet, and no version asked for: replaced since it was opened, it is opened anew.
-            await self._pin()
-            return await self.receive(max_bytes)
-        self._untouched = False
+        while True:
+            end = min(self.info.size, self._position + min(max_bytes, WINDOW))
+            if self._end is not None:
+                end = min(end, self._end)
+            if self._position >= end:
+                await anyio.lowlevel.checkpoint()
+                return b""
+            try:
+                data = await self._storage.bucket.read(self._key, self._position, end, self.info.etag)
+                break
+            except ObjectChangedError as error:
+                await self._changed(error)
+        self._pinned = self.info.etag
         self._position += len(data)
         return data
 
     async def _pin(self) -> None:
+        """Find the version to read; one that contradicts the etag asked for is looked at twice: answers get damaged."""
+        for last in (False, True):
+            found = await self._storage.bucket.head(self._key, shown=self._shown)
+            if self._pinned is None or found.info.etag == self._pinned:
+                self.info = found.info
+                return
+            if last:
+                raise ObjectChangedError(f"{self._what()}: its etag is not {self._pinned} any more: open it again")
+
+    async def _changed(self, error: ObjectChangedError) -> None:
+        """An answer says it is another version: believed if HEAD agrees; forgiven while nothing was read or pinned."""
         found = await self._storage.bucket.head(self._key, shown=self._shown)
-        if self._pinned is not None and found.info.etag != self._pinned:
-            raise ObjectChangedError(
-                f"{self._what()}: its etag is {found.info.etag}, not {self._pinned}: open it again"
-            )
+        if found.info.etag == self.info.etag:
+            raise TransientStorageError(f"{self._what()}: an answer had another etag than the object has") from error
+        if self._pinned is not None:
+            raise error
         self.info = found.info
 
     def _what(self) -> str:

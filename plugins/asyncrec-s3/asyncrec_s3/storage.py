@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -23,6 +23,7 @@ from asyncrec.tasks import TaskScope
 
 from .bucket import Bucket, bare
 from .client import connect
+from .listing import Listing
 from .options import Options
 from .parts import MIB
 from .sink import S3Sink
@@ -159,14 +160,10 @@ class S3Storage(Storage):
             raise ValueError(f"start and end count from the beginning: [{start}, {end})")
         return S3Source(self, check_key(key), start, end, etag)
 
-    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         self.check()
         root = self.options.prefix
-        async for page in self.bucket.pages(root + prefix, root + start_after if start_after else ""):
-            for entry in page:
-                # A "folder" made by a console is an object whose key is the prefix itself.
-                if key := entry["Key"][len(root) :]:
-                    yield ObjectInfo(key, int(entry["Size"]), bare(entry["ETag"]), None, entry["LastModified"])
+        return _Infos(self, self.bucket.objects(root + prefix, root + start_after if start_after else ""), _object)
 
     async def head(self, key: str) -> ObjectInfo:
         self.check()
@@ -182,14 +179,39 @@ class S3Storage(Storage):
 
     # UnfinishedUploads -------------------------------------------------------------------------------------------
 
-    async def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+    def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Multipart uploads begun and neither completed nor aborted; ``size`` is 0, for S3 does not say it here."""
         self.check()
-        root = self.options.prefix
-        async for page in self.bucket.uploads(root + prefix):
-            for upload in page:
-                yield ObjectInfo(upload["Key"][len(root) :], 0, upload["UploadId"], None, upload["Initiated"])
+        return _Infos(self, self.bucket.uploads(self.options.prefix + prefix), _upload)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
         self.check()
         await self.bucket.abort(self.options.prefix + check_key(upload.key), upload.etag)
+
+
+class _Infos:
+    """The entries of a listing as `ObjectInfo`, with keys relative to the storage."""
+
+    def __init__(self, storage: S3Storage, listing: Listing, info: Callable[[str, dict[str, Any]], ObjectInfo]) -> None:
+        self._storage = storage
+        self._listing = listing
+        self._info = info
+
+    def __aiter__(self) -> _Infos:
+        return self
+
+    async def __anext__(self) -> ObjectInfo:
+        self._storage.check()
+        async for entry in self._listing:
+            # A "folder" made by a console is an object whose key is the prefix itself.
+            if key := entry["Key"][len(self._storage.options.prefix) :]:
+                return self._info(key, entry)
+        raise StopAsyncIteration
+
+
+def _object(key: str, entry: dict[str, Any]) -> ObjectInfo:
+    return ObjectInfo(key, int(entry["Size"]), bare(entry["ETag"]), None, entry["LastModified"])
+
+
+def _upload(key: str, entry: dict[str, Any]) -> ObjectInfo:
+    return ObjectInfo(key, 0, entry["UploadId"], None, entry["Initiated"])

@@ -214,12 +214,11 @@ class MultipartUpload:
         Another writer's upload to this key looks the same until its first part has arrived; that writer then fails,
         loudly, which is the lesser evil.
         """
-        async for page in self._bucket.uploads(self._key):
-            for upload in page:
-                if upload["Key"] != self._key or upload["UploadId"] == self._id:
-                    continue
-                if not await self._bucket.has_parts(self._key, upload["UploadId"]):
-                    await self._bucket.abort(self._key, upload["UploadId"])
+        async for upload in self._bucket.uploads(self._key):
+            if upload["Key"] != self._key or upload["UploadId"] == self._id:
+                continue
+            if not await self._bucket.has_parts(self._key, upload["UploadId"]):
+                await self._bucket.abort(self._key, upload["UploadId"])
 
     # Tasks -------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,82 @@
+"""`Listing`: the entries of a listing, fetched a page at a time.
+
+A class and no generator: left early, there is nothing to close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asyncrec.errors import StorageError
+
+if TYPE_CHECKING:
+    from .bucket import Bucket
+
+__all__ = ["Listing"]
+
+
+class Listing:
+    """An async iterator.
+
+    Args:
+        verb, params: of the SDK's request.
+        entries: where an answer has them.
+        marks: parameters of the next request, and where an answer has their values.
+        ordered: whether keys that do not ascend are an error.
+    """
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        verb: str,
+        what: str,
+        params: dict[str, Any],
+        entries: str,
+        marks: Mapping[str, str],
+        *,
+        ordered: bool,
+    ) -> None:
+        self._bucket = bucket
+        self._verb = verb
+        self._what = what
+        self._params: dict[str, Any] | None = params
+        self._entries = entries
+        self._marks = marks
+        self._ordered = ordered
+        # The page being given, last entry first.
+        self._page: list[dict[str, Any]] = []
+        self._last = b""
+
+    def __aiter__(self) -> Listing:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        while not self._page:
+            if self._params is None:
+                raise StopAsyncIteration
+            await self._fetch(self._params)
+        return self._page.pop()
+
+    async def _fetch(self, params: dict[str, Any]) -> None:
+        request = partial(self._bucket.call, self._verb, self._what, write=False, **params)
+        answer = await self._bucket.repeat(request, self._what)
+        page = answer.get(self._entries, [])
+        if self._ordered:
+            for entry in page:
+                self._check_order(entry["Key"])
+        self._page = page[::-1]
+        if answer.get("IsTruncated"):
+            self._params = params | {name: answer[mark] for name, mark in self._marks.items() if mark in answer}
+        else:
+            self._params = None
+
+    def _check_order(self, key: str) -> None:
+        raw = key.encode()
+        if self._last and raw <= self._last:
+            raise StorageError(
+                f"{self._what}: {key!r} came after {self._last.decode()!r}. The store does not list in the order of "
+                "UTF-8 bytes, as S3 does but for its directory buckets; what relies on it would miss objects"
+            )
+        self._last = raw

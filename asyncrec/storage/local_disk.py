@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -66,7 +66,12 @@ class Disk:
                 except FileExistsError as error:
                     if not os.path.isdir(each):
                         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), each) from error
-                self.sync_folder(os.path.dirname(each))
+                try:
+                    self.sync_folder(os.path.dirname(each))
+                except OSError:
+                    with suppress(OSError):  # what stays would pass for durable the next time
+                        self.system.rmdir(each)
+                    raise
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable. Blocks."""

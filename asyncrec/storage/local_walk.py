@@ -80,7 +80,10 @@ def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                folder = entry.is_dir()
+                try:
+                    folder = entry.is_dir()
+                except OSError:
+                    folder = False  # a link to itself, say: what it is not, its status will tell
                 key = base + os.fsencode(entry.name) + (b"/" if folder else b"")
                 if folder:
                     if not (key.startswith(prefix) or prefix.startswith(key)):

@@ -1,0 +1,609 @@
+"""LocalStorage where the kit does not reach: faults of the system, durability, what is cached, odd files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+)
+from asyncrec.storage import local_sink, local_source
+from asyncrec.storage.base import UnfinishedUploads
+from asyncrec.storage.chunks import ChunkWriter
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.local_disk import partial_name
+from asyncrec.testing.checks import content, receive_all, send_all
+
+pytestmark = pytest.mark.anyio
+
+
+class System:
+    """`os`, but that it counts the calls of the backend, and fails those that ``fault(name, n)`` says."""
+
+    def __init__(self, fault: Callable[[str, int], int | None] = lambda name, n: None) -> None:
+        self.fault = fault
+        self.calls: list[str] = []
+        self.short = False  # reads and writes do half of what they are asked for
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+
+        def call(*args: Any) -> Any:
+            self.calls.append(name)
+            code = self.fault(name, len(self.calls))
+            if code is not None:
+                raise OSError(code, os.strerror(code))
+            if self.short and name == "writev":
+                half = max(1, sum(memoryview(buffer).nbytes for buffer in args[1]) // 2)
+                return real(args[0], [memoryview(b"".join(args[1]))[:half]])
+            if self.short and name == "pwrite":
+                return real(args[0], memoryview(args[1])[: max(1, len(args[1]) // 2)], args[2])
+            if self.short and name == "pread":
+                return real(args[0], max(1, args[1] // 2), args[2])
+            return real(*args)
+
+        return call
+
+
+def on(function: str, code: int) -> Callable[[str, int], int | None]:
+    return lambda name, n: code if name == function else None
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def open_files() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+async def write(storage: LocalStorage, key: str, data: bytes, *, exclusive: bool = False, flush: bool = False) -> None:
+    async with storage.open_sink(key, exclusive=exclusive) as sink:
+        chunks = ChunkWriter(sink)
+        await chunks.write([data[:100], data[100:]])
+        if flush:
+            await chunks.flush()
+        await chunks.finish()
+
+
+# Faults --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
+async def test_every_call_failing_in_turn_leaves_the_older_object_or_nothing(
+    tmp_path: Path, exclusive: bool, older: bool, code: int
+) -> None:
+    """The error reaches the caller, typed and naming the path; no unfinished file and no descriptor is left."""
+    key = "sub/other" if exclusive and older else "sub/x"  # one that is there would be refused at once
+    if older:
+        await LocalStorage(tmp_path).put("sub/x", b"older")
+    before = names(tmp_path)
+    data = content(250_000)
+    descriptors = open_files()
+    for k in range(1, 100):
+        system = System(lambda name, n: code if n == k else None)  # noqa: B023  # used within this turn only
+        storage = LocalStorage(tmp_path, chunk_size=100_000, system=system)
+        error: StorageError | None = None
+        try:
+            await write(storage, key, data, exclusive=exclusive)
+        except StorageError as raised:
+            error = raised
+        assert open_files() == descriptors
+        if error is None:
+            # Nothing failed, or only what removes the second name of an exclusive object.
+            assert (tmp_path / key).read_bytes() == data
+            if k > len(system.calls):
+                break
+            assert system.calls[k - 1] == "unlink"
+            for name in set(names(tmp_path)) - set(before):
+                (tmp_path / name).unlink()
+            continue
+        assert str(tmp_path) in str(error)
+        assert error.errno == code
+        assert isinstance(error, StoragePermissionError) == (code == errno.EACCES)
+        if older and not exclusive and system.calls.count("replace") == 1 and system.calls[-1] != "unlink":
+            # The fault that came after the older object was replaced: the new one is there, whole.
+            assert (tmp_path / key).read_bytes() == data
+            (tmp_path / key).write_bytes(b"older")
+        assert names(tmp_path) == before, f"call {k}, {system.calls[-3:]}"
+        assert not older or (tmp_path / "sub/x").read_bytes() == b"older"
+    assert k > 8
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "kind", "says"),
+    [
+        ("writev", errno.ENOSPC, StorageError, "free some space"),
+        ("writev", errno.EDQUOT, StorageError, "quota"),
+        ("fsync", errno.EIO, StorageError, "the disk failed"),
+        ("open", errno.EACCES, StoragePermissionError, "Permission denied"),
+        ("open", errno.EROFS, StoragePermissionError, "read-only"),
+        ("open", errno.EMFILE, StorageError, "ulimit -n"),
+        ("replace", errno.EPERM, StoragePermissionError, "publishing"),
+        ("mkdir", errno.EPERM, StoragePermissionError, "writing"),
+        ("writev", errno.EFBIG, StorageError, "smaller shards"),
+    ],
+)
+async def test_an_error_of_writing_says_what_to_do(
+    tmp_path: Path, function: str, code: int, kind: type[StorageError], says: str
+) -> None:
+    storage = LocalStorage(tmp_path / "new", system=System(on(function, code)))
+    with pytest.raises(kind, match=says) as caught:
+        await storage.put("x", b"data")
+    assert f"{tmp_path}/new/x" in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "kind"),
+    [
+        ("open", errno.EACCES, StoragePermissionError),
+        ("open", errno.ENOENT, ObjectNotFoundError),
+        ("fstat", errno.EIO, StorageError),
+        ("pread", errno.EIO, StorageError),
+    ],
+)
+async def test_an_error_of_reading_names_the_file(
+    tmp_path: Path, function: str, code: int, kind: type[StorageError]
+) -> None:
+    (tmp_path / "x").write_bytes(bytes(3 << 20))
+    storage = LocalStorage(tmp_path, system=System(on(function, code)))
+    descriptors = open_files()
+    with pytest.raises(kind, match=f"{tmp_path}/x"):
+        async with storage.open_source("x") as source:
+            await source.receive(2 << 20)
+    assert open_files() == descriptors
+
+
+@pytest.mark.parametrize("operation", ["head", "delete"])
+async def test_no_permission(tmp_path: Path, operation: str) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    storage = LocalStorage(tmp_path, system=System(lambda name, n: errno.EACCES))
+    with pytest.raises(StoragePermissionError, match=f"{tmp_path}/x"):
+        await getattr(storage, operation)("x")
+
+
+async def test_listing_a_folder_that_cannot_be_read_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(StoragePermissionError, match=str(tmp_path)):
+        [info async for info in LocalStorage(tmp_path).list_objects()]
+
+
+async def test_short_writes_and_reads_are_completed(tmp_path: Path) -> None:
+    system = System()
+    system.short = True
+    storage = LocalStorage(tmp_path, chunk_size=1 << 20, system=system)
+    data = content(3_500_000)
+    await write(storage, "x", data, flush=True)
+    assert (tmp_path / "x").read_bytes() == data
+    async with storage.open_source("x") as source:
+        assert await source.receive(3 << 20) == data[: 3 << 20]  # one record is one block
+        assert await receive_all(source) == data[3 << 20 :]
+
+
+async def test_a_file_that_is_not_as_long_as_what_was_sent_is_not_published(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(IntegrityError, match=r"4 bytes were written, the file has 2"):
+        async with storage.open_sink("x") as sink:
+            await sink.send([b"data"])
+            (partial,) = tmp_path.iterdir()
+            os.truncate(partial, 2)
+    assert names(tmp_path) == []
+
+
+async def test_a_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, system=System(lambda name, n: errno.ENOSPC if name == "writev" else None))
+    with pytest.raises(StorageError, match="not published"):
+        async with storage.open_sink("x") as sink:
+            with pytest.raises(StorageError, match="free some space"):
+                await sink.send([b"data"])
+            with pytest.raises(StorageError, match="abandoned"):
+                await sink.send([b"data"])
+    assert names(tmp_path) == []
+
+
+async def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
+    buffers = [b"%07d" % n for n in range(2 * local_sink._IOV_MAX + 3)]
+    async with LocalStorage(tmp_path).open_sink("x") as sink:
+        await sink.send(buffers)
+    assert (tmp_path / "x").read_bytes() == b"".join(buffers)
+
+
+# Publishing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_order_of_publishing_is_the_one_that_survives_a_crash(tmp_path: Path) -> None:
+    system = System()
+    storage = LocalStorage(tmp_path, system=system)
+    await storage.put("a/b/x", b"data")
+    order = [call for call in system.calls if call not in ("lstat", "fstat", "stat")]
+    made = ["mkdir", "open", "fsync"]  # a folder, and its name in its parent
+    assert order == [*made, *made, "open", "writev", "fsync", "replace", "open", "fsync"]
+    system.calls.clear()
+    await storage.put("a/b/y", b"data", exclusive=True)
+    order = [call for call in system.calls if call not in ("lstat", "fstat", "stat")]
+    assert order == ["open", "writev", "fsync", "link", "unlink", "open", "fsync"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+async def test_where_there_are_no_hard_links_exclusive_writers_still_exclude_each_other(
+    tmp_path: Path, code: int
+) -> None:
+    storage = LocalStorage(tmp_path, system=System(on("link", code)))
+    outcome: list[str] = []
+
+    async def race(data: bytes) -> None:
+        try:
+            await storage.put("x", data, exclusive=True)
+            outcome.append(data.decode())
+        except ObjectExistsError:
+            outcome.append("lost")
+
+    async with anyio.create_task_group() as group:
+        for n in range(8):
+            group.start_soon(race, b"%d" % n)
+    assert len(outcome) - outcome.count("lost") == 1
+    assert (tmp_path / "x").read_text() in outcome
+    assert names(tmp_path) == ["x"]
+
+
+async def test_a_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
+    class NoFolderSync(System):
+        def __getattr__(self, name: str) -> Any:
+            if name == "fsync":
+                return self._fsync
+            return super().__getattr__(name)
+
+        def _fsync(self, fd: int) -> None:
+            if os.path.isdir(f"/proc/self/fd/{fd}"):
+                raise OSError(errno.EINVAL, "Invalid argument")
+            os.fsync(fd)
+
+    await LocalStorage(tmp_path, system=NoFolderSync()).put("a/x", b"data")
+    assert names(tmp_path) == ["a/x"]
+
+
+async def test_a_name_of_255_bytes_fits_and_one_more_is_an_error_at_once(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    key = "é" * 127 + "x"
+    await storage.put(key, b"data")
+    assert names(tmp_path) == [key]
+    with pytest.raises(StorageError, match="255 bytes"):
+        async with storage.open_sink(key + "y") as sink:
+            await sink.send([b"data"])
+
+
+def test_names_of_unfinished_files_fit_and_differ() -> None:
+    for name in ("x", "é" * 127, "x" * 255, "\udcff" * 200):
+        partial = partial_name(name)
+        assert len(os.fsencode(partial)) <= 255
+        assert partial != partial_name(name)
+
+
+# Flush, and what is kept ---------------------------------------------------------------------------------------------
+
+
+async def test_what_a_flush_acknowledged_is_kept_after_an_exception(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, chunk_size=1_000)
+    data = content(5_700)
+    with pytest.raises(KeyError):
+        async with storage.open_sink("sub/x") as sink:
+            chunks = ChunkWriter(sink)
+            await chunks.write([data[:2_300]])
+            assert await chunks.flush() == 2_300
+            await chunks.write([data[2_300:3_100]])
+            assert await chunks.flush() == 3_100
+            await chunks.write([data[3_100:]])
+            raise KeyError
+    (unfinished,) = [info async for info in storage.list_unfinished()]
+    assert unfinished.key.startswith("sub/.x.")
+    kept = await storage.get(unfinished.key)
+    assert len(kept) >= 3_100
+    assert data.startswith(kept)
+    assert [info async for info in storage.list_objects()] == []
+    assert isinstance(storage, UnfinishedUploads)
+    await storage.remove_unfinished(unfinished)
+    await storage.remove_unfinished(unfinished)
+    assert names(tmp_path) == []
+
+
+async def test_what_a_flush_acknowledged_is_kept_when_a_later_write_fails(tmp_path: Path) -> None:
+    system = System()
+    storage = LocalStorage(tmp_path, chunk_size=1_000, system=system)
+    data = content(3_000)
+    with pytest.raises(StorageError, match="free some space"):
+        async with storage.open_sink("x") as sink:
+            await sink.flush([data[:600]])
+            system.fault = on("writev", errno.ENOSPC)
+            await sink.send([data[:1_000]])
+    (name,) = names(tmp_path)
+    assert (tmp_path / name).read_bytes() == data[:600]
+
+
+async def test_an_empty_flush_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        async with LocalStorage(tmp_path).open_sink("x") as sink:
+            assert await sink.flush([]) == 0
+            raise KeyError
+    assert names(tmp_path) == []
+
+
+async def test_a_flush_makes_the_unfinished_file_durable_with_its_name(tmp_path: Path) -> None:
+    system = System()
+    async with LocalStorage(tmp_path, system=system).open_sink("x") as sink:
+        assert await sink.flush([b"ab", b"cd"]) == 4
+        assert system.calls[-3:] == ["fsync", "open", "fsync"]
+        assert await sink.flush([b"ab", b"cd", b"ef"]) == 6
+        assert system.calls[-1] == "fsync"
+        await sink.send([b"abcdefg"])
+    assert (tmp_path / "x").read_bytes() == b"abcdefg"
+
+
+async def test_only_unfinished_files_are_removed_as_such(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(ValueError, match="no unfinished file"):
+        await storage.remove_unfinished(await storage.put("x", b"data"))
+    with pytest.raises(ValueError, match="unfinished"):
+        storage.open_sink(".x.1234.partial")
+    assert names(tmp_path) == ["x"]
+
+
+# Cancellation by asyncio itself --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_asyncio_cancellation_at_any_moment_leaves_the_whole_object_or_nothing(
+    anyio_backend: str, tmp_path: Path
+) -> None:
+    """``task.cancel()`` before each of the system's calls: it goes through anyio's shields."""
+    data = content(250_000)
+    descriptors = open_files()
+    loop = asyncio.get_running_loop()
+    cancelled = 0
+    for k in range(1, 100):
+        task: asyncio.Task[None]
+
+        def cancel(name: str, n: int) -> None:
+            if n == k:  # noqa: B023  # used within this turn only
+                done = anyio.from_thread.run_sync(task.cancel)  # noqa: B023  # likewise
+                assert done
+
+        system = System(cancel)
+        storage = LocalStorage(tmp_path, chunk_size=100_000, system=system)
+        task = loop.create_task(write(storage, "x", data, exclusive=True))
+        try:
+            await task
+        except asyncio.CancelledError:
+            cancelled += 1
+        assert task.cancelled() or k > len(system.calls) or (tmp_path / "x").exists()
+        assert open_files() == descriptors
+        if (tmp_path / "x").exists():
+            assert (tmp_path / "x").read_bytes() == data
+            (tmp_path / "x").unlink()
+        assert names(tmp_path) == []
+        if k > len(system.calls):
+            break
+    assert cancelled > 5
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+async def test_warm_blocks_are_read_without_a_thread(tmp_path: Path) -> None:
+    if not local_source._NOWAIT:
+        pytest.fail("Linux has RWF_NOWAIT")
+    system = System()
+    data = content(3 << 20)
+    (tmp_path / "x").write_bytes(data)
+    async with LocalStorage(tmp_path, system=system).open_source("x") as source:
+        assert await receive_all(source, 256 << 10) == data
+    if "pread" in system.calls:  # tmpfs has no such operation: then it is asked once
+        assert system.calls.count("preadv") == 1
+    else:
+        assert system.calls.count("preadv") == 12
+
+
+@pytest.mark.parametrize("size", [7, 5_000, 200_000, 256 << 10, (1 << 20) - 1, 1 << 20, 2 << 20, 1 << 24])
+@pytest.mark.parametrize("cached", ["never", "unsupported", "sometimes", "partly"])
+async def test_every_way_of_reading_gives_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, cached: str
+) -> None:
+    data = content(5_000_001 if size > 100 else 5_001)
+    (tmp_path / "x").write_bytes(data)
+    if cached == "never":
+        monkeypatch.setattr(local_source, "_NOWAIT", 0)
+    asked = 0
+
+    class Cache(System):
+        def preadv(self, fd: int, buffers: list[memoryview], offset: int, flags: int) -> int:
+            nonlocal asked
+            asked += 1
+            if cached == "unsupported":
+                raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+            if cached == "sometimes" and asked % 3 == 0:
+                raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+            if cached == "partly" and asked % 3 == 0:
+                return os.preadv(fd, [buffers[0][: len(buffers[0]) // 2 or 1]], offset)
+            return os.preadv(fd, buffers, offset)
+
+    storage = LocalStorage(tmp_path, system=Cache())
+    async with storage.open_source("x", start=3) as source:
+        assert await source.receive(2) == data[3:5]
+        assert await receive_all(source, size) == data[5:]
+        assert sum(map(len, source._ahead)) <= 1 << 20  # type: ignore[attr-defined]  # of the local source
+    if cached == "unsupported":
+        assert asked == 1
+
+
+async def test_a_source_that_reads_in_threads_holds_a_bounded_number_of_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_source, "_NOWAIT", 0)
+    system = System()
+    (tmp_path / "x").write_bytes(bytes(8 << 20))
+    async with LocalStorage(tmp_path, system=system).open_source("x") as source:
+        held = []
+        while await source.receive(256 << 10):
+            held.append(sum(map(len, source._ahead)))  # type: ignore[attr-defined]  # of the local source
+    assert max(held) == 3 * (256 << 10)
+    assert held[0] == 0  # who reads one block pays for one
+
+
+async def test_a_file_that_grows_is_read_to_the_size_found_on_opening(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"before")
+    async with LocalStorage(tmp_path).open_source("x") as source:
+        with path.open("ab") as file:
+            file.write(b"after")
+        assert await receive_all(source) == b"before"
+    assert await LocalStorage(tmp_path).get("x") == b"beforeafter"
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20, 4 << 20])
+async def test_a_file_cut_while_it_is_read_is_a_changed_object(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(5_000))
+    async with LocalStorage(tmp_path).open_source("x") as source:
+        await source.receive(100)
+        os.truncate(path, 50)
+        with pytest.raises(ObjectChangedError, match="cut to"):
+            await receive_all(source, size)
+
+
+async def test_one_changed_in_place_is_refused_under_its_old_etag(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    info = await storage.put("x", b"data")
+    os.utime(tmp_path / "x", ns=(1, 1))
+    with pytest.raises(ObjectChangedError, match="open it again"):
+        async with storage.open_source("x", etag=info.etag):
+            raise AssertionError("not reached")
+
+
+async def test_arguments_that_cannot_be_are_value_errors(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    await storage.put("x", b"data")
+    for start, end in ((-1, None), (0, -1)):
+        with pytest.raises(ValueError, match="range"):
+            storage.open_source("x", start=start, end=end)
+    async with storage.open_source("x") as source:
+        with pytest.raises(ValueError, match="max_bytes"):
+            await source.receive(0)
+    for key in ("a//b", "a/"):
+        with pytest.raises(ValueError, match="empty segment"):
+            await storage.head(key)
+    with pytest.raises(ValueError, match="chunk_size"):
+        LocalStorage(tmp_path, chunk_size=0)
+
+
+# Odd files -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_no_regular_file_is_no_object(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    os.symlink("nowhere", tmp_path / "dangling")
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(StorageError, match="no regular file"):
+        await storage.get("pipe")
+    with pytest.raises(ObjectNotFoundError, match="folder"):
+        await storage.get("folder")
+    with pytest.raises(ObjectNotFoundError):
+        await storage.get("dangling")
+    assert [info async for info in storage.list_objects()] == []
+
+
+async def test_links_are_followed_and_circles_are_not(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "y").write_bytes(b"y")
+    root = tmp_path / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "x").write_bytes(b"x")
+    os.symlink(root / "a", root / "a" / "b" / "circle")
+    os.symlink(root, root / "self")
+    os.symlink(tmp_path / "elsewhere", root / "out")
+    os.symlink(root / "a" / "x", root / "file")
+    os.symlink("loop", root / "loop")
+    storage = LocalStorage(root)
+    keys = [info.key async for info in storage.list_objects()]
+    assert keys == ["a/x", "file", "out/y"]
+    assert await storage.get("out/y") == b"y"
+    assert [info.key async for info in storage.list_objects("a/b/")] == []
+
+
+async def test_a_name_that_is_not_utf_8_is_listed_and_read(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff")).write_bytes(b"odd")
+    storage = LocalStorage(tmp_path)
+    (info,) = [info async for info in storage.list_objects()]
+    assert await storage.get(info.key) == b"odd"
+
+
+async def test_a_root_that_is_not_there_is_empty_and_is_made_by_writing(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "not" / "yet")
+    assert [info async for info in storage.list_objects()] == []
+    assert not (tmp_path / "not").exists()
+    await storage.put("x", b"data")
+    assert names(tmp_path) == ["not/yet/x"]
+
+
+async def test_a_relative_root_stays_where_it_was_and_is_shown_as_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = LocalStorage("data")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    await storage.put("x", b"data")
+    assert names(tmp_path) == ["data/x"]
+    with pytest.raises(ObjectNotFoundError, match=r"^finding data/y: No such file"):
+        await storage.head("y")
+
+
+# Many, and large -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_thousand_small_objects(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    descriptors = open_files()
+
+    async def put(worker: int) -> None:
+        for n in range(worker, 1_000, 16):
+            await storage.put(f"{n % 7}/{n}", b"%d" % n)
+
+    async with anyio.create_task_group() as group:
+        for worker in range(16):
+            group.start_soon(put, worker)
+    keys = [info.key async for info in storage.list_objects()]
+    assert keys == sorted(f"{n % 7}/{n}" for n in range(1_000))
+    assert await storage.get("5/999") == b"999"
+    assert open_files() == descriptors
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+async def test_three_megabytes_around_the_chunk_size(tmp_path: Path, extra: int) -> None:
+    data = content((3 << 20) + extra)
+    storage = LocalStorage(tmp_path)
+    async with storage.open_sink("x") as sink:
+        assert sink.chunk_size == 1 << 20
+        await send_all(sink, data)
+    assert await storage.get("x") == data

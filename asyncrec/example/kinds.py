@@ -182,9 +182,7 @@ class FixedLen(Entry):
         default = other.default if self.default is None else self.default
         if other.default is not None and plain(default) != plain(other.default):
             return None
-        return _with_common_dtype(
-            dataclasses.replace(self, default=default), dataclasses.replace(other, default=default)
-        )
+        return _with_common_dtype(self, other, default=default)
 
 
 @dataclass(frozen=True)
@@ -354,6 +352,8 @@ class Sequence(Entry):
 
 def from_json(value: Mapping[str, Any]) -> Entry:
     """The entry that ``to_json`` gave. Raises SchemaError for what is none."""
+    if not isinstance(value, Mapping):
+        raise SchemaError(f"{value!r:.80} is no entry of a schema")
     fields = dict(value)
     kind = {kind.__name__: kind for kind in (FixedLen, VarLen, Tensor, Sparse, Sequence)}.get(fields.pop("kind", ""))
     if kind is None:
@@ -368,12 +368,17 @@ def from_json(value: Mapping[str, Any]) -> Entry:
         raise SchemaError(f"no entry of a schema: {value!r} ({error})") from error
 
 
-def _with_common_dtype(one: Any, other: Any) -> Entry | None:
+def _with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
     """The entry that both are when their types are made one; None when there is none, or they differ in more."""
-    dtype = common_dtype(one.dtype, other.dtype) if type(one) is type(other) else None
-    if dtype is None:
+    if type(one) is not type(other):
         return None
-    one, other = dataclasses.replace(one, dtype=dtype), dataclasses.replace(other, dtype=dtype)
+    dtype = common_dtype(one.dtype, other.dtype)
+    if dtype is None or (one.dtype != other.dtype and getattr(one, "raw", False)):  # raw bytes are one type's only
+        return None
+    try:
+        one, other = (dataclasses.replace(entry, dtype=dtype, **changes) for entry in (one, other))
+    except SchemaError:  # a default of text, and values of bytes
+        return None
     return one if one.to_json() == other.to_json() else None  # by JSON, since a default may be NaN
 
 

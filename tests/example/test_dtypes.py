@@ -1,0 +1,69 @@
+"""What is stored becomes the type the schema names, or is an error that says which record it was."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asyncrec.example.dtypes import Misfit, cast, raw_array
+
+COUNTS = np.array([1, 0, -1, 2])  # the third value is in row 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("bool", [0, 1, 1]),
+        ("int8", [-128, 127, 0]),
+        ("uint8", [0, 255, 1]),
+        ("int32", [-(2**31), 2**31 - 1, 0]),
+        ("uint32", [0, 2**32 - 1, 5]),
+        ("uint64", [0, 2**63 - 1, 5]),
+        ("int64", [-(2**63), 2**63 - 1, 5]),
+    ],
+)
+def test_integers_become_the_type_when_it_holds_them(dtype: str, values: list[int]) -> None:
+    found = cast(np.array(values), dtype, COUNTS)
+    assert found.dtype == dtype
+    assert found.tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wrong"),
+    [("bool", 2), ("int8", 128), ("uint8", -1), ("int32", 2**31), ("uint32", 2**32), ("uint64", -1)],
+)
+def test_an_integer_out_of_range_is_a_misfit_of_its_row(dtype: str, wrong: int) -> None:
+    with pytest.raises(Misfit, match=f"{wrong} is no {dtype}") as caught:
+        cast(np.array([1, 0, wrong]), dtype, COUNTS)
+    assert caught.value.row == 3
+
+
+def test_floats_are_widened_exactly_and_narrowed_only_where_nothing_is_lost() -> None:
+    floats = np.array([0.1, math.inf, math.nan], np.float32)
+    assert np.array_equal(cast(floats, "float64", COUNTS), floats.astype(np.float64), equal_nan=True)
+    assert cast(np.array([0.5, -math.inf, math.nan], np.float32), "float16", COUNTS).dtype == np.float16
+    for wrong in (0.1, 1e6):
+        with pytest.raises(Misfit, match="is no float16") as caught:
+            cast(np.array([0.5, 0.5, wrong], np.float32), "float16", COUNTS)
+        assert caught.value.row == 3
+
+
+def test_text_is_utf8_or_a_misfit_of_its_row() -> None:
+    assert cast(["é".encode(), b"", b"b"], "str", COUNTS).tolist() == ["é", "", "b"]
+    with pytest.raises(Misfit, match='is not UTF-8; declare it as "bytes"') as caught:
+        cast([b"a", b"b", b"\xff"], "str", COUNTS)
+    assert caught.value.row == 3
+    assert cast([b"a\0", b"", b"\xff"], "bytes", COUNTS).tolist() == [b"a\0", b"", b"\xff"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "uint64", "bool"])
+def test_raw_bytes_are_the_array_little_endian(dtype: str) -> None:
+    array: Any = np.array([0, 1, 1], dtype)
+    little = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    found = raw_array([little, little], dtype)
+    assert found.tolist() == [*array.tolist(), *array.tolist()]
+    assert found.dtype == dtype
+    assert found.flags.writeable

@@ -1,0 +1,111 @@
+"""Entries are checked when they are made, and merge to what reads both."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrec.errors import SchemaError
+from asyncrec.example.kinds import Entry, FixedLen, Sequence, Sparse, Tensor, VarLen
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (FixedLen((), "int64"), FixedLen((), "int64"), FixedLen((), "int64")),
+        (FixedLen((), "int8"), FixedLen((), "int32"), FixedLen((), "int32")),
+        (FixedLen((), "uint8"), FixedLen((), "int8"), FixedLen((), "int16")),
+        (FixedLen((), "int64"), FixedLen((), "uint64"), None),
+        (FixedLen((), "bool"), FixedLen((), "int64"), None),
+        (FixedLen((), "float32"), FixedLen((), "float64"), FixedLen((), "float64")),
+        (FixedLen((), "str"), FixedLen((), "bytes"), FixedLen((), "bytes")),
+        (FixedLen((), "bytes"), FixedLen((), "int64"), None),
+        (FixedLen((), "int8"), FixedLen((), "int32", default=300), FixedLen((), "int32", default=300)),
+        (FixedLen((), "bytes"), FixedLen((), "str", default="a"), None),
+        (FixedLen((2,), "int64"), FixedLen((3,), "int32"), VarLen("int64")),
+        (FixedLen((), "int64"), FixedLen((3,), "int64"), VarLen("int64")),
+        (FixedLen((2, 2), "int64"), FixedLen((2, 3), "int64"), None),
+        (FixedLen((2,), "int64"), VarLen("int64"), VarLen("int64")),
+        (FixedLen((2, 2), "int64"), VarLen("int64"), None),
+        (FixedLen((), "int64", default=1), FixedLen((), "int64"), FixedLen((), "int64", default=1)),
+        (FixedLen((), "int64", default=1), FixedLen((), "int32", default=1), FixedLen((), "int64", default=1)),
+        (FixedLen((), "int64", default=1), FixedLen((), "int64", default=2), None),
+        (FixedLen((), "int64", default=1), FixedLen((2,), "int64"), None),
+        (FixedLen((), "int64", default=1), VarLen("int64"), None),
+        (
+            FixedLen((), "float32", default=float("nan")),
+            FixedLen((), "float32", default=float("nan")),
+            FixedLen((), "float32", default=float("nan")),
+        ),
+        (FixedLen((2,), "float64", raw=True), FixedLen((2,), "float64"), None),
+        (FixedLen((2,), "float64", raw=True), FixedLen((3,), "float64", raw=True), None),
+        (VarLen("float32"), Tensor("float32"), None),
+        (Tensor("int32"), Tensor("int64"), Tensor("int64")),
+        (Tensor("int32", raw=True), Tensor("int32"), None),
+        (Sparse("int32", (3,), "i", "v"), Sparse("int64", (3,), "i", "v"), Sparse("int64", (3,), "i", "v")),
+        (Sparse("int32", (3,), "i", "v"), Sparse("int32", (4,), "i", "v"), None),
+        (Sequence(FixedLen((2,), "int64")), Sequence(FixedLen((3,), "int64")), Sequence(VarLen("int64"))),
+        (Sequence(FixedLen((2,), "int64")), Sequence(FixedLen((), "float32")), None),
+        (Sequence(VarLen("int64")), VarLen("int64"), None),
+    ],
+)
+def test_two_entries_merge_to_one_that_reads_both_or_not_at_all(
+    one: Entry, other: Entry, expected: Entry | None
+) -> None:
+    for merged in (one.merged(other), other.merged(one)):
+        assert (merged and merged.to_json()) == (expected and expected.to_json())
+
+
+def test_raw_entries_of_two_types_do_not_merge() -> None:
+    """The bytes of int32 are not those of int64: there the type is the format."""
+    assert FixedLen((), "int32", raw=True).merged(FixedLen((), "int64", raw=True)) is None
+    assert Tensor("int32", raw=True).merged(Tensor("int64", raw=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (FixedLen((), "int64"), VarLen("int64")),
+        (FixedLen((3,), "int64"), VarLen("int64")),
+        (FixedLen((3, 3), "int64"), None),
+        (FixedLen((3, 3), "int64", default=0), FixedLen((3, 3), "int64", default=0)),
+        (FixedLen((), "float64", raw=True), None),
+        (VarLen("str"), VarLen("str")),
+        (Tensor("int64"), None),
+        (Sparse("int64", (3,), "i", "v"), Sparse("int64", (3,), "i", "v")),
+        (Sequence(FixedLen((), "int64")), Sequence(VarLen("int64"))),
+        (Sequence(FixedLen((2, 2), "int64")), None),
+    ],
+)
+def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: Entry | None) -> None:
+    assert entry.where_absent() == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FixedLen((), "int65"), "'int65' is no type of a schema; there are bool, int8"),
+        (lambda: VarLen("complex64"), "'complex64' is no type"),
+        (lambda: VarLen(3), "3 is no type"),
+        (lambda: FixedLen((-1,), "int64"), r"the shape \(-1,\) has a negative size"),
+        (lambda: FixedLen((2,), "int64", default=[1, 2, 3]), "has not the shape"),
+        (lambda: FixedLen((), "int64", default=1.5), "the default 1.5 is no int64"),
+        (lambda: FixedLen((), "int8", default=300), "the default 300 is no int8"),
+        (lambda: FixedLen((), "bool", default=1), "the default 1 is no bool"),
+        (lambda: FixedLen((), "float32", default="x"), "the default 'x' is no float32"),
+        (lambda: FixedLen((), "bytes", default="x"), "the default 'x' is no bytes"),
+        (lambda: FixedLen((), "bytes", raw=True), "bytes values are bytes as they are"),
+        (lambda: Tensor("str", raw=True), "str values are bytes as they are"),
+        (lambda: Sparse("int64", (3, 3), "i", "v"), "one index feature per axis"),
+        (lambda: Sparse("int64", (), (), "v"), "one index feature per axis"),
+        (lambda: Sequence(FixedLen((), "int64", default=1)), "without a default"),
+        (lambda: Sequence(Tensor("int64")), "a FixedLen without a default or a VarLen"),
+    ],
+)
+def test_an_entry_that_cannot_be_is_refused_when_it_is_made(make: object, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        make()  # type: ignore[operator]  # a lambda
+
+
+def test_entries_are_values() -> None:
+    assert hash(FixedLen((2,), "int64", default=[1, 2])) == hash(FixedLen((2,), "int64", default=[1, 2]))
+    assert len({VarLen("int64"), VarLen("int64"), Tensor("int64")}) == 2

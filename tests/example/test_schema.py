@@ -1,0 +1,362 @@
+"""A schema decodes records to typed arrays, alone and as a batch; what does not fit is an error that says all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.example.codec import encode_example, encode_sequence_example
+from asyncrec.example.schema import FixedLen, Ragged, Schema, Sequence, Sparse, Tensor, VarLen
+
+PAGE = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((2, 2), "float32"), "tags": VarLen("bytes")})
+
+
+def page(label: object = 3, **others: object) -> bytes:
+    return encode_example({"label": label, "emb": np.arange(4, dtype=np.float32), "tags": ["a"], **others})
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(equal(*pair) for pair in zip(one, other, strict=True))
+    if isinstance(one, np.ndarray) and one.dtype == object:
+        return one.shape == other.shape and all(equal(*pair) for pair in zip(one.flat, other.flat, strict=True))
+    return bool(np.array_equal(one, other)) and getattr(one, "dtype", None) == getattr(other, "dtype", None)
+
+
+def test_a_record_decodes_to_scalars_and_shaped_arrays() -> None:
+    decoded = PAGE.decode(page())
+    assert list(decoded) == ["label", "emb", "tags"]
+    assert decoded["label"] == 3
+    assert type(decoded["label"]) is int
+    assert equal(decoded["emb"], np.array([[0, 1], [2, 3]], np.float32))
+    assert decoded["tags"].tolist() == [b"a"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 100])
+def test_a_batch_is_stacked(count: int) -> None:
+    batch = PAGE.decode_batch([page(i, tags=["x"] * (i % 3)) for i in range(count)])
+    assert equal(batch["label"], np.arange(count))
+    assert batch["emb"].shape == (count, 2, 2)
+    assert batch["emb"].dtype == np.float32
+    assert all(batch[name].flags.writeable for name in ("label", "emb"))
+    assert isinstance(batch["tags"], Ragged)
+    assert np.diff(batch["tags"].row_splits).tolist() == [i % 3 for i in range(count)]
+    assert len(batch["tags"].values) == sum(i % 3 for i in range(count))
+
+
+@pytest.mark.parametrize("count", [3, 100])
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            encode_example({"label": 1, "tags": ["a"]}),
+            r"feature 'emb': missing; expected FixedLen\(shape=\(2, 2\), dtype='float.*\); there is 'label', 'tags'$",
+        ),
+        (
+            page(label=1.5),
+            r"feature 'label': its values are float; expected FixedLen\(shape=\(\), dtype='int64'.*'emb', 'label', ",
+        ),
+        (page(label=[1, 2]), r"feature 'label': it has 2 values, not 1; expected FixedLen.*there is 'emb', 'label'"),
+        (page(label=np.zeros(0, int)), "feature 'label': it has 0 values, not 1"),
+        (page(label=[]), "feature 'label': missing"),
+        (page(emb=[1.0] * 3), "feature 'emb': it has 3 values, not 4"),
+        (page(more=1), "feature 'more' is not in the schema; pass over such with allow_extra=True; there is 'emb', "),
+        (encode_example({}), "feature 'label': missing; .*; there is nothing"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_an_error_that_names_feature_expectation_and_what_is_there(
+    count: int, record: bytes, message: str
+) -> None:
+    with pytest.raises(SchemaError, match=f"^record 1 of the batch: {message}"):
+        PAGE.decode_batch([page(), record, *[page()] * (count - 2)])
+    with pytest.raises(SchemaError, match=f"^{message}"):
+        PAGE.decode(record)
+
+
+def test_of_a_record_with_thousands_of_features_an_error_lists_a_few() -> None:
+    with pytest.raises(SchemaError, match="and 970 more") as caught:
+        PAGE.decode(encode_example({f"f{i:04}": i for i in range(1000)}))
+    assert len(str(caught.value)) < 1000
+
+
+def test_bytes_that_are_no_example_are_a_decode_error_that_names_the_record() -> None:
+    with pytest.raises(DecodeError, match=r"^record 1 of the batch: offset"):
+        PAGE.decode_batch([page(), page()[:-1]])
+    with pytest.raises(DecodeError, match=r"^offset"):
+        PAGE.decode(page()[:-1])
+
+
+def test_features_the_schema_does_not_know_are_passed_over_when_it_says_so() -> None:
+    labels = Schema({"label": FixedLen((), "int64")}, allow_extra=True)
+    assert labels.decode(page(5)) == {"label": 5}
+    assert labels.decode_batch([page(i) for i in range(50)])["label"].tolist() == list(range(50))
+
+
+def test_a_default_stands_in_where_a_feature_is_absent() -> None:
+    schema = Schema({"a": FixedLen((), "int32", default=-1), "b": FixedLen((2,), "str", default="none")})
+    records = [encode_example({"a": 5} if i % 2 else {"b": ["x", "y"]}) for i in range(60)]
+    batch = schema.decode_batch(records)
+    assert batch["a"].dtype == np.int32
+    assert batch["a"].tolist() == [-1, 5] * 30
+    assert batch["b"].tolist() == [["x", "y"], ["none", "none"]] * 30
+    assert schema.decode(encode_example({}))["a"] == -1
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_raw_arrays_keep_every_type_exactly(count: int) -> None:
+    array = np.random.default_rng(0).standard_normal((count, 3))
+    schema = Schema({"x": FixedLen((3,), "float64", raw=True)})
+    records = [encode_example({"x": row.astype("<f8").tobytes()}) for row in array]
+    assert equal(schema.decode_batch(records)["x"], array)
+    with pytest.raises(SchemaError, match="feature 'x': it has 23 bytes, not 24"):
+        schema.decode(encode_example({"x": bytes(23)}))
+    with pytest.raises(SchemaError, match="feature 'x': it has 2 values, not 1"):
+        schema.decode(encode_example({"x": [bytes(24)] * 2}))
+
+
+def test_tensors_come_back_in_the_shape_stored_beside_them() -> None:
+    schema = Schema({"x": Tensor("float32")})
+    shapes = [(2, 3), (0, 4), (), (5,)]
+    arrays = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
+    records = [encode_example({"x": array, "x_shape": np.array(array.shape, int)}) for array in arrays]
+    batch = schema.decode_batch(records)["x"]
+    assert all(equal(*pair) for pair in zip(batch, arrays, strict=True))
+    assert equal(schema.decode(records[0])["x"], arrays[0])
+    assert schema.decode(encode_example({"x": arrays[0]}))["x"].shape == (6,)
+
+
+@pytest.mark.parametrize("shape", [[2, 2], [-1, 3], [1] * 40, [0, 2**62], [2**62, 2**62]], ids=repr)
+def test_a_tensor_whose_shape_does_not_fit_is_an_error(shape: list[int]) -> None:
+    record = encode_example({"x": [1.0, 2.0, 3.0], "x_shape": shape})
+    with pytest.raises(SchemaError, match="feature 'x': 3 values have not the shape"):
+        Schema({"x": Tensor("float32")}).decode(record)
+
+
+def test_a_raw_tensor_of_half_a_number_is_an_error() -> None:
+    schema = Schema({"x": Tensor("float32", raw=True)})
+    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are no array of float32"):
+        schema.decode(encode_example({"x": bytes(7)}))
+    with pytest.raises(SchemaError, match="feature 'x': it has 2 values, not 1"):
+        schema.decode(encode_example({"x": [bytes(8), bytes(4)]}))
+
+
+def test_sparse_arrays_have_sorted_indices_values_and_a_dense_shape() -> None:
+    schema = Schema({"m": Sparse("float32", (3, 4), ("row", "column"), "value")})
+    records = [
+        encode_example({"row": [2, 0], "column": [1, 3], "value": [0.5, 1.5]}),
+        encode_example({}),
+        encode_example({"row": [1], "column": [1], "value": [2.5]}),
+    ]
+    indices, values, shape = schema.decode_batch(records)["m"]
+    assert indices.tolist() == [[0, 0, 3], [0, 2, 1], [2, 1, 1]]
+    assert values.tolist() == [1.5, 0.5, 2.5]
+    assert shape == (3, 3, 4)
+    alone = schema.decode(records[0])["m"]
+    assert (alone.indices.tolist(), alone.values.tolist(), alone.dense_shape) == ([[0, 3], [2, 1]], [1.5, 0.5], (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"row": [1], "column": [1, 2], "value": [0.5]}, "'m': value has 1 value, column 2"),
+        ({"row": [3], "column": [1], "value": [0.5]}, "'m': row has the index 3, and the axis 3 places"),
+        ({"row": [-1], "column": [1], "value": [0.5]}, "'m': row has the index -1"),
+    ],
+)
+def test_sparse_indices_that_do_not_fit_are_an_error(features: dict[str, Any], message: str) -> None:
+    schema = Schema({"m": Sparse("float32", (3, 4), ("row", "column"), "value")})
+    with pytest.raises(SchemaError, match=message):
+        schema.decode(encode_example(features))
+
+
+def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
+    schema = Schema(
+        {
+            "id": FixedLen((), "int64"),
+            "frames": Sequence(FixedLen((2,), "float32")),
+            "words": Sequence(VarLen("str")),
+        }
+    )
+    first = encode_sequence_example(
+        {"id": 1}, {"frames": np.arange(6, dtype=np.float32).reshape(3, 2), "words": [["a", "b"], [], "c"]}
+    )
+    second = encode_sequence_example({"id": 2}, {"frames": np.zeros((0, 2), np.float32)})
+    alone = schema.decode(first)
+    assert alone["frames"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert alone["words"].values.tolist() == ["a", "b", "c"]
+    assert alone["words"].row_splits.tolist() == [0, 2, 2, 3]
+    batch = schema.decode_batch([first, second, first])
+    assert batch["frames"].values.shape == (6, 2)
+    assert batch["frames"].row_splits.tolist() == [0, 3, 3, 6]
+    assert batch["words"].row_splits.tolist() == [0, 3, 3, 6]
+    assert batch["words"].values.row_splits.tolist() == [0, 2, 2, 3, 5, 5, 6]
+    assert batch["id"].tolist() == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ({}, "feature list 'x': missing; expected Sequence.*there is nothing"),
+        ({"x": [[1, 2], 3]}, "feature list 'x', step 1: it has 1 value, not 2; expected Sequence"),
+        ({"x": [[1, 2], []]}, "feature list 'x', step 1: empty"),
+        ({"x": [[0.5, 1.5]]}, "feature list 'x', step 0: its values are float"),
+        ({"x": [], "y": []}, r"feature list 'y' is not in the schema; .*there is 'x' \(a list\), 'y' \(a list\)"),
+    ],
+)
+def test_feature_lists_that_do_not_fit_are_errors_that_name_list_and_step(lists: Any, message: str) -> None:
+    schema = Schema({"x": Sequence(FixedLen((2,), "int64"))})
+    good = encode_sequence_example({}, {"x": [[1, 2], [3, 4], [5, 6]]})
+    with pytest.raises(SchemaError, match=f"^record 1 of the batch: {message}"):
+        schema.decode_batch([good, encode_sequence_example({}, lists)])
+
+
+def test_damage_in_a_sequence_example_names_the_record_and_the_feature() -> None:
+    schema = Schema({"x": Sequence(FixedLen((), "int64"))})
+    good = encode_sequence_example({}, {"x": [1, 77]})
+    with pytest.raises(DecodeError, match=r"^record 1 of the batch: feature 'x': the last int64 value"):
+        schema.decode_batch([good, good.replace(b"\x4d", b"\xcd")])
+    with pytest.raises(DecodeError, match=r"^record 1 of the batch: offset"):
+        schema.decode_batch([good, good[:-1]])
+
+
+def test_infer_looks_at_every_record_not_the_last() -> None:
+    records = [
+        encode_example({"label": 1, "emb": [0.5, 1.5], "url": "u", "tags": ["a", "b"], "once": 1, "never": []}),
+        encode_example({"label": 2, "emb": [0.5, 2.5], "url": "v", "tags": []}),
+        encode_example({"label": 3, "emb": [0.5, 3.5], "url": "w", "tags": ["a"]}),
+    ]
+    schema = Schema.infer(records)
+    assert list(schema.features.items()) == [
+        ("emb", FixedLen((2,), "float32")),
+        ("label", FixedLen((), "int64")),
+        ("once", VarLen("int64")),
+        ("tags", VarLen("bytes")),
+        ("url", FixedLen((), "bytes")),
+    ]
+    assert schema.decode_batch(records)["once"].row_splits.tolist() == [0, 1, 1, 1]
+
+
+def test_infer_reads_sequence_examples() -> None:
+    records = [
+        encode_sequence_example({"id": 1}, {"frames": [[0.5, 1.5]], "words": [["a"], ["b", "c"]], "some": [1]}),
+        encode_sequence_example({"id": 2}, {"frames": [[0.5, 1.5]] * 3, "words": [[]]}),
+    ]
+    schema = Schema.infer(records)
+    assert schema.features == {
+        "frames": Sequence(FixedLen((2,), "float32")),
+        "id": FixedLen((), "int64"),
+        "some": Sequence(VarLen("int64")),
+        "words": Sequence(VarLen("bytes")),
+    }
+    assert schema.decode_batch(records)["some"].row_splits.tolist() == [0, 1, 1]
+
+
+def test_infer_refuses_what_contradicts_itself() -> None:
+    with pytest.raises(SchemaError, match="feature 'a': its values are int64 in record 0 and float in record 2"):
+        Schema.infer([encode_example({"a": value}) for value in (1, [], 1.5)])
+    with pytest.raises(SchemaError, match="no records"):
+        Schema.infer([])
+    with pytest.raises(SchemaError, match="feature 'a' is in the context, and a feature list"):
+        Schema.infer([encode_sequence_example({"a": 1}, {"a": [1]})])
+    with pytest.raises(DecodeError, match="record 1 of the batch: offset"):
+        Schema.infer([page(), b"\xff"])
+
+
+ROWS = st.dictionaries(
+    st.sampled_from("ab"),
+    st.one_of(st.lists(st.integers(0, 9), max_size=3), st.just(np.zeros(2, np.float32)), st.just(np.zeros(0, int))),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=4), st.lists(ROWS, min_size=1, max_size=4))
+def test_schemas_of_parts_merge_to_one_that_reads_both(one: list[Any], other: list[Any]) -> None:
+    first, second = [encode_example(row) for row in one], [encode_example(row) for row in other]
+    try:
+        together = Schema.infer(first + second)
+    except SchemaError:
+        with pytest.raises(SchemaError):  # one part contradicts itself, or they contradict each other
+            Schema.infer(first).merge(Schema.infer(second))
+        return
+    merged = Schema.infer(first).merge(Schema.infer(second))
+    assert merged.features == together.features
+    merged.decode_batch(first + second)
+
+
+def test_a_schema_goes_through_json_and_stays_itself() -> None:
+    schema = Schema(
+        {
+            "a": FixedLen((), "int64"),
+            "b": FixedLen((2,), np.float32, default=[float("nan"), float("inf")]),
+            "c": FixedLen((2,), bytes, default=b"\xff"),
+            "d": FixedLen((), str, default="é"),
+            "e": FixedLen((3, 3), "float64", raw=True),
+            "f": VarLen("bool"),
+            "g": Tensor("int32", raw=True),
+            "h": Sparse("float32", (5,), "h_index", "h_value"),
+            "i": Sequence(FixedLen((2,), "float16")),
+            "j": Sequence(VarLen("uint8")),
+        },
+        allow_extra=True,
+    )
+    text = json.dumps(schema.to_json(), allow_nan=False)
+    again = Schema.from_json(json.loads(text))
+    assert again == schema
+    assert again.to_json() == schema.to_json()
+    assert again.allow_extra
+    assert again.features["h"] == schema.features["h"]
+    assert json.loads(text)["features"]["a"] == {"kind": "FixedLen", "shape": [], "dtype": "int64"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        {"version": 2, "features": {}},
+        {"version": 1, "features": {"a": {"kind": "Nothing"}}},
+        {"version": 1, "features": {"a": {"kind": "FixedLen", "shape": []}}},
+        {"version": 1, "features": {"a": {"kind": "FixedLen", "shape": 3, "dtype": "int64"}}},
+        {"version": 1, "features": {"a": {"kind": "FixedLen", "shape": [], "dtype": "int65"}}},
+        {"version": 1, "features": {"a": {"kind": "VarLen", "dtype": "int64", "more": 1}}},
+        {"version": 1, "features": {"a": {"kind": "FixedLen", "shape": [], "dtype": "bytes", "default": "%"}}},
+        {"version": 1, "features": {"a": {"kind": "Sequence", "entry": {"kind": "Tensor", "dtype": "int64"}}}},
+        {"version": 1, "features": {"a": {"kind": "Sequence"}}},
+        {"version": 1, "features": {"a": 3}},
+    ],
+)
+def test_json_that_is_no_schema_is_refused(value: Any) -> None:
+    with pytest.raises(SchemaError):
+        Schema.from_json(value)
+
+
+def test_a_merge_that_cannot_be_names_the_feature_and_both_sides() -> None:
+    with pytest.raises(SchemaError, match=r"feature 'a': FixedLen\(.*'int64'.*\) and FixedLen\(.*'float32'.*no entry"):
+        Schema({"a": FixedLen((), "int64")}).merge(Schema({"a": FixedLen((), "float32")}))
+    with pytest.raises(SchemaError, match=r"feature 'a': Tensor\(.*\) and absent .*; give it a default"):
+        Schema({"a": Tensor("int64")}).merge(Schema({}))
+    with pytest.raises(SchemaError, match="feature 'a': absent and FixedLen"):
+        Schema({}).merge(Schema({"a": FixedLen((2, 2), "int64")}))
+
+
+def test_a_schema_is_equal_by_what_it_says_and_in_which_order() -> None:
+    a, b = FixedLen((), "int64"), VarLen("bytes")
+    assert Schema({"a": a, "b": b}) == Schema({"a": FixedLen([], np.int64), "b": b})  # type: ignore[arg-type]  # any sequence
+    assert Schema({"a": a, "b": b}) != Schema({"b": b, "a": a})
+    assert Schema({"a": a}) != Schema({"a": a}, allow_extra=True)
+    assert Schema({"a": a}) != "a"
+
+
+def test_what_is_no_entry_and_what_reads_one_feature_twice_over_is_refused() -> None:
+    with pytest.raises(TypeError, match="'a': 'int64' is no entry of a schema"):
+        Schema({"a": "int64"})  # type: ignore[dict-item]  # what is tested
+    with pytest.raises(SchemaError, match="'x_shape' and 'x' read 'x_shape' as different kinds"):
+        Schema({"x": Tensor("float32"), "x_shape": VarLen("float32")})
+    schema = Schema({"x": Tensor("float32"), "x_shape": VarLen("int64")})
+    assert schema.decode(encode_example({"x": [1.0, 2.0], "x_shape": [1, 2]}))["x_shape"].tolist() == [1, 2]

@@ -236,7 +236,7 @@ class Decompressor:
 
     Attributes:
         member_offset: the compressed byte, counted from the first one fed, at which the member begins that the last
-            bytes read belong to.
+            bytes read belong to; after an error, the member at fault, which may have given no bytes.
         member_start: the decompressed byte at which that member begins.
     """
 
@@ -307,6 +307,7 @@ class Decompressor:
             raise self._error
         if self._stream is None:
             return
+        self.member_offset, self.member_start = self._began
         where = (
             f"the {self._type} {'member' if self._type == 'GZIP' else 'stream'} that begins at byte {self._began[0]:,}"
         )
@@ -354,6 +355,7 @@ class Decompressor:
         self._used += count
 
     def _corrupt(self, message: str) -> CorruptRecordError:
+        self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,
             offset=self._made,

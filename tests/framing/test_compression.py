@@ -351,6 +351,22 @@ def test_a_member_that_is_cut_is_named() -> None:
     assert output == b"firstsecond"
 
 
+@pytest.mark.parametrize("size", [1, 9, 10, 11])
+def test_after_an_error_the_member_is_the_one_at_fault_even_if_it_gave_no_bytes(size: int) -> None:
+    """Recovery cuts there: named after the last bytes read, the whole member before it would be cut off too."""
+    first, second = gzip.compress(b"first", mtime=0), gzip.compress(b"second", mtime=0)
+    for torn, kind in ((second[:size], TruncatedError), (b"\x1f" + bytes(20), CorruptRecordError)):
+        decompressor = Decompressor("GZIP")
+        decompressor.feed(first + torn)
+        assert decompressor.read(100) == b"first"
+        assert (decompressor.member_offset, decompressor.member_start) == (0, 0)
+        with pytest.raises(kind) as caught:
+            assert decompressor.read(100) == b""
+            decompressor.finish()
+        assert (decompressor.member_offset, decompressor.member_start) == (len(first), 5)
+        assert caught.value.member_offset == len(first)
+
+
 @pytest.mark.parametrize("type", TYPES)
 def test_a_flipped_bit_never_gives_other_data_for_good(type: str) -> None:
     stream = compress([[TEXT[:300]]], type=type)

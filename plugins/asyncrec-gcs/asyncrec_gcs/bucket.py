@@ -61,7 +61,7 @@ class Bucket:
             return answer
         raise of_answer(answer.status, answer.headers, answer.body, what, write=write, secret=self._client.secret)
 
-    async def resource(self, key: str, what: str) -> Resource:
+    async def resource(self, key: str, what: str, policy: RetryPolicy | None = None) -> Resource:
         """What the store says of an object.
 
         Raises:
@@ -76,7 +76,7 @@ class Bucket:
             except ValueError as error:
                 raise StorageError(f"{what}: {error}") from None
 
-        return await retrying(ask, what=what, policy=self.policy)
+        return await retrying(ask, what=what, policy=policy or self.policy)
 
     async def remove(self, key: str, *, generation: str | None = None) -> None:
         """Delete an object, or only this generation of it. That it is not there is no error."""

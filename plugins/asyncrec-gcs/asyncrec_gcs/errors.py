@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import aiohttp
 
 from asyncrec.errors import (
+    IntegrityError,
     ObjectChangedError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -57,6 +58,8 @@ def of_answer(
         )
     if status == 403:
         return StoragePermissionError(f"{text}; the plugin's README lists the permissions each operation needs")
+    if status == 400 and write and "crc32c" in words.lower():
+        return IntegrityError(f"{text}; it was not published: write it again")
     if status == 404:
         return ObjectNotFoundError(text)
     if status == 412 and write:

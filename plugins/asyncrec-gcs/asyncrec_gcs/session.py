@@ -182,13 +182,18 @@ class _Body:
     def __init__(self, view: memoryview, patience: asyncio.Timeout) -> None:
         self._view = view
         self._patience = patience
+        self._begun = False
 
     def __aiter__(self) -> _Body:
+        if self._begun:
+            # aiohttp repeats a request whose connection broke, older ones even with what was left of the body.
+            raise ConnectionResetError("the body was sent in part")
         return self
 
     async def __anext__(self) -> memoryview:
         if not self._view:
             raise StopAsyncIteration
+        self._begun = True
         _extend(self._patience)
         piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
         return piece

@@ -16,7 +16,7 @@ from .options import Options
 from .protocol import list_url, parse_listing
 from .session import shared_client
 from .sink import GcsSink
-from .source import GcsSource
+from .source import WINDOW, GcsSource
 
 __all__ = ["GcsStorage", "open_bucket"]
 
@@ -30,7 +30,7 @@ class GcsStorage(Storage):
     An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
     """
 
-    read_ahead = 4 * 1024 * 1024  # as the largest window of a source
+    read_ahead = 2 * WINDOW  # one window is worked on while the next one comes
 
     def __init__(self, bucket: Bucket) -> None:
         self.root = bucket.root

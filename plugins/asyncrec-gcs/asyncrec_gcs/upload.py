@@ -18,7 +18,6 @@ import anyio
 
 from asyncrec.errors import (
     IntegrityError,
-    ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
     TransientStorageError,
@@ -68,6 +67,8 @@ class Upload:
         self._id = secrets.token_hex(16)
         self._address: str | None = None
         self._unsure = False  # whether what was sent last may have arrived or not
+        # For what comes after a failure: patience was lost before.
+        self._brief = replace(bucket.policy, attempts=min(4, bucket.policy.attempts))
 
     async def begin(self) -> None:
         """Open the session.
@@ -119,7 +120,7 @@ class Upload:
             self._bucket.request, "DELETE", self._address, what=what, expect=(*_ABORTED, *_GONE, 200), data=b""
         )
         try:
-            answer = await retrying(request, what=what, policy=replace(self._bucket.policy, attempts=4))
+            answer = await retrying(request, what=what, policy=self._brief)
         except StorageError as error:
             logger.warning("%s: not confirmed; the session expires by itself within a week: %s", what, error)
             return False
@@ -152,15 +153,16 @@ class Upload:
             resource = await self._push(data, total, {"X-Goog-Hash": crc32c_header(checksum)})
             assert resource is not None, "an upload with a total ends with an object"
             return resource
-        except (ObjectExistsError, SessionGoneError, TransientStorageError) as failure:
-            error: StorageError = failure
-        if isinstance(error, TransientStorageError) and await self.abort():
-            raise error
+        except StorageError as failure:
+            error = failure
+        # Whatever it was, an earlier try may have arrived: aiohttp, too, repeats requests whose connection broke.
+        certain = await self.abort()
         try:
             found = await self._ours()
         except StorageError as unclear:
-            error.add_note(f"whether it was published is not known: {unclear}")
-            raise error from None
+            found = None
+            if not certain:
+                error.add_note(f"whether it was published is not known: {unclear}")
         if found is None:
             raise error
         return found
@@ -168,7 +170,7 @@ class Upload:
     async def _ours(self) -> Resource | None:
         """The object, if it is this upload that made it."""
         try:
-            found = await self._bucket.resource(self._key, self._what)
+            found = await self._bucket.resource(self._key, self._what, self._brief)
         except ObjectNotFoundError:
             return None
         return found if found.upload == self._id else None

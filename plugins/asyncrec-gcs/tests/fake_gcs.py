@@ -32,6 +32,7 @@ class Object:
     data: bytes
     generation: int
     metadata: dict[str, str] = field(default_factory=dict)
+    updated: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass
@@ -53,9 +54,11 @@ class Fault:
     - ``forget-after``: as ``reset-after``, and the session, completed, is forgotten;
     - ``stall``: never answered;
     - ``truncate``: cut off in the middle of the answer's body;
-    - ``partial``: of a PUT the first half is kept, in whole units, and 308 says so; ``partial-reset``: without an answer;
+    - ``partial``: of a PUT the first half is kept, in whole units, and 308 says so;
+    - ``partial-reset``: the same without an answer;
     - ``corrupt``: the object is published with a flipped bit;
-    - ``expire``: the session is gone.
+    - ``expire``: the session is gone;
+    - ``page``: without effect, a page of HTML and a status that says all is well.
     """
 
     how: str
@@ -106,6 +109,7 @@ class FakeGcs:
         log: the kinds of all requests: ``open``, ``put``, ``last``, ``query``, ``abort``, ``read``, ``meta``, ``list``,
             ``delete``, ``token``.
         taking: cleared, bodies are left unread in their sockets.
+        most_puts: how many chunks were on their way at once.
         reached: set when a request stalls.
         tokens: what the token endpoint has given out; only the last is good, when there are any.
     """
@@ -123,6 +127,7 @@ class FakeGcs:
         self.seen: list[dict[str, str]] = []
         self.generation = 1_700_000_000_000_000
         self.reached = threading.Event()
+        self.most_puts = 0
         self.page_size = 1_000
         self.tokens: list[str] = []
         self.taking = threading.Event()
@@ -136,10 +141,9 @@ class FakeGcs:
     def counts(self) -> Counter[str]:
         return Counter(self.log)
 
-    @property
-    def connections(self) -> int:
-        """Those with a request under way, as the server sees it."""
-        return self._busy
+    def wait_until_idle(self) -> None:
+        """Return when no request is under way, as the server sees it; a client that hung up is seen soon after."""
+        assert self._idle.wait(5), f"{self._busy} requests are still under way"
 
     def put(self, name: str, data: bytes, bucket: str = "bucket", metadata: dict[str, str] | None = None) -> Object:
         self.generation += 1
@@ -163,9 +167,11 @@ class FakeGcs:
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self._busy = 0
-        server = web.Server(self._handle, access_log=None)
-        runner = web.ServerRunner(server, handler_cancellation=True, shutdown_timeout=0.1)
+        self._busy = self._puts = 0
+        self._idle = threading.Event()
+        self._idle.set()
+        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -180,10 +186,16 @@ class FakeGcs:
         self.seen.append(dict(request.headers))
         fault = self.plan(kind, len(self.log))
         self._busy += 1
+        self._idle.clear()
+        self._puts += kind == "put"
+        self.most_puts = max(self.most_puts, self._puts)
         try:
             return await self._faulty(request, kind, fault)
         finally:
             self._busy -= 1
+            self._puts -= kind == "put"
+            if not self._busy:
+                self._idle.set()
 
     async def _faulty(self, request: web.BaseRequest, kind: str, fault: Fault | None) -> web.StreamResponse:
         how = fault.how if fault else ""
@@ -197,6 +209,9 @@ class FakeGcs:
                 await asyncio.Event().wait()  # cancelled when the client hangs up
             if how == "reset":
                 return self._cut(request)
+            if how == "page":
+                await self._body(request)
+                return web.Response(text="<html>Sign in</html>", content_type="text/html")
         try:
             answer = await self._serve_one(request, kind, how)
         except _Refusal as refusal:
@@ -395,7 +410,7 @@ class FakeGcs:
             "size": str(len(found.data)),
             "generation": str(found.generation),
             "crc32c": _base64(crc32c(found.data)),
-            "updated": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+            "updated": found.updated.isoformat().replace("+00:00", "Z"),
             "metadata": found.metadata,
         }
 

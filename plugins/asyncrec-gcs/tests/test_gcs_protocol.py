@@ -1,0 +1,133 @@
+"""The words of the protocol, formed and parsed."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from asyncrec_gcs import protocol
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+from yarl import URL
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60).filter(
+    lambda name: name not in (".", "..")
+)
+ENDPOINT = "https://storage.googleapis.com"
+
+
+@given(names)
+def test_any_name_is_one_segment_of_the_path_and_goes_over_the_wire_as_it_is(name: str) -> None:
+    url = protocol.object_url(ENDPOINT, "bucket", name, alt="media")
+    path = URL(url, encoded=True).raw_path
+    head, _, last = path.rpartition("/")
+    assert head == "/storage/v1/b/bucket/o"
+    assert unquote(last, errors="strict") == name
+
+
+@given(names, names)
+def test_any_name_survives_a_query(name: str, offset: str) -> None:
+    opened = parse_qs(urlsplit(protocol.session_url(ENDPOINT, "bucket", name, exclusive=True)).query)
+    assert opened == {"uploadType": ["resumable"], "name": [name], "ifGenerationMatch": ["0"]}
+    listed = protocol.list_url(ENDPOINT, "bucket", prefix=name, start_offset=offset, page="a b+c", size=5)
+    query = parse_qs(urlsplit(listed).query)
+    assert (query["prefix"], query["startOffset"], query["pageToken"]) == ([name], [offset], ["a b+c"])
+    assert query["maxResults"] == ["5"]
+
+
+def test_an_upload_that_is_not_exclusive_has_no_precondition() -> None:
+    assert "ifGenerationMatch" not in protocol.session_url(ENDPOINT, "bucket", "name", exclusive=False)
+
+
+@given(st.integers(0, 1 << 50), st.integers(1, 1 << 40))
+def test_a_content_range_names_the_last_byte_and_the_total_only_at_the_end(start: int, length: int) -> None:
+    assert protocol.content_range(start, length, None) == f"bytes {start}-{start + length - 1}/*"
+    end = start + length
+    assert protocol.content_range(start, length, end) == f"bytes {start}-{end - 1}/{end}"
+
+
+def test_an_empty_last_request_names_only_the_total() -> None:
+    assert protocol.content_range(0, 0, 0) == "bytes */0"
+    assert protocol.content_range(512, 0, 512) == "bytes */512"
+    with pytest.raises(ValueError, match="says the total"):
+        protocol.content_range(5, 0, None)
+
+
+@given(st.integers(1, 1 << 50))
+def test_a_308_counts_from_its_range_and_means_nothing_without_one(stored: int) -> None:
+    assert protocol.parse_stored(f"bytes=0-{stored - 1}") == stored
+    assert protocol.parse_stored(None) == 0
+
+
+@pytest.mark.parametrize("header", ["", "bytes=1-5", "bytes=0-", "bytes=0-5,7-9", "bytes 0-5/6", "0--1", "bytes=0-x"])
+def test_any_other_range_of_a_308_is_refused(header: str) -> None:
+    with pytest.raises(ValueError, match="bytes=0-N"):
+        protocol.parse_stored(header)
+
+
+@given(st.integers(0, 1 << 50), st.integers(1, 1 << 30))
+def test_a_range_asked_for_is_the_one_parsed_from_the_answer(start: int, length: int) -> None:
+    span = re.fullmatch(r"bytes=(\d+)-(\d+)", protocol.range_header(start, start + length))
+    assert span is not None
+    answer = f"bytes {span[1]}-{span[2]}/{1 << 60}"
+    assert protocol.parse_content_range(answer) == (start, start + length)
+
+
+@pytest.mark.parametrize("header", [None, "", "bytes */5", "bytes 5-/6", "5-6/7"])
+def test_an_answer_that_does_not_say_its_range_is_refused(header: str | None) -> None:
+    with pytest.raises(ValueError, match="which bytes"):
+        protocol.parse_content_range(header)
+
+
+def test_an_object_is_parsed() -> None:
+    item = {
+        "name": "a/b",
+        "size": "9",
+        "generation": "1700000000000001",
+        "crc32c": protocol.crc32c_header(crc32c(b"123456789")).removeprefix("crc32c="),
+        "updated": "2026-11-21T01:02:03.456Z",
+    }
+    plain = protocol.parse_object(json.dumps(item).encode())
+    assert plain.info.key == "a/b"
+    assert (plain.info.size, plain.info.etag, plain.generation) == (9, "1700000000000001", "1700000000000001")
+    assert plain.info.crc32c == 0xE3069283
+    assert plain.info.modified == datetime(2026, 11, 21, 1, 2, 3, 456_000, UTC)
+    assert plain.upload is None
+    ours = item | json.loads(protocol.session_body("a/b", "id-of-ours"))
+    assert protocol.parse_object(json.dumps(ours).encode()).upload == "id-of-ours"
+
+
+def test_a_checksum_and_a_date_may_be_missing() -> None:
+    info = protocol.parse_object(b'{"name": "a", "size": "0", "generation": "1"}').info
+    assert info.crc32c is None
+    assert info.modified.tzinfo is not None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b"<html>", b'{"name": "a", "size": "x", "generation": "1"}', b'{"name": "a", "size": "1"}',
+     b'{"name": "a", "size": "1", "generation": "1", "crc32c": "?"}', b"\xff\xfe"],
+)  # fmt: skip
+def test_what_describes_no_object_is_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"no JSON|no usable"):
+        protocol.parse_object(body)
+
+
+@given(st.binary(max_size=200))
+def test_no_answer_raises_anything_else(body: bytes) -> None:
+    for parse in (protocol.parse_object, protocol.parse_listing):
+        with suppress(ValueError):
+            parse(body)
+
+
+def test_a_listing_has_its_objects_and_the_next_page() -> None:
+    item = {"name": "a", "size": "1", "generation": "7"}
+    infos, page = protocol.parse_listing(json.dumps({"items": [item], "nextPageToken": "t"}).encode())
+    assert [info.key for info in infos] == ["a"]
+    assert page == "t"
+    assert protocol.parse_listing(b'{"kind": "storage#objects"}') == ([], "")

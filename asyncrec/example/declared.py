@@ -218,13 +218,16 @@ def check_round_trip(
     Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
     its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
 
-    Raises SchemaError naming the field and both values when one differs; TypeError when the class declares no field, or
-    a method it needs here is ``async`` (await it yourself, and give the example).
+    Raises SchemaError naming the field and both values when one differs; TypeError when the class declares no field,
+    when ``from_csv_row`` makes something else, or when a method it needs here is ``async`` (await it yourself, and give
+    the example).
     """
     if isinstance(example, type):
         if row is None:
             raise TypeError(f"{example.__name__} is a class: give a CSV row too, or a loaded example")
         made = _awaited_by_none(example.from_csv_row(row, **kwargs))
+        if not isinstance(made, example):
+            raise TypeError(f"{example.__name__}.from_csv_row made a {type(made).__name__}")
         described = [str(value) for value in _awaited_by_none(made.to_csv_row())]
         again = _awaited_by_none(_awaited_by_none(example.from_csv_row(described, **kwargs)).to_csv_row())
         if [str(value) for value in again] != described:
@@ -310,7 +313,7 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
             elif dtype.kind == "f":
                 changed = (value > _EXACT) | (value < -_EXACT)
             else:
-                changed = array.astype(value.dtype) != value
+                changed = array != value
         if changed.any():
             raise SchemaError(
                 f"an array of {value.dtype}, declared as {dtype.name}, which would change {value[changed][0]!r} and "

@@ -1,0 +1,385 @@
+"""A declared class's examples are stored as declared and come back as they were; each fault of old is an error."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.errors import SchemaError
+from asyncrec.example.codec import decode_example, encode_example
+from asyncrec.example.declared import DeclaredExample, IgnoreExample, check_round_trip, tfrecordable
+from asyncrec.example.schema import FixedLen, Schema, Tensor
+
+Field = DeclaredExample.Field
+
+
+class ToyExample(DeclaredExample):
+    """The example of TFRecorder's own page."""
+
+    def __init__(self, name: str, label: int) -> None:
+        super().__init__()
+        self.name = name
+        self._label = label
+        self._data: Any = None
+
+    @tfrecordable(dtype=Field.TYPE_INT32)
+    def label(self) -> int:
+        return self._label
+
+    @label.setter
+    def label(self, val: int) -> None:
+        self._label = val
+
+    @tfrecordable(dtype=Field.TYPE_ARRAY_FLOAT32)
+    def data(self) -> Any:
+        return self._data
+
+    @data.setter
+    def data(self, val: Any) -> None:
+        self._data = val
+
+    def load(self, src_data_dirpath: Any = None, normalize: bool = False, **kwargs: Any) -> None:
+        data = np.load(Path(src_data_dirpath) / f"{self.name}.npy")
+        if normalize:
+            data /= np.max(data)
+        self.data = data
+
+    def split(self, chunk_size_in_bins: int = 5, **kwargs: Any) -> list[ToyExample]:
+        chunks = []
+        for start in range(0, self.data.shape[0], chunk_size_in_bins):
+            chunk = ToyExample(f"{self.name}_{start}", self._label)
+            chunk.data = self.data[start : start + chunk_size_in_bins]
+            chunks.append(chunk)
+        return chunks
+
+    @staticmethod
+    def from_csv_row(row: list[str], **kwargs: Any) -> ToyExample:
+        return ToyExample(name=row[0], label=int(row[1]))
+
+    def to_csv_row(self) -> list[object]:
+        return [self.name, self._label]
+
+
+def one_field(kind: int) -> type[Any]:
+    """A class with the one field ``x`` of this type, set by its only argument."""
+
+    class One(DeclaredExample):
+        def __init__(self, x: object) -> None:
+            self._x = x
+
+        @tfrecordable(dtype=kind)
+        def x(self) -> object:
+            return self._x
+
+        @x.setter
+        def x(self, value: object) -> None:
+            self._x = value
+
+    return One
+
+
+def stored(kind: int, value: object) -> Any:
+    """What comes back of a value."""
+    cls = one_field(kind)
+    example = cls(value)
+    check_round_trip(example)
+    return cls.decode(example.encode())[0]
+
+
+def test_the_usage_of_tfrecorders_page(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(24, dtype=np.float32).reshape(12, 2))
+    example = ToyExample.from_csv_row(["a", "3"])
+    example.load(src_data_dirpath=tmp_path, normalize=True)
+    parts = [ToyExample.decode(part.encode()) for part in example.split(chunk_size_in_bins=5)]
+    assert [label for label, _ in parts] == [3, 3, 3]
+    assert [data.shape for _, data in parts] == [(5, 2), (5, 2), (2, 2)]
+    assert np.concatenate([data for _, data in parts]).max() == 1
+    check_round_trip(ToyExample, ["a", "3"], src_data_dirpath=tmp_path)
+
+
+def test_fields_come_back_as_a_tuple_in_the_order_of_declaration() -> None:
+    class Page(DeclaredExample):
+        zebra = tfrecordable(dtype=Field.TYPE_STRING)(lambda self: "z")
+        apple = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)
+        mango = tfrecordable(dtype=Field.TYPE_BOOL)(lambda self: True)
+
+    assert list(Page.fields()) == ["zebra", "apple", "mango"]
+    assert Page.decode(Page().encode()) == ("z", 1, True)
+
+
+def test_the_types_are_the_eight_of_tfrecorder_and_bytes() -> None:
+    assert [kind.name for kind in Field] == [
+        "TYPE_BOOL", "TYPE_INT32", "TYPE_INT64", "TYPE_FLOAT", "TYPE_DOUBLE", "TYPE_STRING", "TYPE_ARRAY_FLOAT32",
+        "TYPE_ARRAY_INT32", "TYPE_BYTES",
+    ]  # fmt: skip
+    assert all(isinstance(kind, int) for kind in Field)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "type_"),
+    [
+        (Field.TYPE_BOOL, False, bool),
+        (Field.TYPE_BOOL, np.bool_(True), bool),
+        (Field.TYPE_INT32, -(2**31), int),
+        (Field.TYPE_INT32, np.uint8(7), int),
+        (Field.TYPE_INT64, 2**63 - 1, int),
+        (Field.TYPE_FLOAT, 0.1, float),
+        (Field.TYPE_FLOAT, 3, float),
+        (Field.TYPE_FLOAT, float("nan"), float),
+        (Field.TYPE_DOUBLE, 0.1, float),
+        (Field.TYPE_DOUBLE, np.float64(1e300), float),
+        (Field.TYPE_STRING, "", str),
+        (Field.TYPE_STRING, "é", str),
+        (Field.TYPE_BYTES, b"\xff\0", bytes),
+    ],
+)
+def test_a_value_comes_back_as_its_type(kind: int, value: object, type_: type) -> None:
+    found = stored(kind, value)
+    assert type(found) is type_
+    if kind != Field.TYPE_FLOAT:
+        assert found == value
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False))
+def test_a_double_is_kept_exactly(value: float) -> None:
+    assert struct.pack("<d", stored(Field.TYPE_DOUBLE, value)) == struct.pack("<d", value)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (2, 0, 4), (1, 2, 3, 4)])
+@pytest.mark.parametrize("kind", [Field.TYPE_ARRAY_FLOAT32, Field.TYPE_ARRAY_INT32])
+def test_an_array_keeps_its_type_and_its_shape(kind: Any, shape: tuple[int, ...]) -> None:
+    dtype = np.float32 if kind == Field.TYPE_ARRAY_FLOAT32 else np.int32
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    found = stored(kind, array)
+    assert found.dtype == dtype
+    assert found.shape == shape
+    assert np.array_equal(found, array)
+    assert found.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=">f4")[::2],
+        np.array([0.5, np.nan, np.inf]),
+        np.array([1, 2, 3]),
+        np.ones((2, 2), np.float16).T,
+    ],
+    ids=repr,
+)
+def test_an_array_of_another_type_goes_in_if_the_declared_one_holds_its_values(array: Any) -> None:
+    found = stored(Field.TYPE_ARRAY_FLOAT32, array)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, array, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", Field)
+def test_a_missing_value_is_an_error_never_a_zero(kind: int) -> None:
+    with pytest.raises(SchemaError, match=r"^One\.x: None; did load\(\) not set it\?"):
+        one_field(kind)(None).encode()
+
+
+@pytest.mark.parametrize("kind", Field)
+def test_a_field_missing_in_a_record_is_an_error_never_a_zero(kind: int) -> None:
+    with pytest.raises(SchemaError, match="feature 'x': missing"):
+        one_field(kind).decode(encode_example({}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Field.TYPE_BOOL, 1, "1 is a int, not a bool"),
+        (Field.TYPE_INT32, 2**31, "2147483648 is beyond int32"),
+        (Field.TYPE_INT32, True, "True is a bool, not an integer"),
+        (Field.TYPE_INT32, 1.0, "1.0 is a float, not an integer"),
+        (Field.TYPE_INT64, 2**63, "beyond int64"),
+        (Field.TYPE_INT64, "3", "'3' is a str, not an integer"),
+        (Field.TYPE_FLOAT, "3", "not a float"),
+        (Field.TYPE_FLOAT, True, "not a float"),
+        (Field.TYPE_FLOAT, 2**53 + 1, "it would be rounded"),
+        (Field.TYPE_DOUBLE, 2**53 + 1, "it would be rounded"),
+        (Field.TYPE_DOUBLE, np.longdouble(1) + np.finfo(np.longdouble).eps, "it would be rounded"),
+        (Field.TYPE_STRING, b"a", "not a str"),
+        (Field.TYPE_BYTES, "a", "not bytes"),
+        (Field.TYPE_ARRAY_FLOAT32, [1.0, 2.0], "a list, not an array; numpy.asarray makes one"),
+        (
+            Field.TYPE_ARRAY_FLOAT32,
+            np.array([0.5, 0.1, 0.2]),
+            r"declared as float32, which would change .*0\.1.* and 1 more",
+        ),
+        (Field.TYPE_ARRAY_FLOAT32, np.array([2**24 + 1]), "declared as float32, which would change"),
+        (Field.TYPE_ARRAY_FLOAT32, np.array([-(2**63)]), "declared as float32, which would change"),
+        (Field.TYPE_ARRAY_FLOAT32, np.array([1j]), "an array of complex128, declared as float32"),
+        (Field.TYPE_ARRAY_FLOAT32, np.array(["a"]), "an array of <U1, declared as float32"),
+        (Field.TYPE_ARRAY_INT32, np.array([1.0]), "an array of float64, declared as int32"),
+        (Field.TYPE_ARRAY_INT32, np.array([1, 2**31]), r"declared as int32, .* \.astype\(numpy.int32\)"),
+        (Field.TYPE_ARRAY_INT32, np.array([2**32 - 1], np.uint32), "declared as int32"),
+        (Field.TYPE_ARRAY_INT32, np.array([True]), "an array of bool, declared as int32"),
+    ],
+    ids=repr,
+)
+def test_a_value_of_another_type_is_an_error_that_names_class_and_field(kind: int, value: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=rf"^One\.x: .*{message}"):
+        one_field(kind)(value).encode()
+
+
+def test_a_float_beyond_float32_is_an_error() -> None:
+    with pytest.raises(SchemaError, match="'x': 1e\\+300 is beyond float32"):
+        one_field(Field.TYPE_FLOAT)(1e300).encode()
+
+
+def test_a_subclass_inherits_and_does_not_touch_its_parent_or_its_siblings() -> None:
+    class Child(ToyExample):
+        score = tfrecordable(dtype=Field.TYPE_DOUBLE)(lambda self: 0.1)
+
+    class Other(ToyExample):
+        word = tfrecordable(dtype=Field.TYPE_STRING)(lambda self: "w")
+
+    class Both(Child, Other):
+        pass
+
+    assert list(ToyExample.fields()) == ["label", "data"]
+    assert list(Child.fields()) == ["label", "data", "score"]
+    assert list(Other.fields()) == ["label", "data", "word"]
+    assert set(Both.fields()) == {"label", "data", "score", "word"}
+    Child.fields().clear()
+    assert list(Child.fields()) == ["label", "data", "score"]
+
+
+def test_a_field_declared_anew_keeps_its_place_and_a_plain_attribute_takes_it_out() -> None:
+    class Wider(ToyExample):
+        label = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 2**40)  # type: ignore[assignment]  # another property
+
+    class Without(ToyExample):
+        label = 3  # type: ignore[assignment]  # what is tested
+
+    assert Wider.fields() == {"label": Field.TYPE_INT64, "data": Field.TYPE_ARRAY_FLOAT32}
+    assert list(Without.fields()) == ["data"]
+
+
+def test_a_subclass_may_give_a_parents_field_another_setter() -> None:
+    class Checked(ToyExample):
+        @ToyExample.label.setter  # type: ignore[attr-defined]  # as of a property
+        def label(self, value: int) -> None:
+            self._label = value + 1
+
+    example = Checked("a", 1)
+    example.label = 5
+    example.data = np.zeros(1, np.float32)
+    assert Checked.decode(example.encode())[0] == 6
+    assert ToyExample.fields()["label"] == Field.TYPE_INT32
+
+
+def test_a_class_whose_fields_cannot_be_stored_is_refused_when_it_is_made() -> None:
+    with pytest.raises(TypeError, match=r"Bad\.data_shape: the shape of 'data' is stored under that name"):
+        type("Bad", (ToyExample,), {"data_shape": tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)})
+    with pytest.raises(TypeError, match=r"Bad\.split: DeclaredExample has a method of that name"):
+        type("Bad", (DeclaredExample,), {"split": tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)})
+    with pytest.raises(TypeError, match=r"dtype=99: give one of DeclaredExample\.Field"):
+        tfrecordable(dtype=99)
+
+
+def test_the_class_tells_its_schema() -> None:
+    schema = ToyExample.schema()
+    assert schema == Schema({"label": FixedLen((), "int32"), "data": Tensor("float32", raw=True)})
+    example = ToyExample("a", 1)
+    example.data = np.zeros((2, 2), np.float32)
+    batch = schema.decode_batch([example.encode()] * 3)
+    assert [data.shape for data in batch["data"]] == [(2, 2)] * 3
+
+
+def test_an_array_is_stored_as_its_bytes_and_its_shape() -> None:
+    example = ToyExample("a", 1)
+    example.data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    decoded = decode_example(example.encode())
+    assert decoded["data"] == [example.data.tobytes()]
+    assert list(decoded["data_shape"]) == [2, 3]
+
+
+def test_what_tfrecorder_wrote_reads_back_flat() -> None:
+    record = encode_example({"label": 3, "data": np.arange(6, dtype="<f4").tobytes()})
+    label, data = ToyExample.decode(record)
+    assert (label, data.tolist()) == (3, [0, 1, 2, 3, 4, 5])
+
+
+def test_release_gives_arrays_and_bytes_back_and_nothing_else() -> None:
+    example = ToyExample("a", 1)
+    example.data = np.zeros(5, np.float32)
+    example.release()
+    assert example.data is None
+    assert example.to_csv_row() == ["a", 1]
+    unset = type("Fixed", (DeclaredExample,), {"x": tfrecordable(dtype=Field.TYPE_BYTES)(lambda self: b"x")})()
+    unset.release()
+    assert unset.x == b"x"
+
+
+def test_a_class_that_forgets_the_base_constructor_works() -> None:
+    assert one_field(Field.TYPE_INT32)(5).encode() == encode_example({"x": 5})
+
+
+def test_the_methods_to_override_say_so() -> None:
+    example = one_field(Field.TYPE_INT32)(1)
+    assert example.load(anything=1) is None
+    assert example.split(anything=1) == [example]
+    with pytest.raises(NotImplementedError, match="override from_csv_row"):
+        type(example).from_csv_row(["a"])
+    with pytest.raises(NotImplementedError, match=r"override One\.to_csv_row"):
+        example.to_csv_row()
+    assert not issubclass(IgnoreExample, SchemaError)
+
+
+class Forgetful(ToyExample):
+    """Its row does not say the label."""
+
+    @staticmethod
+    def from_csv_row(row: list[str], **kwargs: Any) -> Forgetful:
+        return Forgetful(row[0], int(row[1]))
+
+    def to_csv_row(self) -> list[object]:
+        return [self.name, "0"] if self._label else [self.name, "1"]
+
+
+class Changing(DeclaredExample):
+    """Its value is another each time it is asked for."""
+
+    counter = 0
+
+    @tfrecordable(dtype=Field.TYPE_INT32)
+    def x(self) -> int:
+        Changing.counter += 1
+        return Changing.counter
+
+
+class Waiting(ToyExample):
+    """Loads asynchronously."""
+
+    @staticmethod
+    def from_csv_row(row: list[str], **kwargs: Any) -> Waiting:
+        return Waiting(row[0], int(row[1]))
+
+    async def load(self, **kwargs: Any) -> None:  # type: ignore[override]  # the contract of load allows both
+        self.data = np.zeros(1, np.float32)
+
+
+def test_the_checker_finds_what_does_not_come_back() -> None:
+    with pytest.raises(SchemaError, match=r"Changing\.x: \d+ was written, and \d+ read"):
+        check_round_trip(Changing())
+    with pytest.raises(SchemaError, match="to_csv_row gave"):
+        check_round_trip(Forgetful, ["a", "3"])
+    with pytest.raises(TypeError, match="declares no field"):
+        check_round_trip(DeclaredExample())
+    with pytest.raises(TypeError, match="give a CSV row too, or a loaded example"):
+        check_round_trip(ToyExample)
+    with pytest.raises(TypeError, match=r"Stranger\.from_csv_row made a ToyExample"):
+        check_round_trip(type("Stranger", (ToyExample,), {}), ["a", "3"])
+    with pytest.raises(TypeError, match="an async method; await it yourself"):
+        check_round_trip(Waiting, ["a", "3"])
+    with pytest.raises(SchemaError, match=r"ToyExample\.data: None"):
+        check_round_trip(ToyExample("a", 3))

@@ -16,6 +16,7 @@ from typing import Protocol
 import anyio
 import crc32c
 
+from asyncrec.errors import StorageError
 from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo
 from asyncrec.testing.cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
 
@@ -34,6 +35,7 @@ __all__ = [
     "check_info",
     "check_ranges",
     "check_receive_cancelled",
+    "check_send_given_up",
     "check_sink",
     "check_sizes",
     "check_source",
@@ -62,6 +64,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
     await check_buffers_reused(open_sink, read=read)
     await check_abort(open_sink, read=read, unfinished=unfinished)
     await check_cancellation(open_sink, read=read, unfinished=unfinished)
+    await check_send_given_up(open_sink, read=read, unfinished=unfinished)
     await check_concurrent_sinks(open_sink, read=read)
     await check_closed_sink(open_sink)
     await check_flush(open_sink, read=read, unfinished=unfinished, flush_level=flush_level)
@@ -191,11 +194,15 @@ async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished
 
 
 async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
-    """Cancelled at any await, a sink leaves the whole object with `published` set, or nothing at all."""
+    """Cancelled at any await, a sink leaves the whole object with `published` set, or nothing at all.
+
+    Opening, sending or exiting must let a cancellation through somewhere: not every await can be shielded.
+    """
     key, data = "check-cancel", content(await _chunk_size(open_sink) + 1)
     before: bytes | None = None
     sinks: list[ByteSink] = []
     sent = False
+    given_up = 0
 
     async def write() -> None:
         nonlocal sent
@@ -207,9 +214,10 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
             sent = True
 
     async def whole_or_nothing() -> None:
-        nonlocal before
+        nonlocal before, given_up
         found = await read(key)
         published = sinks[0].published if sinks else None
+        given_up += published is None
         if not sent:
             _equal(found, before, f"{key}, cancelled in the body")
         if published is None:
@@ -222,7 +230,40 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
             before = b"older"
             await _write(open_sink, key, before)
 
-    await cancel_at_every_checkpoint(write, after=whole_or_nothing)
+    checkpoints = await cancel_at_every_checkpoint(write, after=whole_or_nothing)
+    assert given_up or not checkpoints, "writing cannot be cancelled: it went on to its end, wherever it was"
+
+
+async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
+    """A send that was cancelled, and its cancellation swallowed, is not forgotten: a clean exit publishes nothing."""
+    chunk = content(await _chunk_size(open_sink))
+    for n in range(1, 1_000):
+        given_up = False
+        raised: Exception | None = None
+        try:
+            async with open_sink("check-given-up") as sink:
+
+                async def send(sink: ByteSink = sink) -> None:
+                    nonlocal given_up
+                    given_up = True
+                    await sink.send(pieces(chunk))
+                    given_up = False
+
+                reached = await cancel_at_checkpoint(send, n)
+        except StorageError as error:
+            raised = error
+        found = await read("check-given-up")
+        if given_up:
+            assert raised is not None, f"a send was cancelled at checkpoint {n}, and the exit says nothing of it"
+            _equal(found, None, "check-given-up, of which a send was cancelled")
+            left = await unfinished()
+            assert not left, f"left behind after a send was cancelled: {sorted(left)}"
+        elif not reached:
+            _equal(found, chunk, "check-given-up")
+            return
+        elif found is not None:
+            return  # from here on the send goes through, whatever is cancelled
+    raise AssertionError("send still waits after 1,000 awaits")
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:

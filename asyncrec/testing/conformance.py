@@ -131,6 +131,13 @@ class StorageConformance:
             )
             assert set(await self.raw_list(storage)) == {"check-chunk-size", "check-cancel"}
 
+    async def test_send_given_up(self) -> None:
+        """A send that was cancelled leaves the object to be abandoned, though the body goes on as if nothing were."""
+        async with self._sinks() as (storage, open_sink):
+            await checks.check_send_given_up(
+                open_sink, read=partial(self.raw_get, storage), unfinished=partial(self.raw_unfinished, storage)
+            )
+
     async def test_concurrent_sinks(self) -> None:
         """Sinks open at the same time do not mix."""
         async with self._sinks() as (storage, open_sink):

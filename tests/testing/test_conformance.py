@@ -15,7 +15,7 @@ import anyio.lowlevel
 import crc32c
 import pytest
 
-from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.testing import StorageConformance, replaces_case
 
@@ -105,15 +105,20 @@ class ToySink(ByteSink):
     def __init__(self) -> None:
         self.chunks: list[Buffer] = []
         self.closed = False
+        self.sending = False
 
     def content(self) -> bytes:
+        if self.sending:
+            raise StorageError("a send was given up")
         return b"".join(self.chunks)
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         if self.closed:
             raise anyio.ClosedResourceError
+        self.sending = True
         await anyio.lowlevel.checkpoint()
         self.chunks.append(b"".join(buffers))
+        self.sending = False
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
         await anyio.lowlevel.checkpoint()
@@ -279,6 +284,30 @@ class SaysNothingWasPublished(Toy):
             info = self.publish(key, sink.content(), exclusive)
             await anyio.lowlevel.checkpoint()
             sink.published = info
+
+
+@caught_by("test_abort_on_cancellation")
+class CannotBeCancelled(Toy):
+    class Sink(ToySink):
+        async def send(self, buffers: Sequence[Buffer]) -> None:
+            with anyio.CancelScope(shield=True):
+                await super().send(buffers)
+
+    make_sink = with_sink(Sink)
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        with anyio.CancelScope(shield=True):
+            async with super().open_sink(key, exclusive=exclusive) as sink:
+                yield sink
+
+
+@caught_by("test_send_given_up")
+class ForgetsWhatWasGivenUp(Toy):
+    class Sink(ToySink):
+        sending = property(lambda self: False, lambda self, value: None)
+
+    make_sink = with_sink(Sink)
 
 
 @caught_by("test_listing_sees_no_unpublished_object")

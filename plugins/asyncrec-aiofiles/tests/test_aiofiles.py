@@ -1,0 +1,169 @@
+"""The plugin passes the kit, and says what it cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from asyncrec_aiofiles import open_files
+from asyncrec_aiofiles.settled import settled
+
+from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionError
+from asyncrec.storage.base import Storage
+from asyncrec.testing import StorageConformance, replaces_case
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # aiofiles knows no other
+
+
+class TestFileStorage(StorageConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "data"
+
+    def url(self) -> str:
+        return f"file+aiofiles://{self.folder}"
+
+    @asynccontextmanager
+    async def open_storage(self) -> AsyncIterator[Storage]:
+        async with open_files(self.url(), chunk_size=10_000) as storage:
+            yield storage
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        (self.folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / key).write_bytes(data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        path = self.folder / key
+        return path.read_bytes() if path.is_file() else None
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [name for name in self.files() if not name.endswith(".partial")]
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        return [name for name in self.files() if name.endswith(".partial")]
+
+    def files(self) -> list[str]:
+        return [os.path.relpath(os.path.join(d, f), self.folder) for d, _, files in os.walk(self.folder) for f in files]
+
+    @replaces_case("a file system has no file and folder of one name")
+    async def test_key_that_is_also_a_folder(self) -> None:
+        """The second of the two is a `StorageError` that names it, and leaves nothing behind."""
+        async with self.open_storage() as storage:
+            await storage.put("n", b"file")
+            with pytest.raises(StorageError, match="n/1"):
+                await storage.put("n/1", b"below it")
+            await storage.put("m/1", b"below")
+            with pytest.raises(StorageError, match="cannot publish m"):
+                await storage.put("m", b"file")
+            assert sorted(self.files()) == ["m/1", "n"]
+
+
+async def test_another_owners_files_are_a_permission_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    async with open_files(f"file+aiofiles://{tmp_path}") as storage:
+        await storage.put("x", b"x")
+        monkeypatch.setattr(os, "stat", denied)
+        with pytest.raises(StoragePermissionError, match="cannot look at x: Permission denied"):
+            await storage.head("x")
+
+
+async def test_a_full_disk_publishes_nothing_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    async with open_files(f"file+aiofiles://{tmp_path}") as storage:
+        with pytest.raises(StorageError, match="cannot publish x: No space left on device"):
+            await storage.put("x", b"x")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_file_cut_while_it_is_read_is_no_end(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x" * 1_000)
+    async with open_files(f"file+aiofiles://{tmp_path}") as storage, storage.open_source("x") as source:
+        await source.receive(10)
+        os.truncate(tmp_path / "x", 5)
+        with pytest.raises(ObjectChangedError):
+            await source.receive(10)
+
+
+async def test_the_pool_is_its_own_and_ends_with_the_storage(tmp_path: Path) -> None:
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("asyncrec-aiofiles")]
+
+    async with open_files(f"file+aiofiles://{tmp_path}", threads=2) as storage:
+        async with anyio.create_task_group() as group:
+            for n in range(10):
+                group.start_soon(storage.put, f"k{n}", b"x")
+        pool = threads()
+        assert 1 <= len(pool) <= 2
+    for thread in pool:
+        thread.join(5)
+    assert not threads()
+
+
+@pytest.mark.parametrize("how", ["scope", "task.cancel"])
+async def test_a_cancelled_call_is_settled_before_the_cancellation_comes(how: str) -> None:
+    """Its result is not lost either: the cancellation waits for the next await."""
+    running, go_on = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def slow() -> str:
+        running.set()
+        go_on.wait(5)
+        steps.append("thread ended")
+        return "result"
+
+    async def caller() -> None:
+        steps.append(await settled(asyncio.get_running_loop().run_in_executor(pool, slow)))
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            raise
+
+    async def in_scope() -> None:
+        with scope:
+            await caller()
+
+    scope = anyio.CancelScope()
+    with ThreadPoolExecutor(1) as pool:
+        task = asyncio.create_task(in_scope())
+        await asyncio.to_thread(running.wait)
+        for _ in range(3):
+            if how == "scope":
+                scope.cancel()
+            else:
+                task.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        await asyncio.wait([task])
+    assert steps == ["thread ended", "result", "cancelled"]
+    assert task.cancelled() == (how == "task.cancel")
+
+
+async def test_a_timeout_of_asyncio_is_still_a_timeout(tmp_path: Path) -> None:
+    async with open_files(f"file+aiofiles://{tmp_path}") as storage:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await storage.put("x", b"x")
+        assert os.listdir(tmp_path) == []
+        await storage.put("x", b"x")

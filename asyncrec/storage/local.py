@@ -119,13 +119,17 @@ class LocalStorage(Storage):
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
         found = walk(self.folder, prefix, start_after, partial=partial)
+
+        def next_batch() -> list[ObjectInfo]:
+            return [object_info(key, status) for key, status in islice(found, _LIST_BATCH)]
+
         while True:
             try:
-                batch = await self.disk.in_thread(lambda: list(islice(found, _LIST_BATCH)))
+                batch = await self.disk.in_thread(next_batch)
             except OSError as error:
                 raise local_error(error, "listing", error.filename or join(self.root, prefix)) from error
-            for key, status in batch:
-                yield object_info(key, status)
+            for info in batch:
+                yield info
             if len(batch) < _LIST_BATCH:
                 return
 

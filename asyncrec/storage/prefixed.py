@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
-from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage.url import check_key, join
 
 __all__ = ["PrefixedStorage"]
@@ -18,7 +19,13 @@ class PrefixedStorage(Storage):
 
     Args:
         prefix: a folder; a slash is put after it where there is none. Held to the rules of keys.
+
+    Where ``storage`` has `UnfinishedUploads`, so has this.
     """
+
+    def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
+        # What a storage offers beyond the contract is found by its type, so that the type must be the right one.
+        return super().__new__(_PrefixedUploads if isinstance(storage, UnfinishedUploads) else PrefixedStorage)
 
     def __init__(self, storage: Storage, prefix: str) -> None:
         self._storage = storage
@@ -39,15 +46,17 @@ class PrefixedStorage(Storage):
         opening = self._storage.open_source(self._inner(key), start=start, end=end, etag=etag)
         return _Source(opening, len(self._prefix))
 
-    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         after = self._prefix + start_after if start_after else ""
-        listing = self._storage.list_objects(self._prefix + prefix, start_after=after)
+        return self._listing(self._storage.list_objects(self._prefix + prefix, start_after=after))
+
+    async def _listing(self, inner: AsyncIterator[ObjectInfo]) -> AsyncIterator[ObjectInfo]:
         try:
-            async for info in listing:
+            async for info in inner:
                 yield self._outer(info)
         finally:
-            if isinstance(listing, AsyncGenerator):  # left early, it must not wait for the garbage collector
-                await listing.aclose()
+            if isinstance(inner, AsyncGenerator):  # left early, it must not wait for the garbage collector
+                await inner.aclose()
 
     async def head(self, key: str) -> ObjectInfo:
         return self._outer(await self._storage.head(self._inner(key)))
@@ -60,6 +69,18 @@ class PrefixedStorage(Storage):
 
     def _outer(self, info: ObjectInfo) -> ObjectInfo:
         return replace(info, key=info.key[len(self._prefix) :])
+
+
+class _PrefixedUploads(PrefixedStorage):
+    """With the unfinished uploads below the prefix."""
+
+    _storage: Any  # a Storage that has UnfinishedUploads, for which there is no type
+
+    def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        return self._listing(self._storage.list_unfinished(self._prefix + prefix))
+
+    async def remove_unfinished(self, upload: ObjectInfo) -> None:
+        await self._storage.remove_unfinished(replace(upload, key=self._prefix + upload.key))
 
 
 class _Sink(ByteSink):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 
 from asyncrec.errors import StorageError
-from asyncrec.storage.base import Storage
+from asyncrec.storage.base import Storage, UnfinishedUploads
+from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage, open_memory
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.testing import StorageConformance
@@ -67,6 +69,19 @@ async def test_storages_of_one_name_share_their_objects() -> None:
 async def test_an_error_of_the_prefixed_names_the_whole_path() -> None:
     with pytest.raises(StorageError, match="memory://named/a/b: there is no such object"):
         await PrefixedStorage(MemoryStorage("named"), "a/").get("b")
+
+
+async def test_a_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:
+    for folder in ("a", "ab"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / ".x.1234.partial").write_bytes(b"")
+    below = PrefixedStorage(LocalStorage(tmp_path), "a")
+    assert not isinstance(PrefixedStorage(MemoryStorage(), "a"), UnfinishedUploads)
+    assert isinstance(below, UnfinishedUploads)
+    (unfinished,) = [info async for info in below.list_unfinished()]
+    assert unfinished.key == ".x.1234.partial"
+    await below.remove_unfinished(unfinished)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.partial")] == ["ab/.x.1234.partial"]
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "../x", "/abs"])

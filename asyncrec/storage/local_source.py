@@ -23,6 +23,8 @@ __all__ = ["LocalSource", "check_regular"]
 _MOST_ON_LOOP = 512 << 10
 # Where the cache cannot be asked, a hop fetches as many blocks as fit in here, and the source holds them.
 _MOST_AHEAD = 1 << 20
+# Below this a read is a look at a header: nothing is read ahead for it.
+_SMALL = 4 << 10
 # After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead is under way.
 _HOPS_AFTER_MISS = 8
 
@@ -53,6 +55,7 @@ class LocalSource(ByteSource):
         self._ahead: deque[bytes] = deque()  # what follows the position, at most _MOST_AHEAD bytes
         self._taken = 0  # of the first of them
         self._blocks = 1  # to read in the next hop
+        self._header = 0  # the size of the last small read
         self._hops = 0 if _NOWAIT else -1  # before the cache is asked again; -1: never
 
     async def __aenter__(self) -> LocalSource:
@@ -143,6 +146,10 @@ class LocalSource(ByteSource):
     def _read(self, position: int, wanted: int) -> deque[bytes]:
         """In a thread: ``wanted`` bytes, and as many such blocks more as this hop is worth."""
         blocks: deque[bytes] = deque()
+        if wanted < _SMALL:
+            self._header = wanted
+            block = self._read_whole(position, wanted)
+            return deque([block] if block else [])
         most = min(self._end, position + wanted * max(1, min(self._blocks, _MOST_AHEAD // wanted)))
         self._blocks = min(self._blocks * 2, 64)
         while position < most:
@@ -153,6 +160,10 @@ class LocalSource(ByteSource):
             if len(block) < size:
                 break
             position += size
+        if wanted >= _MOST_ON_LOOP and self._header and position == most:
+            # Large frames: who reads a body exactly looks at a header next, which is not worth a hop of its own.
+            if header := self._read_whole(position, min(self._header, self._end - position)):
+                blocks.append(header)
         return blocks
 
     def _read_whole(self, position: int, size: int) -> bytes:

@@ -51,6 +51,7 @@ class Pipeline:
         self._compression = compression
         self._decompressor = Decompressor(compression) if compression else None
         self._decoder = FrameDecoder(max_record_bytes=max_record_bytes, verify=verify)
+        self._inflate_error: FormatError | None = None
         self._chunk_size = chunk_size
         # With compression a start is a compressed byte, and offsets count what comes out behind it.
         self._start = 0 if compression else start
@@ -85,6 +86,8 @@ class Pipeline:
             while True:
                 if self._decoder.error is not None:
                     self._decoder.finish()  # raises it
+                if self._inflate_error is not None:
+                    raise self._inflate_error
                 records = await (self._plain(source) if self._decompressor is None else self._inflated(source))
                 if records is None:
                     return []
@@ -123,7 +126,11 @@ class Pipeline:
         records: list[bytes] = []
         produced = 0
         while produced < _INFLATE_BYTES and self._decoder.error is None:
-            output = decompressor.read(self._decoder.wanted or _INFLATE_STEP)
+            try:
+                output = decompressor.read(self._decoder.wanted or _INFLATE_STEP)
+            except FormatError as error:
+                self._inflate_error = error  # after the records that came before it
+                break
             if not output:
                 return records, True
             produced += len(output)

@@ -67,6 +67,17 @@ async def test_a_torn_gzip_member_keeps_what_was_flushed_into_it(tmp_path: Path)
     gzip.decompress(path.read_bytes())
 
 
+@pytest.mark.parametrize("torn", range(1, 12))
+async def test_a_member_torn_in_its_first_bytes_costs_no_whole_one_before_it(tmp_path: Path, torn: int) -> None:
+    path = tmp_path / "events"
+    await append(path, b"one", compression="GZIP")
+    size = path.stat().st_size
+    await append(path, b"two", compression="GZIP")
+    path.write_bytes(path.read_bytes()[: size + torn])
+    await append(path, b"next", compression="GZIP")
+    assert await asyncrec.read_records(path) == [b"one", b"next"]
+
+
 async def test_damage_before_the_end_is_an_error_and_nothing_is_appended_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"one", b"two", b"three")

@@ -178,6 +178,12 @@ class TestDamage:
         _, error = await self.damaged(first + bytes(second))
         assert error.member_offset == len(first)
 
+    async def test_every_record_before_a_damaged_member_is_given_out(self) -> None:
+        whole = b"".join(gzip.compress(framed([b"%d" % i] * 500)) for i in range(3))
+        found, error = await self.damaged(whole + b"not a member")
+        assert len(found) == 1500
+        assert f"ends at byte {len(whole)} is no GZIP" in str(error)
+
     async def test_once_an_error_was_raised_there_is_no_more(self) -> None:
         storage = MemoryStorage()
         await storage.put("x", framed([b"a", b"b"])[:-1] + b"?")

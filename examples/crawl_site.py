@@ -39,6 +39,7 @@ import asyncrec
 
 TASKS = 16
 MAX_SHARD_BYTES = 2 << 20  # small, so that a short crawl shows several shards; the default, 256 MiB, suits real ones
+OPEN_SHARDS = 4  # a package's pages stay together in one of them, by the partition
 
 LOCAL_HOST = f"python{sys.version_info.major}.{sys.version_info.minor}.localhost"
 NOT_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})  # compiled copies, and other people's code
@@ -109,6 +110,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
     async with asyncrec.open_sharded_writer(
         to,
         max_shard_bytes=MAX_SHARD_BYTES,
+        open_shards=OPEN_SHARDS,
         compression="GZIP",
         index=True,
         on_duplicate="skip",

@@ -46,7 +46,8 @@ class Tally:
         shards: committed.
         missed: pages not had, by reason.
         seconds: from the first request to the end of the writer's context.
-        longest_hold: seconds for which the event loop was held, at worst.
+        longest_hold: seconds for which the event loop was held, at worst. It is seen as lateness, and so on a machine
+            with more to do than processors to do it includes waiting for one.
     """
 
     pages: int = 0

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -87,6 +88,23 @@ def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_fi
     assert len(pages_in(dataset)) == 50
     now = files_in(dataset.parent)
     assert {name: now[name] for name in written} == written, "the second run touched what the first had written"
+
+
+def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
+    """Elsewhere standard error stays empty, as the other tests hold."""
+    terminal, side = os.openpty()
+    env = {**environment(), "TERM": "xterm", "COLUMNS": "80"}
+    command = [sys.executable, str(CRAWL_SITE), "--pages", "20"]
+    shown = b""
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=side) as process:
+        os.close(side)
+        with suppress(OSError):  # how Linux tells that nobody writes any more
+            while block := os.read(terminal, 4096):
+                shown += block
+        assert process.wait(PATIENCE) == 0
+    os.close(terminal)
+    assert "Crawling python" in shown.decode()
+    assert "/20 pages" in shown.decode()
 
 
 def linked(pages: int) -> dict[str, Answer]:

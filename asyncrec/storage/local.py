@@ -1,7 +1,8 @@
 """Files as objects: `LocalStorage`, the backend of plain paths and of ``file:`` URLs.
 
 A key is a path below the root; what lies between two slashes is a folder, made when needed and never listed. Keys
-cannot climb; a symbolic link that the user put under the root is followed. Unfinished files, ``.<name>.<id>.partial``
+cannot climb; a symbolic link that the user put under the root is followed (one that stands for the object itself is
+replaced by writing it). Unfinished files, ``.<name>.<id>.partial``
 beside their target, are no objects: never listed, found by `LocalStorage.list_unfinished`.
 
 How objects are written: `asyncrec.storage.local_sink`; read: `local_source`; listed: `local_walk`.

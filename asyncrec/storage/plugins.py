@@ -90,9 +90,19 @@ class Plugins:
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(f"the plugin {name!r} has a hook of no known name: {error}") from error
             raise
-        for factory in factories:
-            if not isinstance(factory, StorageFactory):
-                raise PluginError(f"the plugin {name!r} gave {factory!r} where a StorageFactory belongs")
-        for factory in factories:
-            for scheme in factory.schemes:
+        found = [(factory, _schemes(name, factory)) for factory in factories]
+        for factory, schemes in found:
+            for scheme in schemes:
                 self.by_scheme.setdefault(scheme, []).append(factory)
+
+
+def _schemes(name: str, factory: object) -> list[str]:
+    if not isinstance(factory, StorageFactory):
+        raise PluginError(f"the plugin {name!r} gave {factory!r} where a StorageFactory belongs")
+    if isinstance(factory.schemes, str):
+        raise PluginError(f"the plugin {name!r} gave the string {factory.schemes!r} for its schemes; give a tuple")
+    schemes = list(factory.schemes)
+    if "" in schemes and name not in _BUILT_IN:
+        # Local paths are opened without looking for plugins, and must not change their meaning when some are found.
+        raise PluginError(f"the plugin {name!r} claims paths without a scheme; a driver for files is file+{name}")
+    return schemes

@@ -284,6 +284,22 @@ async def test_a_folder_without_fsync_is_no_error(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a/x"]
 
 
+async def test_a_folder_that_could_not_be_made_durable_is_not_left(tmp_path: Path) -> None:
+    """Else the next object below it would take it for durable."""
+    storage = LocalStorage(tmp_path, system=System(on("fsync", errno.EIO)))
+    with pytest.raises(StorageError, match="the disk failed"):
+        await storage.put("a/b/x", b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_link_in_the_place_of_the_object_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"mine")
+    os.symlink("target", tmp_path / "x")
+    await LocalStorage(tmp_path).put("x", b"data")
+    assert (tmp_path / "target").read_bytes() == b"mine"
+    assert (tmp_path / "x").read_bytes() == b"data"
+
+
 async def test_a_name_of_255_bytes_fits_and_one_more_is_an_error_at_once(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     key = "é" * 127 + "x"

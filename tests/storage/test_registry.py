@@ -200,6 +200,19 @@ async def test_a_hook_that_fails_or_gives_something_else_is_named(found: Found) 
             pass
 
 
+async def test_a_plugin_cannot_claim_local_paths_nor_give_its_scheme_as_a_string(found: Found, tmp_path: Path) -> None:
+    found.add("files", "")
+    bare = ModuleType("bare")
+    factory = StorageFactory("bare", "cl", found.opener("bare"))
+    bare.asyncrec_storage_factories = hookimpl(lambda: [factory])  # type: ignore[attr-defined]  # as plugins are made
+    found.entries.append(Entry("bare", bare))
+    with pytest.raises(UnknownSchemeError, match=r"'files' claims paths without a scheme.*'cl' for its schemes"):
+        async with open_storage("cl://x"):
+            pass
+    async with located(tmp_path / "x") as (storage, _):
+        assert isinstance(storage, LocalStorage)
+
+
 async def test_two_drivers_for_one_scheme_are_told_apart_by_name(found: Found) -> None:
     found.add("one", "cl")
     found.add("two", "cl")

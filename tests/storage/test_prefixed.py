@@ -1,0 +1,68 @@
+"""A prefix of a storage: the kit that every backend passes, with neighbours that must not be seen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from asyncrec.errors import StorageError
+from asyncrec.storage.base import Storage, UnfinishedUploads
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.testing import StorageConformance
+
+pytestmark = pytest.mark.anyio
+
+INSIDE = "some/where/"
+
+
+class TestPrefixedStorage(StorageConformance):
+    @asynccontextmanager
+    async def open_storage(self) -> AsyncIterator[Storage]:
+        self.memory = MemoryStorage()
+        for key in ("some/wherever", "some/where", "a", "zzz"):
+            await self.memory.put(key, b"beside")
+        yield PrefixedStorage(self.memory, "some/where")
+        for key in ("some/wherever", "some/where", "a", "zzz"):
+            assert await self.memory.get(key) == b"beside"
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        await self.memory.put(INSIDE + key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        found = self.memory._store.objects.get(INSIDE + key)
+        return None if found is None else found.data
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [key.removeprefix(INSIDE) for key in self.memory._store.objects if key.startswith(INSIDE)]
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        return []
+
+
+async def test_an_error_of_the_prefixed_names_the_whole_path() -> None:
+    with pytest.raises(StorageError, match="memory://named/a/b: there is no such object"):
+        await PrefixedStorage(MemoryStorage("named"), "a/").get("b")
+
+
+async def test_a_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:
+    for folder in ("a", "ab"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / ".x.1234.partial").write_bytes(b"")
+    below = PrefixedStorage(LocalStorage(tmp_path), "a")
+    assert not isinstance(PrefixedStorage(MemoryStorage(), "a"), UnfinishedUploads)
+    assert isinstance(below, UnfinishedUploads)
+    (unfinished,) = [info async for info in below.list_unfinished()]
+    assert unfinished.key == ".x.1234.partial"
+    await below.remove_unfinished(unfinished)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.partial")] == ["ab/.x.1234.partial"]
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "../x", "/abs"])
+async def test_a_prefix_is_held_to_the_rules_of_keys(prefix: str) -> None:
+    with pytest.raises(ValueError, match="key"):
+        PrefixedStorage(MemoryStorage(), prefix)

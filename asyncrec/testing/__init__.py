@@ -16,12 +16,31 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncrec.testing import golden
     from asyncrec.testing.cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
     from asyncrec.testing.checks import check_sink, check_source
     from asyncrec.testing.clock import virtual_backend
     from asyncrec.testing.conformance import StorageConformance, replaces_case
+    from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+
+__all__ = [
+    "Fault",
+    "FlakyStorage",
+    "SlowStorage",
+    "StorageConformance",
+    "cancel_at_checkpoint",
+    "cancel_at_every_checkpoint",
+    "check_sink",
+    "check_source",
+    "golden",
+    "replaces_case",
+    "virtual_backend",
+]
 
 _HOMES = {
+    "Fault": "faults",
+    "FlakyStorage": "faults",
+    "SlowStorage": "faults",
     "StorageConformance": "conformance",
     "cancel_at_checkpoint": "cancellation",
     "cancel_at_every_checkpoint": "cancellation",
@@ -31,18 +50,10 @@ _HOMES = {
     "virtual_backend": "clock",
 }
 
-__all__ = [
-    "StorageConformance",
-    "cancel_at_checkpoint",
-    "cancel_at_every_checkpoint",
-    "check_sink",
-    "check_source",
-    "replaces_case",
-    "virtual_backend",
-]
-
 
 def __getattr__(name: str) -> object:
+    if name == "golden":
+        return importlib.import_module(f"{__name__}.golden")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

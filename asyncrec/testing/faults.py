@@ -1,7 +1,7 @@
 """Storages that fail or are slow on purpose, around one that works: `FlakyStorage`, `SlowStorage`.
 
-Both count nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
-``receive``, ``list``, ``head`` and ``delete``. To fail each in turn, count first::
+A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
+``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them; to fail each in turn::
 
     calm = FlakyStorage(storage)
     await job(calm)
@@ -41,8 +41,8 @@ class Fault:
 
     Attributes:
         kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` does a part: a receive says
-            that the object ends here, and a send or a list does half and then raises ``error``; operations without
-            parts are as for ``"error"``.
+            that the object ends here, and a send or a list does half and then raises `TransientStorageError`;
+            operations without parts do as for ``"error"``.
         when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: all is done, only the answer is
             lost. A receive loses no bytes: the next one gives them.
         error: the type raised. `TransientStorageError` is what a backend raises when it has tried often enough.
@@ -78,6 +78,8 @@ class _Around(Storage):
             inner = await self.perform("open_sink", key, partial(stack.enter_async_context, context))
             sink = _SinkAround(self, key, inner)
             yield sink
+            if sink.sending:
+                raise StorageError(f"{self.root}: {key}: a send failed; the object can only be abandoned")
             await self.perform("publish", key, stack.aclose)
             sink.published = inner.published
 
@@ -118,6 +120,7 @@ class _SinkAround(ByteSink):
     def __init__(self, storage: _Around, key: str, inner: ByteSink) -> None:
         self._storage, self._key, self._inner = storage, key, inner
         self.chunk_size = inner.chunk_size
+        self.sending = False  # stays so when a send fails
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         async def whole() -> None:
@@ -130,7 +133,9 @@ class _SinkAround(ByteSink):
                 await self._inner.send([joined[: len(joined) // 2]])
             raise TransientStorageError(f"{self._storage.root}: {self._key}: half a chunk was sent, as asked")
 
+        self.sending = True
         await self._storage.perform("send", self._key, whole, short=half)
+        self.sending = False
         self.chunk_size = self._inner.chunk_size
 
     async def flush(self, tail: Sequence[Buffer]) -> int:

@@ -1,0 +1,216 @@
+"""Faults come where they were asked for, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError, TransientStorageError
+from asyncrec.storage.base import Storage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing import Fault, FlakyStorage, SlowStorage, StorageConformance, virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 10
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    return virtual_backend(request.param)
+
+
+class Wrapped(StorageConformance):
+    """A wrapper around a right storage is a right storage, as long as it is told no fault."""
+
+    wrap: Callable[[Storage], Storage]
+
+    @asynccontextmanager
+    async def open_storage(self) -> AsyncIterator[Storage]:
+        self.within = MemoryStorage(chunk_size=1_000)
+        yield type(self).wrap(self.within)
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        await self.within.put(key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        try:
+            return await self.within.get(key)
+        except ObjectNotFoundError:
+            return None
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [info.key async for info in self.within.list_objects()]
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        return []
+
+
+class TestFlakyStorage(Wrapped):
+    wrap = FlakyStorage
+
+
+class TestSlowStorage(Wrapped):
+    @staticmethod
+    def wrap(storage: Storage) -> Storage:
+        return SlowStorage(storage, bytes_per_second=1e6, latency=0.1)
+
+
+async def job(storage: Storage) -> list[bytes]:
+    """Every operation at least once."""
+    async with storage.open_sink("a") as sink:
+        await sink.send([b"0123456789"])
+        await sink.flush([b"ta"])
+        await sink.send([b"tail"])
+    async with storage.open_source("a") as source:
+        blocks = [await source.receive(8), await source.receive(8)]
+    assert [info.key async for info in storage.list_objects()] == ["a"]
+    await storage.head("a")
+    await storage.delete("a")
+    return blocks
+
+
+OPERATIONS = [
+    "open_sink", "send", "flush", "send", "publish", "open_source", "receive", "receive", "list", "head", "delete",
+]  # fmt: skip
+
+
+async def test_operations_are_counted_in_order() -> None:
+    storage = FlakyStorage(MemoryStorage(chunk_size=CHUNK))
+    assert await job(storage) == [b"01234567", b"89tail"]
+    assert [operation for operation, _ in storage.operations] == OPERATIONS
+    assert storage.operations[0] == ("open_sink", "a")
+    assert storage.failed == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("k", range(len(OPERATIONS)))
+async def test_the_kth_operation_fails_and_says_which(k: int, when: Any) -> None:
+    within = MemoryStorage(chunk_size=CHUNK)
+    storage = FlakyStorage(within, {k: Fault(when=when, error=StoragePermissionError)})
+    with pytest.raises(StoragePermissionError, match=f"{OPERATIONS[k]} .*operation {k} failed, as asked"):
+        await job(storage)
+    assert len(storage.operations) == k + 1
+    assert storage.failed == [k]
+    published = [info.key async for info in within.list_objects()] == ["a"]
+    # "After" has its effect: what publishes is there though it failed, what deletes has deleted.
+    gone_by = OPERATIONS.index("delete") + (when == "before")
+    there_from = OPERATIONS.index("publish") + (when == "before")
+    assert published == (there_from <= k < gone_by)
+
+
+async def test_a_fault_passes_and_one_for_good_stays() -> None:
+    within = MemoryStorage()
+    await within.put("a", b"x")
+    storage = FlakyStorage(within, {1: Fault(), 3: Fault(for_good=True)})
+    outcomes = []
+    for _ in range(6):
+        try:
+            outcomes.append((await storage.head("a")).size)
+        except TransientStorageError:
+            outcomes.append(None)
+    assert outcomes == [1, None, 1, None, None, None]
+    assert storage.failed == [1, 3, 4, 5]
+
+
+async def test_a_receive_that_failed_after_its_effect_loses_nothing() -> None:
+    within = MemoryStorage()
+    await within.put("a", b"0123456789")
+    storage = FlakyStorage(within, {1: Fault(when="after")})
+    async with storage.open_source("a") as source:
+        with pytest.raises(TransientStorageError):
+            await source.receive(6)
+        assert await source.receive(4) == b"0123"
+        assert await source.receive(6) == b"45"
+        assert await source.receive(6) == b"6789"
+
+
+async def test_a_short_receive_ends_the_object_early() -> None:
+    within = MemoryStorage()
+    await within.put("a", b"0123456789")
+    storage = FlakyStorage(within, {2: Fault("short")})
+    async with storage.open_source("a") as source:
+        assert source.info.size == 10
+        assert [await source.receive(4) for _ in range(3)] == [b"0123", b"", b""]
+
+
+async def test_a_short_send_sends_half_and_says_so() -> None:
+    within = MemoryStorage(chunk_size=CHUNK)
+    storage = FlakyStorage(within, {1: Fault("short")})
+    with pytest.raises(TransientStorageError, match="half a chunk"):
+        await storage.put("a", b"0123456789")
+    assert [info.key async for info in within.list_objects()] == []
+
+
+async def test_a_failed_send_that_the_body_swallows_is_not_forgotten() -> None:
+    within = MemoryStorage(chunk_size=CHUNK)
+    with pytest.raises(StorageError, match="a send failed"):
+        async with FlakyStorage(within, {1: Fault()}).open_sink("a") as sink:
+            with pytest.raises(TransientStorageError):
+                await sink.send([b"0123456789"])
+    assert [info.key async for info in within.list_objects()] == []
+
+
+async def test_a_short_listing_ends_in_an_error() -> None:
+    within = MemoryStorage()
+    for key in "abcd":
+        await within.put(key, b"x")
+    found = []
+    with pytest.raises(TransientStorageError, match="cut short"):
+        async for info in FlakyStorage(within, {0: Fault("short")}).list_objects():
+            found.append(info.key)
+    assert found == ["a", "b"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_hangs_can_be_cancelled(when: Any) -> None:
+    within = MemoryStorage()
+    storage = FlakyStorage(within, {2: Fault("hang", when=when)})  # its publication
+    with pytest.raises(TimeoutError):
+        with anyio.fail_after(3_600):
+            await storage.put("a", b"x")
+    assert [info.key async for info in within.list_objects()] == ([] if when == "before" else ["a"])
+
+
+async def failures(seed: int, rate: float) -> list[int]:
+    storage = FlakyStorage(MemoryStorage(), seed=seed, rate=rate)
+    for n in range(200):
+        try:
+            await storage.delete(f"{n}")
+        except StorageError:
+            continue
+    return storage.failed
+
+
+async def test_chance_goes_by_the_seed() -> None:
+    assert await failures(1, 0.2) == await failures(1, 0.2)
+    assert await failures(1, 0.2) != await failures(2, 0.2)
+    assert 20 <= len(await failures(1, 0.2)) <= 60
+    assert set(await failures(1, 0.1)) < set(await failures(1, 0.2)), "one draw an operation, whatever the rate"
+    assert await failures(1, 0.0) == []
+
+
+async def test_a_slow_wire_is_shared_by_all() -> None:
+    storage = SlowStorage(MemoryStorage(chunk_size=1_000), bytes_per_second=1_000)
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        for n in range(5):
+            group.start_soon(storage.put, f"{n}", bytes(2_000))
+    assert anyio.current_time() - began == pytest.approx(10)
+    assert len(await storage.get("3")) == 2_000
+    assert anyio.current_time() - began == pytest.approx(12)
+
+
+async def test_latency_comes_before_each_operation() -> None:
+    storage = SlowStorage(MemoryStorage(), latency=2)
+    began = anyio.current_time()
+    async with anyio.create_task_group() as group:
+        for n in range(5):
+            group.start_soon(storage.delete, f"{n}")
+    assert anyio.current_time() - began == pytest.approx(2)
+    await storage.put("a", b"x")  # open_sink, send, publish
+    assert anyio.current_time() - began == pytest.approx(8)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import anyio
 
+from asyncrec.errors import IntegrityError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.append import open_append_sink
@@ -186,6 +187,12 @@ class RecordWriter:
             self._output = ObjectOutput(ChunkWriter(sink), compression=self._compression)
             yield self._output
         self.published = sink.published
+        kept = None if sink.published is None else sink.published.crc32c
+        if kept is not None and kept != self._output.crc32c:
+            raise IntegrityError(
+                f"{self.path}: the store has other bytes (crc32c {kept:08x}) than were sent "
+                f"({self._output.crc32c:08x}); do not use the object, write it again"
+            )
 
     async def before_publish(self) -> None:
         pass

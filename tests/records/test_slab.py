@@ -1,0 +1,48 @@
+"""`asyncrec.records.slab`: records cut into what moves together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.records import slab
+from asyncrec.records.slab import LARGE_RECORD, SLAB_BYTES, SLAB_RECORDS, batched
+
+SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, SLAB_BYTES - 1, SLAB_BYTES, LARGE_RECORD]), max_size=40)
+
+
+@given(SIZES, st.booleans())
+def test_batches_are_bounded_and_together_they_are_what_came(sizes: list[int], mutable: bool) -> None:
+    records = [bytearray(size) if mutable and i % 3 == 0 else bytes(size) for i, size in enumerate(sizes)]
+    found: list[bytes] = []
+    for item in batched(records):
+        assert isinstance(item, tuple), "a record of LARGE_RECORD is not yet large"
+        batch, size = item
+        assert batch
+        assert all(type(record) is bytes for record in batch)
+        assert size == slab.framed_size(list(map(len, batch)))
+        assert len(batch) == 1 or sum(map(len, batch)) <= SLAB_BYTES
+        assert len(batch) <= SLAB_RECORDS
+        found += batch
+    assert found == records
+
+
+def test_many_small_records_make_full_batches() -> None:
+    sizes = [len(item[0]) for item in batched([b"x"] * 2500) if isinstance(item, tuple)]
+    assert sizes == [1024, 1024, 452]
+
+
+def test_a_large_record_comes_as_it_is_and_in_its_place() -> None:
+    large = bytearray(LARGE_RECORD + 1)
+    items = list(batched(iter([b"a", large, b"b"])))
+    assert items[0] == ([b"a"], 17)
+    assert items[1] is large
+    assert items[2] == ([b"b"], 17)
+
+
+def test_what_comes_before_a_wrong_one_is_given_out_first() -> None:
+    items = batched([b"a", b"b", 7])  # type: ignore[list-item]  # what the test is about
+    assert next(items) == ([b"a", b"b"], 34)
+    with pytest.raises(TypeError, match="not int"):
+        next(items)

@@ -276,8 +276,11 @@ class _Context(Generic[T]):
         try:
             return await call.result()
         except anyio.ClosedResourceError:
-            if self._life.outcome.done() and not self._life.outcome.cancelled():
-                self._life.outcome.result()
+            if call.outcome.cancelled():
+                # Not by us: the context is ending, or has ended.
+                await _done(self._life.outcome)
+                if not self._life.outcome.cancelled():
+                    self._life.outcome.result()
             raise
 
     async def leave(self, *, cancel: bool) -> None:

@@ -268,6 +268,7 @@ class FakeGcs:
     async def _serve_one(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
         path, query = self._where(request)
         if kind == "token":
+            await self._body(request)
             self.tokens.append(f"ya29.token-{len(self.tokens)}")
             return web.json_response({"access_token": self.tokens[-1], "expires_in": 3600, "token_type": "Bearer"})
         wanted = self.tokens[-1] if self.tokens else self.token

@@ -17,7 +17,7 @@ from asyncrec.tasks import in_thread
 
 __all__ = ["ChunkWriter", "ResumingSource"]
 
-# Copies and checksums above this leave the event loop: 1 MiB is 50 to 100 us of either, and a frame of 1 MiB is a bit more.
+# Copies and checksums above this leave the event loop: 1 MiB is 50 to 100 us of either, and a frame of it a bit more.
 _MOST_ON_LOOP = 2 << 20
 # Buffers up to this length are gathered in slabs of that: a hundred thousand tiny ones in a chunk would cost more to
 # hold and to hand over than to copy.

@@ -52,7 +52,7 @@ class LocalSource(ByteSource):
         self._end = start
         self._etag = etag
         self._fd = -1
-        self._ahead: deque[bytes] = deque()  # what follows the position, at most _MOST_AHEAD bytes
+        self._ahead: deque[bytes] = deque()  # what follows the position, at most _MOST_AHEAD bytes and a header
         self._taken = 0  # of the first of them
         self._blocks = 1  # to read in the next hop
         self._header = 0  # the size of the last small read
@@ -106,7 +106,7 @@ class LocalSource(ByteSource):
         """From the blocks read ahead."""
         if not self._ahead:
             return None
-        block = self._ahead[0]
+        block = self._ahead[0]  # empty where the file was cut meanwhile
         begin, end = self._taken, self._taken + wanted
         if end < len(block):
             self._taken = end
@@ -160,10 +160,9 @@ class LocalSource(ByteSource):
             if len(block) < size:
                 break
             position += size
-        if wanted >= _MOST_ON_LOOP and self._header and position == most:
+        if wanted >= _MOST_ON_LOOP and self._header and most == position < self._end:
             # Large frames: who reads a body exactly looks at a header next, which is not worth a hop of its own.
-            if header := self._read_whole(position, min(self._header, self._end - position)):
-                blocks.append(header)
+            blocks.append(self._read_whole(position, min(self._header, self._end - position)))
         return blocks
 
     def _read_whole(self, position: int, size: int) -> bytes:

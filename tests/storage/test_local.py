@@ -595,6 +595,14 @@ async def test_a_relative_root_stays_where_it_was_and_is_shown_as_given(
         await storage.head("y")
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_storage_may_be_made_before_the_loop_runs_and_outlive_it(tmp_path: Path, backend: str) -> None:
+    storage = LocalStorage(tmp_path)
+    for n in range(2):
+        anyio.run(storage.put, f"{n}", b"data", backend=backend)
+    assert names(tmp_path) == ["0", "1"]
+
+
 # Many, and large -----------------------------------------------------------------------------------------------------
 
 

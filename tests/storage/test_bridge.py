@@ -139,7 +139,8 @@ class _Hanging(ByteSource):
 
     async def receive(self, max_bytes: int) -> bytes:
         await self.probe.hang()
-        return await self.inner.receive(max_bytes)
+        with anyio.CancelScope(shield=self.probe.stubborn):
+            return await self.inner.receive(max_bytes)
 
 
 @asynccontextmanager

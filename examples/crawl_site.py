@@ -229,10 +229,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--delay: from 0 to 3600 seconds")
     if not re.fullmatch(r"(.*/)?[^/_.*?\[][^/*?\[]*", options.to):
         parser.error(f"--to: a folder and a name, as in demo-data/pages, not {options.to!r}")
-    if foreign:
-        parts = urlsplit(options.start_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            parser.error(f"--start-url: {options.start_url!r} is no http:// or https:// address")
+    # Without a user's name and password: the address is kept in the manifest, and in every page's record.
+    if foreign and not re.match(r"https?://[^\s/?#@\[\]]+([/?#]|$)", options.start_url):
+        parser.error(f"--start-url: {options.start_url!r} is no plain http:// or https:// address")
     return options
 
 

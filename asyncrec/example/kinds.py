@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.columns import Column
+from asyncrec.example.columns import Column, column_of
 from asyncrec.example.dtypes import (
     Misfit,
     cast,
@@ -40,7 +40,7 @@ from asyncrec.example.dtypes import (
     plain,
     raw_array,
 )
-from asyncrec.example.wire import BYTES, INT64
+from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw, int64_values
 
 __all__ = [
     "Entry",
@@ -56,6 +56,8 @@ __all__ = [
 ]
 
 Columns: TypeAlias = Mapping[str, Column]
+
+_ABSENT: Raw = (NONE, b"")
 
 
 class Ragged(NamedTuple):
@@ -101,6 +103,12 @@ class Entry(ABC):
     @abstractmethod
     def first(self, stacked: Any) -> Any:
         """The value of the one record of a batch of one."""
+
+    def one(self, name: str, features: Mapping[str, Raw]) -> Any:
+        """The value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
+        kinds = self.stored(name)
+        columns = {feature: column_of(kind, [features.get(feature)]) for feature, (kind, _) in kinds.items()}
+        return self.first(self.stack(name, columns))
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
@@ -160,6 +168,20 @@ class FixedLen(Entry):
         stacked[present] = values
         stacked[~present] = default_array(self.default, self.shape, self.dtype)
         return stacked
+
+    def one(self, name: str, features: Mapping[str, Raw]) -> Any:
+        kind, payload = features.get(name, _ABSENT)
+        values: Any = None
+        if isinstance(payload, list):
+            if self.dtype == "bytes" and self.shape == () and len(payload) == 1:
+                return payload[0]
+        elif kind == FLOAT and self.dtype == "float32":
+            values = np.frombuffer(payload, "<f4").astype(np.float32)
+        elif kind == INT64 and self.dtype == "int64":
+            values = int64_values(payload)
+        if values is None or values.size != math.prod(self.shape):
+            return super().one(name, features)  # of rarer types, or not what it should be
+        return values.reshape(self.shape) if self.shape else values.item()
 
     def first(self, stacked: Any) -> Any:
         return stacked[0] if self.shape or self.dtype in ("bytes", "str") else stacked[0].item()

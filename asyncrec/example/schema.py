@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -36,7 +36,17 @@ from asyncrec.example.kinds import (
     VarLen,
     from_json,
 )
-from asyncrec.example.wire import BYTES, FLOAT, INT64, KINDS, NONE, Raw, int64_values, parse_sequence_example
+from asyncrec.example.wire import (
+    BYTES,
+    FLOAT,
+    INT64,
+    KINDS,
+    NONE,
+    Raw,
+    int64_values,
+    parse_example,
+    parse_sequence_example,
+)
 
 __all__ = ["Entry", "FixedLen", "Ragged", "Schema", "Sequence", "Sparse", "SparseArrays", "Tensor", "VarLen"]
 
@@ -85,11 +95,16 @@ class Schema:
 
         Raises DecodeError when it is no Example, SchemaError when it does not hold what the schema says.
         """
+        data = bytes(record)
         try:
-            stacked = self._batch([bytes(record)])
-        except (SchemaError, DecodeError) as error:
-            raise type(error)(str(error).removeprefix("record 0 of the batch: ")) from None
-        return {name: entry.first(stacked[name]) for name, entry in self._features.items()}
+            if not self._sequences:
+                raws = parse_example(data)
+                self._check(raws, 0)
+                return {name: entry.one(name, raws) for name, entry in self._features.items()}
+            stacked = self._batch([data])
+            return {name: entry.first(stacked[name]) for name, entry in self._features.items()}
+        except (SchemaError, DecodeError, Misfit):
+            self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
         """The values of many records, stacked, by name, in the schema's order; what each is, is in ``kinds``.
@@ -174,6 +189,14 @@ class Schema:
     def __repr__(self) -> str:
         extra = ", allow_extra=True" if self._allow_extra else ""
         return f"Schema({self._features!r}{extra})"
+
+    def _explain(self, data: bytes) -> NoReturn:
+        """Raises what is wrong with a record, as the batch tells it, without the number in the batch."""
+        try:
+            self._batch([data])
+        except (SchemaError, DecodeError) as error:
+            raise type(error)(str(error).removeprefix("record 0 of the batch: ")) from None
+        raise AssertionError("a record is refused alone, and taken in a batch")
 
     def _batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
         if self._sequences:

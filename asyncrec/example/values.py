@@ -18,6 +18,7 @@ nested list, a date, a complex number. Two choices need a reason:
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -28,12 +29,13 @@ import numpy.typing as npt
 from asyncrec.errors import SchemaError
 from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw
 
-__all__ = ["raw_of", "varint", "varints"]
+__all__ = ["CONVERTERS", "raw_of", "varint", "varints"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 _FLOAT32 = np.dtype("<f4")
 _SINGLE = struct.Struct("<f").pack
+_LARGEST = float(np.finfo(np.float32).max)
 _ONE_BYTE = [bytes([value]) for value in range(128)]
 
 _LOOP_UP_TO = 16  # integers: below this a Python loop beats NumPy's fixed 10 us
@@ -45,7 +47,7 @@ def raw_of(value: object, narrow: bool = False) -> Raw:
 
     Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
     """
-    convert = _CONVERTERS.get(type(value))
+    convert = CONVERTERS.get(type(value))
     return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
 
 
@@ -53,6 +55,8 @@ def varint(value: int) -> bytes:
     """A number from 0 up to 2**64 - 1, in one to ten bytes."""
     if value < 0x80:
         return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -92,8 +96,8 @@ def _bool(value: Any, narrow: bool) -> Raw:
 
 
 def _int(value: Any, narrow: bool) -> Raw:
-    if 0 <= value < 0x80:
-        return INT64, _ONE_BYTE[value]
+    if 0 <= value < 0x4000:  # a label: no check to be made, and no loop
+        return INT64, varint(value)
     _check_int64(value, value)
     return INT64, varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
 
@@ -122,19 +126,22 @@ def _none(value: Any, narrow: bool) -> Raw:
 
 
 def _list(value: Any, narrow: bool) -> Raw:
-    types = set(map(type, value))
-    if len(types) == 1:
-        (only,) = types
-        if only is float:
-            try:
-                return FLOAT, struct.pack(f"<{len(value)}f", *value)
-            except OverflowError:
-                raise SchemaError(f"{max(value, key=abs)!r} is beyond float32") from None
-        if only is bytes:
-            return BYTES, list(value)
-    if not types:
+    if not value:
         return NONE, b""
+    if type(value[0]) is float and not [item for item in value if type(item) is not float]:
+        return FLOAT, _packed(value)
+    types = set(map(type, value))
+    if types == {bytes}:
+        return BYTES, list(value)
     return _list_of(value, types, narrow)
+
+
+def _packed(floats: Sequence[float]) -> bytes:
+    try:
+        return struct.pack(f"<{len(floats)}f", *floats)
+    except OverflowError:
+        beyond = next(value for value in floats if math.isfinite(value) and abs(value) > _LARGEST)
+        raise SchemaError(f"{beyond!r} is beyond float32") from None
 
 
 def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
@@ -154,7 +161,7 @@ def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
         return INT64, bytes(map(bool, values))
     if any(isinstance(value, np.generic) for value in values):
         return _array(np.array(values), narrow)
-    return _list([float(value) for value in values], narrow)
+    return FLOAT, _packed([float(value) for value in values])
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
@@ -215,7 +222,7 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
         return _array(np.asarray(value), narrow)
     if isinstance(value, np.ma.MaskedArray):
         raise SchemaError("a masked array; fill what is masked first")
-    for known, convert in _CONVERTERS.items():
+    for known, convert in CONVERTERS.items():
         if isinstance(value, known):
             return convert(value, narrow)
     if isinstance(value, dict):
@@ -236,7 +243,7 @@ def _utf8(text: str) -> bytes:
 
 
 # bool before int, which it derives from. A subclass finds its base in this order.
-_CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
+CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
     bool: _bool,
     int: _int,
     float: _float,

@@ -231,7 +231,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--to: a folder and a name, as in demo-data/pages, not {options.to!r}")
     # Without a user's name and password: the address is kept in the manifest, and in every page's record.
     if foreign and not re.match(r"https?://[^\s/?#@\[\]]+([/?#]|$)", options.start_url):
-        parser.error(f"--start-url: {options.start_url!r} is no plain http:// or https:// address")
+        parser.error("--start-url: a plain http:// or https:// address, without user and password")
     return options
 
 

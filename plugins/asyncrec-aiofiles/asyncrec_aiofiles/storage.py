@@ -7,6 +7,7 @@ synced, so that the name, too, survives a crash.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import stat
@@ -14,7 +15,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import aiofiles
@@ -34,6 +34,8 @@ from asyncrec.storage.url import check_key, local_path
 from asyncrec_aiofiles.settled import settled
 
 __all__ = ["FileStorage"]
+
+logger = logging.getLogger("asyncrec.storage")
 
 
 class FileStorage(Storage):
@@ -56,7 +58,7 @@ class FileStorage(Storage):
         with self._mapped("create", key):
             if exclusive and await self._call(os.path.lexists, path):
                 raise FileExistsError("it is there already")
-            await self._call(partial(os.makedirs, folder, exist_ok=True))
+            await self._call(_make_folder, folder)
             file = await settled(aiofiles.open(draft, "xb", executor=self._executor))
         sink = _FileSink(self, key, file, self._chunk_size)
         try:
@@ -90,7 +92,10 @@ class FileStorage(Storage):
     async def _discard(self, sink: _FileSink, draft: str) -> None:
         with suppress(OSError):
             await sink.file.close()  # writes what it holds, which may fail once more
-        await self._call(_unlink, draft)
+        try:
+            await self._call(_unlink, draft)
+        except OSError as error:  # the caller hears of what went wrong first
+            logger.warning("%s is left behind: %s", draft, error)
 
     @asynccontextmanager
     async def open_source(
@@ -263,6 +268,16 @@ def _is_partial(name: str) -> bool:
 def _unlink(path: str) -> None:
     with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):  # there is no such object
         os.unlink(path)
+
+
+def _make_folder(path: str) -> None:
+    """With its parents, each durable in its own parent: a file is no safer than the names that lead to it."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        _make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        _sync_folder(parent)
 
 
 def _sync_folder(path: str) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+import trio
 from asyncrec_aiofiles import open_files
 from asyncrec_aiofiles.settled import settled
 
-from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionError
+import asyncrec
+from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionError, UnsupportedBackendError
 from asyncrec.storage.base import Storage
 from asyncrec.testing import StorageConformance, replaces_case
 
@@ -94,6 +96,20 @@ async def test_a_full_disk_publishes_nothing_and_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
+async def test_what_cannot_be_cleaned_up_is_logged_and_the_first_error_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(path: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    async with open_files(f"file+aiofiles://{tmp_path}") as storage:
+        with pytest.raises(ZeroDivisionError):
+            async with storage.open_sink("x"):
+                monkeypatch.setattr(os, "unlink", denied)
+                raise ZeroDivisionError
+    assert "partial is left behind: [Errno 13] Permission denied" in caplog.text
+
+
 async def test_a_file_cut_while_it_is_read_is_no_end(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"x" * 1_000)
     async with open_files(f"file+aiofiles://{tmp_path}") as storage, storage.open_source("x") as source:
@@ -158,6 +174,15 @@ async def test_a_cancelled_call_is_settled_before_the_cancellation_comes(how: st
         await asyncio.wait([task])
     assert steps == ["thread ended", "result", "cancelled"]
     assert task.cancelled() == (how == "task.cancel")
+
+
+async def test_it_is_found_by_its_scheme_and_refused_on_trio(tmp_path: Path) -> None:
+    path = f"file+aiofiles://{tmp_path}/a.tfrecord"
+    await asyncrec.write_records(path, [b"one", b"two"])
+    assert await asyncrec.read_records(path) == [b"one", b"two"]
+    assert await asyncrec.read_records(tmp_path / "a.tfrecord") == [b"one", b"two"]
+    with pytest.raises(UnsupportedBackendError, match="asyncio"):
+        await asyncio.to_thread(trio.run, asyncrec.read_records, path)
 
 
 async def test_a_timeout_of_asyncio_is_still_a_timeout(tmp_path: Path) -> None:

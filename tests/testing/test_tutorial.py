@@ -1,0 +1,30 @@
+"""The tutorial "Write a storage plugin" shows the plugin as it is. Its other snippets are run with all the pages'."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "write-a-storage-plugin.md").read_text("utf-8")
+EXCERPTS = re.findall(
+    r"^<!-- not run: an excerpt of (\S+) -->\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize(("path", "code"), EXCERPTS)
+def test_an_excerpt_stands_in_the_plugin_word_for_word(path: str, code: str) -> None:
+    source = (ROOT / path).read_text("utf-8")
+    assert code in source or textwrap.indent(code, "    ") in source
+
+
+def test_no_excerpt_escapes_the_test() -> None:
+    assert len(EXCERPTS) == PAGE.count("an excerpt of") > 8
+
+
+def test_the_entry_point_is_the_plugins() -> None:
+    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert toml in (ROOT / "plugins" / "asyncrec-aiofiles" / "pyproject.toml").read_text("utf-8")

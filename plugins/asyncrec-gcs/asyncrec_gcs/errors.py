@@ -57,7 +57,10 @@ def of_answer(
             "the options token and service_file; for a public bucket anonymous=True"
         )
     if status == 403:
-        return StoragePermissionError(f"{text}; the plugin's README lists the permissions each operation needs")
+        hint = "the plugin's README lists the permissions each operation needs"
+        if not write:
+            hint += "; without storage.objects.list a missing object is answered so, too"
+        return StoragePermissionError(f"{text}; {hint}")
     if status == 400 and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; it was not published: write it again")
     if status == 404:

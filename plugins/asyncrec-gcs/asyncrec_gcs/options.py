@@ -47,13 +47,14 @@ class Options:
             credentials, the metadata server) and ``anonymous`` (for public buckets).
         chunk_size: bytes per request, a multiple of 256 KiB. 8 MiB: with 1 MiB an upload takes three times as long,
             with more it takes more memory and no less time.
-        max_concurrency: chunks copied and on their way, over all sinks of the storage; with the default 32 MiB.
+        max_concurrency: chunks copied and on their way, over all sinks of the storage. With the defaults they take
+            25 MiB, so that with 256 KiB held back by each of up to 28 open sinks all is within 32 MiB.
     """
 
     bucket: str
     access: Access
     chunk_size: int = 32 * UNIT
-    max_concurrency: int = 4
+    max_concurrency: int = 3
 
     def __post_init__(self) -> None:
         if self.chunk_size < UNIT or self.chunk_size % UNIT:

@@ -111,7 +111,7 @@ class Client:
         if _origin(url) == _origin(self.endpoint):
             sent |= await self._authorization(what)
         view = memoryview(data if data is not None else b"").cast("B")
-        if method in ("PUT", "POST"):
+        if method != "GET":
             sent["Content-Length"] = str(len(view))
         try:
             async with asyncio.timeout(_STALLED) as patience:

@@ -116,9 +116,7 @@ class Upload:
         if self._address is None:
             return True
         what = f"{self._bucket.shown(self._key)}: aborting the upload"
-        request = partial(
-            self._bucket.request, "DELETE", self._address, what=what, expect=(*_ABORTED, *_GONE, 200), data=b""
-        )
+        request = partial(self._bucket.request, "DELETE", self._address, what=what, expect=(*_ABORTED, *_GONE, 200))
         try:
             answer = await retrying(request, what=what, policy=self._brief)
         except StorageError as error:

@@ -342,6 +342,8 @@ class FakeGcs:
         return web.Response(headers={"Location": where})
 
     async def _session(self, request: web.BaseRequest, kind: str, upload: str, how: str) -> web.Response:
+        if "Content-Length" not in request.headers:
+            raise _Refusal(411, "no length")
         body = await self._body(request)
         session = self.sessions.get(upload)
         if session is None:
@@ -355,8 +357,6 @@ class FakeGcs:
             del self.sessions[upload]
             self.ended.add(upload)
             return web.Response(status=499)
-        if "Content-Length" not in request.headers:
-            raise _Refusal(411, "no length")
         if session.done:
             if kind != "query":
                 raise _Refusal(400, "completed")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import tracemalloc
 from collections.abc import Sequence
 
 import anyio
 import pytest
+from asyncrec_gcs import session as session_module
 from asyncrec_gcs import sink as sink_module
 from asyncrec_gcs import upload as upload_module
 from fake_gcs import UNIT, FakeGcs, Fault, nth
@@ -217,6 +219,26 @@ async def test_a_failure_on_the_way_reaches_the_next_call_and_the_exit(gcs: Fake
         assert len(raised) >= 2
     assert not gcs.objects
     assert not gcs.unfinished
+
+
+@pytest.mark.parametrize("kind", ["open", "put", "last"])
+async def test_a_request_in_which_nothing_moves_is_given_up_and_tried_again(
+    gcs: FakeGcs, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_STALLED", 0.2)
+    gcs.plan = nth(1, Fault("stall"), kind)
+    async with open_quick() as storage:
+        await write(storage)
+    assert gcs.objects["bucket", "key"].data == DATA
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_body_sent_in_part_is_not_begun_again_from_its_middle() -> None:
+    async with asyncio.timeout(60) as patience:
+        body = session_module._Body(memoryview(DATA), patience)
+        assert b"".join([piece async for piece in body]) == DATA
+        with pytest.raises(ConnectionResetError):
+            aiter(body)
 
 
 async def test_a_missing_bucket_is_found_out_on_opening(gcs: FakeGcs) -> None:

@@ -1,0 +1,107 @@
+"""What the store and the HTTP client say becomes one tree of errors."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import aiohttp
+import pytest
+from asyncrec_gcs.errors import of_answer, of_transport, strike
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+
+
+def body(words: str = "words", reason: str = "reason") -> bytes:
+    return json.dumps({"error": {"message": words, "errors": [{"reason": reason}]}}).encode()
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_these_may_succeed_later(status: int) -> None:
+    assert type(of_answer(status, {}, body(), "what", write=True)) is TransientStorageError
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "write", "error"),
+    [
+        (400, "invalid", True, StorageError),
+        (401, "authError", False, StoragePermissionError),
+        (403, "forbidden", False, StoragePermissionError),
+        (403, "rateLimitExceeded", False, TransientStorageError),
+        (404, "notFound", False, ObjectNotFoundError),
+        (411, "required", True, StorageError),
+        (412, "conditionNotMet", True, ObjectExistsError),
+        (412, "conditionNotMet", False, ObjectChangedError),
+        (418, "teapot", False, StorageError),
+    ],
+)
+def test_each_other_status_has_its_kind(status: int, reason: str, write: bool, error: type[StorageError]) -> None:
+    raised = of_answer(status, {}, body("some words", reason), "gs://bucket/key: reading", write=write)
+    assert type(raised) is error
+    assert str(raised).startswith(f"gs://bucket/key: reading: HTTP {status} {reason}: some words")
+
+
+def test_a_refused_checksum_is_an_integrity_error() -> None:
+    words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
+    assert type(of_answer(400, {}, body(words), "what", write=True)) is IntegrityError
+
+
+@pytest.mark.parametrize("text", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {"errors": 7}}', b"\xff"])
+def test_an_answer_without_an_explanation_is_told_by_its_status(text: bytes) -> None:
+    assert str(of_answer(418, {}, text, "what", write=False)) == "what: HTTP 418"
+
+
+def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
+    def waits(value: str) -> float | None:
+        error = of_answer(429, {"Retry-After": value}, b"", "what", write=False)
+        assert isinstance(error, TransientStorageError)
+        return error.retry_after
+
+    assert waits("12") == 12.0
+    assert waits("soon") is None
+    later = waits(format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
+    assert later is not None
+    assert 90 < later <= 100
+    assert waits(format_datetime(datetime.now(UTC) - timedelta(seconds=100), usegmt=True)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://storage.googleapis.com/upload/storage/v1/b/x/o?uploadType=resumable&upload_id=S3CRET&x=1",
+        "Authorization: Bearer S3CRET",
+        "token ya29.S3CRET is bad",
+        '{"access_token": "S3CRET"}',
+        "refresh_token=S3CRET",
+        "the token S3CRET",
+    ],
+)
+def test_secrets_are_struck_out(text: str) -> None:
+    assert "S3CRET" not in strike(text, "S3CRET")
+    assert "***" in strike(text, "S3CRET")
+
+
+def test_of_a_failed_connection_only_the_type_is_told() -> None:
+    error = of_transport(
+        aiohttp.ClientOSError(104, "Can not write request body for https://x/?upload_id=S3CRET"), "what"
+    )
+    assert type(error) is TransientStorageError
+    assert str(error) == "what: ClientOSError (errno 104)"
+    assert type(of_transport(TimeoutError(), "what")) is TransientStorageError
+
+
+def test_a_certificate_that_is_not_trusted_does_not_get_better_by_trying() -> None:
+    key = aiohttp.client_reqrep.ConnectionKey("host", 443, True, True, None, None, None)
+    error = of_transport(aiohttp.ClientConnectorCertificateError(key, ssl.SSLCertVerificationError()), "what")
+    assert type(error) is StorageError
+    assert "certificate" in str(error)

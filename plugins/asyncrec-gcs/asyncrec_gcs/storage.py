@@ -54,12 +54,13 @@ class GcsStorage(Storage):
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         what = f"{self._bucket.shown(prefix)}*: listing"
-        page = ""
+        page, after = "", start_after.encode()
         while True:
             ask = partial(self._page, prefix, start_after, page, what)
             infos, page = await retrying(ask, what=what, policy=self._bucket.policy)
             for info in infos:
-                if info.key != start_after:  # the store's offset is inclusive
+                # The store's offset is inclusive, and some emulators do not know it.
+                if info.key.encode() > after:
                     yield info
             if not page:
                 return

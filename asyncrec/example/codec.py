@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from asyncrec.errors import DecodeError, SchemaError
-from asyncrec.example.values import CONVERTERS, raw_of, varint
-from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw, int64_values, parse_example, parse_sequence_example
+from asyncrec.example.values import CONVERTERS, raw_of
+from asyncrec.example.varints import int64_values, varint
+from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example, parse_sequence_example
 
 __all__ = [
     "Decoded",

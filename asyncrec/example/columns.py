@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from asyncrec.errors import DecodeError
-from asyncrec.example.values import varint
-from asyncrec.example.wire import BYTES, FLOAT, NONE, Raw, byte_strings, int64_values, parse_example
+from asyncrec.example.scan import PADDING, Scan, fit
+from asyncrec.example.varints import int64_values, varint
+from asyncrec.example.wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_example
 
 __all__ = ["Column", "column_of", "read_columns"]
 
@@ -28,7 +29,6 @@ Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 _BLOCK_BYTES = 4 << 20  # records joined at a time: what is copied stays in cache, and memory is bounded
 _FEW = 24  # records: below this parsing each is faster than NumPy's fixed cost of some 250 us
 _MISSES = 4  # layouts that fitted only a few records, after which the rest of a block is parsed one by one
-_VIEW = 8  # bytes of padding, so that the last byte too begins a word of eight
 
 
 class Column(NamedTuple):
@@ -96,7 +96,7 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
         except DecodeError:
             raise _culprit(records, rows, wanted) from None
     sizes = np.fromiter((len(records[row]) for row in rows), np.int64, len(rows))
-    data = b"".join([records[row] for row in rows] + [bytes(_VIEW)])
+    data = b"".join([records[row] for row in rows] + [bytes(PADDING)])
     stops = np.cumsum(sizes)
     starts = stops - sizes
     found = {name: np.full((2, len(rows)), -1, np.int64) for name in wanted}
@@ -109,7 +109,7 @@ def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], che
         raws = _parsed(records, rows[first], check)
         if len(pending) >= _FEW and misses < _MISSES:
             layout = [(name, kind) for name, (kind, _) in raws.items()]
-            fits, spans = _fit(data, starts[pending], stops[pending], layout, wanted)
+            fits, spans = fit(data, starts[pending], stops[pending], layout, wanted)
             misses += int(fits.sum()) < _FEW
             if fits[0]:
                 for name, span in spans.items():
@@ -158,85 +158,6 @@ def _in_record(row: int, error: DecodeError) -> DecodeError:
     return DecodeError(f"record {row} of the batch: {error}")
 
 
-def _fit(
-    data: bytes, starts: Ints, stops: Ints, layout: Sequence[tuple[str, int]], wanted: Mapping[str, int]
-) -> tuple[npt.NDArray[np.bool_], dict[str, Ints]]:
-    """Which of the records ``data[starts:stops]`` have this layout in every byte that is not a value, and where in them
-    the wanted values are: of numbers the packed payload, of bytes the whole BytesList. As arrays of shape (2, n).
-
-    Positions only grow, and the last must be the record's end, so all of them lie within the record where it fits.
-    """
-    scan = _Scan(data)
-    spans = {}
-    fits, pos = scan.expect(starts, b"\x0a")
-    length, pos = scan.varint(pos)
-    fits &= pos + length == stops
-    for name, kind in layout:
-        found, pos = scan.expect(pos, b"\x0a")
-        length, pos = scan.varint(pos)
-        end = pos + length
-        key = name.encode()
-        same, pos = scan.expect(pos, b"\x0a" + varint(len(key)) + key + b"\x12")
-        length, pos = scan.varint(pos)
-        fits &= found & same & (pos + length == end)
-        if kind == NONE:
-            fits &= pos == end
-            continue
-        found, pos = scan.expect(pos, bytes([kind << 3 | 2]))
-        length, pos = scan.varint(pos)
-        fits &= found & (pos + length == end)
-        if kind != BYTES:
-            empty = pos == end
-            found, after = scan.expect(pos, b"\x0a")
-            length, after = scan.varint(after)
-            fits &= empty | (found & (after + length == end))
-            pos = np.where(empty, pos, after)
-            if kind == FLOAT:
-                fits &= (end - pos) % 4 == 0
-        if name in wanted:
-            spans[name] = np.stack((pos, end))
-        pos = end
-    fits &= pos == stops
-    return fits, spans
-
-
-class _Scan:
-    """Reads at many positions at once. A position beyond the data reads what is last in it, which then does not fit."""
-
-    def __init__(self, data: bytes) -> None:
-        self.bytes = np.frombuffer(data, np.uint8)
-        # A word at every byte: eight bytes of a name are compared in one step.
-        self.words = np.ndarray((len(data) - _VIEW + 1,), "<u8", data, strides=(1,))
-
-    def expect(self, pos: Ints, literal: bytes) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Where ``literal`` stands, and the positions behind it."""
-        if len(literal) == 1:
-            return self.bytes.take(pos, mode="clip") == literal[0], pos + 1
-        same = np.ones(len(pos), np.bool_)
-        for at in range(0, len(literal), 8):
-            piece = literal[at : at + 8]
-            word = self.words[np.minimum(pos + at, len(self.words) - 1)]
-            same &= word & np.uint64((1 << 8 * len(piece)) - 1) == np.uint64(int.from_bytes(piece, "little"))
-        return same, pos + len(literal)
-
-    def varint(self, pos: Ints) -> tuple[Ints, Ints]:
-        """The lengths that stand there, and the positions behind them. One of over 35 bits comes out as 1 << 40."""
-        byte = self.bytes.take(pos, mode="clip")
-        pos = pos + 1
-        if byte.max(initial=0) < 0x80:
-            return byte.astype(np.int64), pos
-        value = (byte & 0x7F).astype(np.int64)
-        more = byte >= 0x80
-        for shift in range(7, 35, 7):
-            byte = self.bytes.take(pos, mode="clip")
-            value |= np.where(more, (byte & 0x7F).astype(np.int64) << shift, 0)
-            pos = pos + more
-            more &= byte >= 0x80
-            if not more.any():
-                return value, pos
-        return np.where(more, np.int64(1 << 40), value), pos
-
-
 def _column(kind: int, data: bytes, starts: Ints, stops: Ints) -> Column:
     present = starts >= 0
     if not present.all():
@@ -281,7 +202,7 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
 
 def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
     """The values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
-    scan = _Scan(data)
+    scan = Scan(data)
     single, pos = scan.expect(starts, b"\x0a")
     length, pos = scan.varint(pos)
     single &= (starts < stops) & (pos + length == stops)

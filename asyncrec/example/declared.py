@@ -33,91 +33,21 @@ another type goes in if the declared one holds each of its values; None is an er
 
 from __future__ import annotations
 
-import enum
-import struct
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from asyncrec.errors import SchemaError
 from asyncrec.example.codec import encode_example
-from asyncrec.example.schema import Entry, FixedLen, Schema, Tensor
+from asyncrec.example.fields import ARRAYS, ENTRIES, LARGE, FieldType, Recordable, stored, tfrecordable
+from asyncrec.example.schema import Schema
 
 __all__ = ["DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"]
 
 
 class IgnoreExample(Exception):
     """Raised by ``from_csv_row``, ``load`` or ``split`` to leave an example out; its message is the reason."""
-
-
-class _Field(enum.IntEnum):
-    """What a field holds. TYPE_BYTES is ours: TFRecorder has no type for bytes that are not text."""
-
-    TYPE_BOOL = 1
-    TYPE_INT32 = 2
-    TYPE_INT64 = 3
-    TYPE_FLOAT = 4
-    TYPE_DOUBLE = 5
-    TYPE_STRING = 6
-    TYPE_ARRAY_FLOAT32 = 7
-    TYPE_ARRAY_INT32 = 8
-    TYPE_BYTES = 9
-
-
-_ENTRIES: dict[_Field, Entry] = {
-    _Field.TYPE_BOOL: FixedLen((), "bool"),
-    _Field.TYPE_INT32: FixedLen((), "int32"),
-    _Field.TYPE_INT64: FixedLen((), "int64"),
-    _Field.TYPE_FLOAT: FixedLen((), "float32"),
-    _Field.TYPE_DOUBLE: FixedLen((), "float64", raw=True),
-    _Field.TYPE_STRING: FixedLen((), "str"),
-    _Field.TYPE_ARRAY_FLOAT32: Tensor("float32", raw=True),
-    _Field.TYPE_ARRAY_INT32: Tensor("int32", raw=True),
-    _Field.TYPE_BYTES: FixedLen((), "bytes"),
-}
-_ARRAYS = {_Field.TYPE_ARRAY_FLOAT32: np.dtype("<f4"), _Field.TYPE_ARRAY_INT32: np.dtype("<i4")}
-_EXACT = 1 << 24  # float32 holds every integer up to this one
-_LARGE = {*_ARRAYS, _Field.TYPE_BYTES}  # what release() gives back
-
-Getter: TypeAlias = Callable[[Any], Any]
-
-
-class _Recordable(property):
-    """A property whose value is part of the record. ``setter`` and ``deleter`` keep what it holds."""
-
-    def __init__(
-        self,
-        fget: Getter | None = None,
-        fset: Callable[[Any, Any], None] | None = None,
-        fdel: Callable[[Any], None] | None = None,
-        doc: str | None = None,
-        *,
-        dtype: _Field,
-    ) -> None:
-        super().__init__(fget, fset, fdel, doc)
-        self.dtype = dtype
-
-    def getter(self, fget: Getter) -> _Recordable:
-        return _Recordable(fget, self.fset, self.fdel, dtype=self.dtype)
-
-    def setter(self, fset: Callable[[Any, Any], None]) -> _Recordable:
-        return _Recordable(self.fget, fset, self.fdel, self.__doc__, dtype=self.dtype)
-
-    def deleter(self, fdel: Callable[[Any], None]) -> _Recordable:
-        return _Recordable(self.fget, self.fset, fdel, self.__doc__, dtype=self.dtype)
-
-
-def tfrecordable(*, dtype: int) -> Callable[[Getter], _Recordable]:
-    """Declares an attribute, as ``property`` does, that is stored as ``dtype``, one of ``DeclaredExample.Field``.
-
-    Raises TypeError for another ``dtype``.
-    """
-    try:
-        kind = _Field(dtype)
-    except ValueError:
-        raise TypeError(f"dtype={dtype!r}: give one of DeclaredExample.Field") from None
-    return lambda fget: _Recordable(fget, dtype=kind)
 
 
 class DeclaredExample:
@@ -131,52 +61,54 @@ class DeclaredExample:
     the shape of an array is stored.
     """
 
-    Field: TypeAlias = _Field
-    _fields: ClassVar[dict[str, _Field]] = {}
+    Field: TypeAlias = FieldType
+    _fields: ClassVar[dict[str, FieldType]] = {}
+    _schema: ClassVar[Schema] = Schema({})
 
     def __init__(self) -> None:
         """Nothing is kept here: that a subclass forgets to call it does no harm."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        fields: dict[str, _Field] = {}
+        fields: dict[str, FieldType] = {}
         for base in reversed(cls.__mro__):
             for name, value in vars(base).items():
-                if isinstance(value, _Recordable):
+                if isinstance(value, Recordable):
                     fields[name] = value.dtype
                 elif name in fields:
                     del fields[name]  # a plain attribute stands in its place
         for name, dtype in fields.items():
             if name in vars(DeclaredExample):
                 raise TypeError(f"{cls.__name__}.{name}: DeclaredExample has a method of that name; choose another")
-            if dtype in _ARRAYS and f"{name}_shape" in fields:
+            if dtype in ARRAYS and f"{name}_shape" in fields:
                 raise TypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
         cls._fields = fields
+        cls._schema = Schema({name: ENTRIES[dtype] for name, dtype in fields.items()})
 
     @classmethod
-    def fields(cls) -> dict[str, _Field]:
+    def fields(cls) -> dict[str, FieldType]:
         """The declared fields and their types, in order: a copy."""
         return dict(cls._fields)
 
     @classmethod
     def schema(cls) -> Schema:
         """The schema its records are read with."""
-        return Schema({name: _ENTRIES[dtype] for name, dtype in cls._fields.items()})
+        return cls._schema
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
         """The values of a record, in the order of declaration. Raises as ``Schema.decode``."""
-        return tuple(cls.schema().decode(record).values())
+        return tuple(cls._schema.decode(record).values())
 
     def encode(self) -> bytes:
         """The record: a serialised Example. Raises SchemaError, naming class and field, for a value of another type."""
         values: dict[str, object] = {}
         for name, dtype in self._fields.items():
             try:
-                value = _stored(getattr(self, name), dtype)
+                value = stored(getattr(self, name), dtype)
             except SchemaError as error:
                 raise SchemaError(f"{type(self).__name__}.{name}: {error}") from None
-            if dtype in _ARRAYS:
+            if dtype in ARRAYS:
                 values[name], values[f"{name}_shape"] = value
             else:
                 values[name] = value
@@ -194,7 +126,7 @@ class DeclaredExample:
         """Gives the memory back once it is written. By default arrays and bytes that can be set are set to None."""
         for name, dtype in self._fields.items():
             attribute = getattr(type(self), name)
-            if dtype in _LARGE and attribute.fset is not None:
+            if dtype in LARGE and attribute.fset is not None:
                 setattr(self, name, None)
         return None
 
@@ -247,7 +179,7 @@ def _check(example: DeclaredExample) -> None:
     batch = Schema.from_json(kind.schema().to_json()).decode_batch([record, record])
     for (name, dtype), value in zip(kind.fields().items(), kind.decode(record), strict=True):
         given = getattr(example, name)
-        expected = np.float32(given).item() if dtype == _Field.TYPE_FLOAT else given
+        expected = np.float32(given).item() if dtype == FieldType.TYPE_FLOAT else given
         for read in (value, batch[name][1]):
             if np.shape(read) != np.shape(expected) or not _equal(read, expected):
                 raise SchemaError(f"{kind.__name__}.{name}: {given!r} was written, and {read!r} read")
@@ -265,58 +197,3 @@ def _awaited_by_none(value: Any) -> Any:
             value.close()  # or Python warns that it was never awaited
         raise TypeError("an async method; await it yourself, and check the loaded example")
     return value
-
-
-def _stored(value: Any, dtype: _Field) -> Any:
-    """What is given to the encoder for a field: one value; of an array its bytes and its shape."""
-    if value is None:
-        raise SchemaError("None; did load() not set it?")
-    if dtype in _ARRAYS:
-        return _array(value, _ARRAYS[dtype])
-    if dtype == _Field.TYPE_BOOL:
-        _expect(value, "a bool", bool, np.bool_)
-        return bool(value)
-    if dtype in (_Field.TYPE_INT32, _Field.TYPE_INT64):
-        _expect(value, "an integer", int, np.integer)
-        bits = 32 if dtype == _Field.TYPE_INT32 else 64
-        if not -(1 << bits - 1) <= int(value) < 1 << bits - 1:
-            raise SchemaError(f"{value} is beyond int{bits}")
-        return int(value)
-    if dtype in (_Field.TYPE_FLOAT, _Field.TYPE_DOUBLE):
-        _expect(value, "a float", float, np.floating, int, np.integer)
-        if float(value) != value and value == value:
-            raise SchemaError(f"{value} is no float64: it would be rounded")
-        return float(value) if dtype == _Field.TYPE_FLOAT else struct.pack("<d", value)
-    if dtype == _Field.TYPE_STRING:
-        _expect(value, "a str", str)
-    else:
-        _expect(value, "bytes", bytes, bytearray, memoryview)
-    return value
-
-
-def _expect(value: object, what: str, *types: type) -> None:
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise SchemaError(f"{value!r:.80} is a {type(value).__name__}, not {what}")
-
-
-def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
-    if not isinstance(value, np.ndarray):
-        raise SchemaError(f"a {type(value).__name__}, not an array; numpy.asarray makes one")
-    array = value
-    if value.dtype != dtype:
-        if value.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
-            raise SchemaError(f"an array of {value.dtype}, declared as {dtype.name}")
-        with np.errstate(all="ignore"):  # what does not fit is found by the comparison
-            array = value.astype(dtype)
-            if dtype.kind == value.dtype.kind == "f":
-                changed = (array.astype(value.dtype) != value) & (value == value)  # NaN stays NaN
-            elif dtype.kind == "f":
-                changed = (value > _EXACT) | (value < -_EXACT)
-            else:
-                changed = array != value
-        if changed.any():
-            raise SchemaError(
-                f"an array of {value.dtype}, declared as {dtype.name}, which would change {value[changed][0]!r} and "
-                f"{int(changed.sum()) - 1} more; cast it yourself with .astype(numpy.{dtype.name})"
-            )
-    return array.tobytes(), np.array(array.shape, np.int64)

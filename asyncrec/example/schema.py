@@ -7,7 +7,7 @@
 A record must hold what the schema says and nothing else: a feature that is missing, of another kind, of another number
 of values or that the schema does not know is a SchemaError, which names the feature, what was expected, which features
 there are and, in a batch, the record, counted from 0. ``allow_extra=True`` passes over features it does not know: so
-some columns of wide records are read. The entries, and what each decodes to, are in ``kinds``.
+some columns of wide records are read. The entries, and what each decodes to, are in ``entries``.
 
 A schema with a Sequence reads SequenceExamples, any other Examples. Batches of Examples are read column by column,
 without an object per record (see ``columns``); SequenceExamples are parsed one by one.
@@ -15,7 +15,7 @@ without an object per record (see ``columns``); SequenceExamples are parsed one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, NoReturn
 
@@ -23,27 +23,15 @@ import numpy as np
 
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example.columns import Column, column_of, read_columns
+from asyncrec.example.compound import Sequence, Sparse, SparseArrays, from_json
 from asyncrec.example.dtypes import Misfit
-from asyncrec.example.kinds import (
-    Entry,
-    FixedLen,
-    Ragged,
-    Sequence,
-    Sparse,
-    SparseArrays,
-    Stored,
-    Tensor,
-    VarLen,
-    from_json,
-)
+from asyncrec.example.entries import Entry, Ragged, Stored
+from asyncrec.example.infer import inferred
+from asyncrec.example.kinds import FixedLen, Tensor, VarLen
 from asyncrec.example.wire import (
-    BYTES,
-    FLOAT,
-    INT64,
     KINDS,
     NONE,
     Raw,
-    int64_values,
     parse_example,
     parse_sequence_example,
 )
@@ -51,7 +39,6 @@ from asyncrec.example.wire import (
 __all__ = ["Entry", "FixedLen", "Ragged", "Schema", "Sequence", "Sparse", "SparseArrays", "Tensor", "VarLen"]
 
 _VERSION = 1  # of the JSON form
-_DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}  # what infer takes each kind for: it never guesses
 
 
 class Schema:
@@ -91,7 +78,7 @@ class Schema:
         return self._allow_extra
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """The values of one record, by name, in the schema's order; what each is, is in ``kinds``.
+        """The values of one record, by name, in the schema's order; what each is, is in ``entries``.
 
         Raises DecodeError when it is no Example, SchemaError when it does not hold what the schema says.
         """
@@ -107,14 +94,14 @@ class Schema:
             self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
-        """The values of many records, stacked, by name, in the schema's order; what each is, is in ``kinds``.
+        """The values of many records, stacked, by name, in the schema's order; what each is, is in ``entries``.
 
         Raises as ``decode``, for the first record found at fault, and names it.
         """
         return self._batch(records)
 
     @classmethod
-    def infer(cls, records: SequenceOf[bytes]) -> Schema:
+    def infer(cls, records: Iterable[bytes]) -> Schema:
         """A schema that decodes all of ``records``: Examples or SequenceExamples, all looked at.
 
         A feature that always has one value is FixedLen((), ...), one that always has n FixedLen((n,), ...), any other,
@@ -124,24 +111,7 @@ class Schema:
         Raises SchemaError when there are no records, or two have one feature of different kinds; DecodeError, naming
         the record, when one is neither an Example nor a SequenceExample.
         """
-        seen: dict[tuple[str, bool], _Seen] = {}
-        for row, record in enumerate(records):
-            context, lists = _parsed(record, row)
-            for name, raw in context.items():
-                seen.setdefault((name, False), _Seen()).add(name, row, [raw])
-            for name, steps in lists.items():
-                seen.setdefault((name, True), _Seen()).add(name, row, steps)
-        if not len(records):
-            raise SchemaError("no records, so nothing to infer a schema from")
-        features: dict[str, Entry] = {}
-        for (name, in_list), feature in sorted(seen.items()):
-            if feature.kind == NONE:
-                continue
-            if name in features:
-                raise SchemaError(f"feature {name!r} is in the context, and a feature list; a schema has one of a name")
-            entry = feature.entry(all_records=len(records))
-            features[name] = Sequence(entry) if in_list else entry
-        return cls(features)
+        return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``json.dumps``; ``from_json`` reads them."""
@@ -286,48 +256,6 @@ class Schema:
     ) -> None:
         expected = f"expected {self._features[name]}" if name else "pass over such with allow_extra=True"
         raise SchemaError(f"record {row} of the batch: {fault}; {expected}; {_there(raws, lists)}")
-
-
-class _Seen:
-    """What ``infer`` has seen of one feature, or of the steps of one feature list."""
-
-    def __init__(self) -> None:
-        self.kind = NONE
-        self.first_row = 0
-        self.records = 0
-        self.counts: set[int] = set()
-
-    def add(self, name: str, row: int, raws: SequenceOf[Raw]) -> None:
-        """One record's feature, or the steps of its feature list."""
-        complete = True
-        for kind, payload in raws:
-            if kind == NONE:
-                complete = False
-                continue
-            if self.kind == NONE:
-                self.kind, self.first_row = kind, row
-            if kind != self.kind:
-                raise SchemaError(
-                    f"feature {name!r}: its values are {KINDS[self.kind]} in record {self.first_row} and {KINDS[kind]} "
-                    f"in record {row}"
-                )
-            if len(self.counts) < 2:  # two are enough to know that they differ
-                self.counts.add(_count(kind, payload))
-        self.records += complete
-
-    def entry(self, all_records: int) -> FixedLen | VarLen:
-        """The entry that reads all of them."""
-        dtype = _DTYPES[self.kind]
-        if self.records < all_records or len(self.counts) > 1:
-            return VarLen(dtype)
-        (count,) = self.counts
-        return FixedLen(() if count == 1 else (count,), dtype)
-
-
-def _count(kind: int, payload: bytes | list[bytes]) -> int:
-    if isinstance(payload, list):
-        return len(payload)
-    return len(payload) // 4 if kind == FLOAT else len(int64_values(payload))
 
 
 def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:

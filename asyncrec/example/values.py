@@ -27,19 +27,16 @@ import numpy as np
 import numpy.typing as npt
 
 from asyncrec.errors import SchemaError
+from asyncrec.example.varints import varint, varints
 from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw
 
-__all__ = ["CONVERTERS", "raw_of", "varint", "varints"]
+__all__ = ["CONVERTERS", "raw_of"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 _FLOAT32 = np.dtype("<f4")
 _SINGLE = struct.Struct("<f").pack
 _LARGEST = float(np.finfo(np.float32).max)
-_ONE_BYTE = [bytes([value]) for value in range(128)]
-
-_LOOP_UP_TO = 16  # integers: below this a Python loop beats NumPy's fixed 10 us
-_BLOCK = 1 << 16  # integers made into varints at a time: their ten columns stay within 2 MiB
 
 
 def raw_of(value: object, narrow: bool = False) -> Raw:
@@ -51,48 +48,8 @@ def raw_of(value: object, narrow: bool = False) -> Raw:
     return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
 
 
-def varint(value: int) -> bytes:
-    """A number from 0 up to 2**64 - 1, in one to ten bytes."""
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def varints(array: Array) -> bytes:
-    """The integers of an array that int64 can hold, as packed varints, in C order."""
-    flat = array.reshape(-1)
-    if len(flat) <= _LOOP_UP_TO:
-        return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
-    blocks = (flat[start : start + _BLOCK] for start in range(0, len(flat), _BLOCK))
-    return b"".join([_varint_block(block.astype(np.int64).view(np.uint64)) for block in blocks])
-
-
-def _varint_block(numbers: npt.NDArray[np.uint64]) -> bytes:
-    largest = int(numbers.max())
-    if largest < 0x80:
-        return numbers.astype(np.uint8).tobytes()
-    width = -(-largest.bit_length() // 7)
-    packed = np.empty((len(numbers), width), np.uint8)
-    used = np.empty((len(numbers), width), np.bool_)
-    used[:, 0] = True
-    for column in range(width):
-        packed[:, column] = (numbers & np.uint64(0x7F)).astype(np.uint8)
-        numbers = numbers >> np.uint64(7)
-        if column + 1 < width:
-            used[:, column + 1] = numbers > 0
-            packed[:, column] |= used[:, column + 1].astype(np.uint8) << np.uint8(7)
-    return packed[used].tobytes()
-
-
 def _bool(value: Any, narrow: bool) -> Raw:
-    return INT64, _ONE_BYTE[bool(value)]
+    return INT64, varint(bool(value))
 
 
 def _int(value: Any, narrow: bool) -> Raw:

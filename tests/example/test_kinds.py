@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.kinds import Entry, FixedLen, Sequence, Sparse, Tensor, VarLen
+from asyncrec.example.compound import Sequence, Sparse
+from asyncrec.example.entries import Entry
+from asyncrec.example.kinds import FixedLen, Tensor, VarLen
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as npst
 
 from asyncrec.errors import SchemaError
 from asyncrec.example.features import Int64List
-from asyncrec.example.values import raw_of, varint, varints
-from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, int64_values
+from asyncrec.example.values import raw_of
+from asyncrec.example.varints import int64_values
+from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE
 
 
 class Colour(enum.IntEnum):
@@ -139,19 +140,6 @@ def test_narrow_lets_float64_be_rounded_but_not_become_infinite() -> None:
     assert raw_of([np.float64(0.1)], narrow=True) == floats(0.1)
     with pytest.raises(SchemaError, match="beyond float32"):
         raw_of(np.array([1e300]), narrow=True)
-
-
-@pytest.mark.parametrize("size", [0, 1, 16, 17, 300])
-@pytest.mark.parametrize("top", [2**6, 2**13, 2**40, 2**63 - 1])
-def test_varints_are_those_of_protobuf_whatever_the_number_of_integers(size: int, top: int) -> None:
-    values = np.random.default_rng(size).integers(-1 if top > 2**50 else 0, top, size)
-    assert varints(values) == b"".join(varint(int(value) % 2**64) for value in values)
-    assert int64_values(varints(values)).tolist() == values.tolist()
-
-
-def test_varints_of_more_integers_than_are_taken_at_a_time() -> None:
-    values = np.arange(-70_000, 70_000)
-    assert np.array_equal(int64_values(varints(values)), values)
 
 
 @settings(deadline=None)

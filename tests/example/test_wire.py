@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from google.protobuf.message import DecodeError as ProtobufError
 from google.protobuf.unknown_fields import UnknownFieldSet
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError
-from asyncrec.example.features import Example, Feature, Features, Int64List, SequenceExample
-from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw, int64_values, parse_example, parse_sequence_example
+from asyncrec.example.features import Example, Feature, Features, SequenceExample
+from asyncrec.example.varints import int64_values
+from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example, parse_sequence_example
 
 INT64S = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(width=32)
@@ -180,22 +181,6 @@ def test_numbers_written_longer_than_need_be_are_read_or_refused_as_protobuf_doe
     agree(field(5, 2, overlong(value, size) + b"ab"))
     agree(overlong(0x28 | value >> 3 << 3, size) + b"\0")
     agree(b"\x3b" + overlong(0x3C | value >> 3 << 3, size))
-
-
-@settings(deadline=None)
-@given(st.lists(INT64S, max_size=40))
-@example([2**63 - 1, -1, 0, 127, 128, 2**35])
-def test_packed_integers_of_any_width_are_read(values: list[int]) -> None:
-    packed = b"".join(Int64List(value=[value]).SerializeToString()[2:] for value in values)
-    read = int64_values(packed)
-    assert read.tolist() == values
-    assert read.flags.writeable
-
-
-@pytest.mark.parametrize("payload", [b"\x80", b"\x01\xff", b"\xff" * 10 + b"\x01"])
-def test_packed_integers_that_are_cut_short_or_too_long_are_refused(payload: bytes) -> None:
-    with pytest.raises(DecodeError):
-        int64_values(payload)
 
 
 @settings(deadline=None)

@@ -1,0 +1,89 @@
+"""Integers as the wire has them: seven bits to a byte, the lowest first, the eighth bit set where more follow.
+
+Negative ones are written as 64 bits, in two's complement, so in ten bytes. Packed, they follow one another.
+
+Source: protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import DecodeError
+
+__all__ = ["int64_values", "varint", "varints"]
+
+_ONE_BYTE = [bytes([value]) for value in range(128)]
+_LOOP_UP_TO = 16  # integers: below this a Python loop beats NumPy's fixed 10 us
+_BLOCK = 1 << 16  # integers made into varints at a time: their ten columns stay within 2 MiB
+
+
+def varint(value: int) -> bytes:
+    """A number from 0 up to 2**64 - 1, in one to ten bytes."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varints(array: npt.NDArray[Any]) -> bytes:
+    """The integers of an array that int64 can hold, as packed varints, in C order."""
+    flat = array.reshape(-1)
+    if len(flat) <= _LOOP_UP_TO:
+        return b"".join([varint(number & 0xFFFF_FFFF_FFFF_FFFF) for number in flat.tolist()])
+    blocks = (flat[start : start + _BLOCK] for start in range(0, len(flat), _BLOCK))
+    return b"".join([_varint_block(block.astype(np.int64).view(np.uint64)) for block in blocks])
+
+
+def _varint_block(numbers: npt.NDArray[np.uint64]) -> bytes:
+    largest = int(numbers.max())
+    if largest < 0x80:
+        return numbers.astype(np.uint8).tobytes()
+    width = -(-largest.bit_length() // 7)
+    packed = np.empty((len(numbers), width), np.uint8)
+    used = np.empty((len(numbers), width), np.bool_)
+    used[:, 0] = True
+    for column in range(width):
+        packed[:, column] = (numbers & np.uint64(0x7F)).astype(np.uint8)
+        numbers = numbers >> np.uint64(7)
+        if column + 1 < width:
+            used[:, column + 1] = numbers > 0
+            packed[:, column] |= used[:, column + 1].astype(np.uint8) << np.uint8(7)
+    return packed[used].tobytes()
+
+
+def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
+    """The numbers in packed varints, as a new array. Bits beyond the 64th are dropped, as protobuf drops them.
+
+    Raises DecodeError for a varint that is cut short or longer than ten bytes.
+    """
+    if len(payload) == 1 and payload[0] < 0x80:  # a label: twenty times as fast as what follows
+        return np.array([payload[0]], np.int64)
+    packed = np.frombuffer(payload, np.uint8)
+    last = packed < 0x80
+    if last.all():
+        return packed.astype(np.int64)
+    if not last[-1]:
+        raise DecodeError(f"the last int64 value of {len(payload)} bytes is cut short")
+    ends = np.flatnonzero(last)
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1] + 1
+    more = ends - starts  # bytes after the first
+    longest = int(more.max())
+    if longest > 9:
+        raise DecodeError("an int64 value is longer than ten bytes")
+    values = (packed[starts] & 0x7F).astype(np.uint64)
+    rows = np.flatnonzero(more)
+    for step in range(1, longest + 1):
+        values[rows] |= (packed[starts[rows] + step] & 0x7F).astype(np.uint64) << np.uint64(7 * step)
+        rows = rows[more[rows] > step]
+    return values.view(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,18 @@ def test_raw_arrays_keep_every_type_exactly(count: int) -> None:
         schema.decode(encode_example({"x": bytes(23)}))
     with pytest.raises(SchemaError, match="feature 'x': it has 2 values, not 1"):
         schema.decode(encode_example({"x": [bytes(24)] * 2}))
+
+
+def test_text_and_bytes_of_any_rank_stay_what_they_are() -> None:
+    schema = Schema({"words": FixedLen((2, 2), "str"), "images": FixedLen((1, 1, 2), "bytes")})
+    batch = schema.decode_batch([encode_example({"words": ["a", "b", "c", "d"], "images": [b"\xff\xd8\0", b""]})] * 2)
+    assert batch["words"].tolist() == [[["a", "b"], ["c", "d"]]] * 2
+    assert batch["images"].tolist() == [[[[b"\xff\xd8\0", b""]]]] * 2
+
+
+def test_a_schema_crosses_to_another_process() -> None:
+    schema = Schema({"a": FixedLen((), "int64", default=3), "b": Sequence(VarLen("str"))}, allow_extra=True)
+    assert pickle.loads(pickle.dumps(schema)) == schema
 
 
 def test_tensors_come_back_in_the_shape_stored_beside_them() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -89,6 +90,14 @@ def test_sequence_examples_go_both_ways() -> None:
         } == expected
         _, found = decode_sequence_example(message.SerializeToString())
         assert {name: [listed(step) for step in steps] for name, steps in found.items()} == expected
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_the_small_floats_that_models_use_go_in_as_floats(dtype: Any) -> None:
+    """TensorFlow brings ml_dtypes; we know its types by their names."""
+    array = np.array([[0.5, -1.5], [2, 0]]).astype(dtype)
+    assert decode_example(encode_example({"x": array}))["x"].tolist() == [0.5, -1.5, 2, 0]
+    assert decode_example(encode_example({"x": array[0, 1]}))["x"].tolist() == [-1.5]
 
 
 def test_the_messages_of_both_live_in_one_process() -> None:

@@ -194,6 +194,8 @@ class _Body:
         if not self._view:
             raise StopAsyncIteration
         self._begun = True
+        # A fast socket takes one slice after the other without the loop having had its turn.
+        await asyncio.sleep(0)
         _extend(self._patience)
         piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
         return piece

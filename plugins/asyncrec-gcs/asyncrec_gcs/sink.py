@@ -15,6 +15,7 @@ from types import TracebackType
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import numpy as np
 from crc32c import crc32c
 
 from asyncrec.errors import StorageError
@@ -159,11 +160,17 @@ def _cut(
 
     What follows the body is held back with ``hold``, and otherwise stays the caller's.
     """
-    pieces: list[Buffer] = [held]
-    for buffer in buffers:
-        pieces.append(memoryview(buffer)[skip:] if skip else buffer)
-        skip = max(0, skip - len(buffer))
-    data = memoryview(b"".join(pieces))
+    # NumPy lets the interpreter go on while it copies; `bytes.join` of memoryviews does not.
+    joined = np.empty(len(held) + sum(map(len, buffers)) - skip, np.uint8)
+    at = 0
+    for n, buffer in enumerate((held, *buffers)):
+        piece = memoryview(buffer)
+        if n and skip:
+            skip, piece = max(0, skip - len(piece)), piece[skip:]
+        if piece:
+            joined[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+    data = joined.data
     taken = len(data) if hold else whole
     checksum = crc32c(data[len(held) : taken], checksum)
     return data[:whole], bytes(data[whole:taken]), checksum

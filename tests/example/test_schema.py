@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example.codec import encode_example, encode_sequence_example
@@ -314,3 +316,56 @@ def test_what_is_no_entry_and_what_reads_one_feature_twice_over_is_refused() -> 
         Schema({"x": Tensor("float32"), "x_shape": VarLen("float32")})
     schema = Schema({"x": Tensor("float32"), "x_shape": VarLen("int64")})
     assert schema.decode(encode_example({"x": [1.0, 2.0], "x_shape": [1, 2]}))["x_shape"].tolist() == [1, 2]
+
+
+EVERYTHING = Schema(
+    {
+        "a": FixedLen((), "int8", default=1),
+        "b": FixedLen((2,), "float16"),
+        "c": FixedLen((2,), "float64", raw=True),
+        "d": VarLen("str"),
+        "e": Tensor("int32", raw=True),
+        "f": Tensor("float32"),
+        "g": Sparse("float32", (9,), "g_index", "g_value"),
+    }
+)
+WHOLE = encode_example(
+    {
+        "a": 5,
+        "b": [0.5, 1.5],
+        "c": np.array([0.1, 0.2]).tobytes(),
+        "d": ["x", "é"],
+        "e": np.arange(4, dtype=np.int32).tobytes(),
+        "e_shape": [2, 2],
+        "f": [1.0, 2.0],
+        "f_shape": [2, 1],
+        "g_index": [3, 8],
+        "g_value": [0.5, 1.5],
+    }
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=3), st.integers(0, len(WHOLE)))
+def test_a_damaged_record_gives_values_or_an_error_and_the_same_alone_as_in_a_batch(flips: Any, cut: int) -> None:
+    damaged = bytearray(WHOLE)
+    for at, value in flips:
+        damaged[at] = value
+    record = bytes(damaged[:cut] if cut % 3 == 0 else damaged)
+    try:
+        alone = EVERYTHING.decode(record)
+    except (DecodeError, SchemaError) as error:
+        with pytest.raises(type(error), match=r"^record 20 of the batch: "):
+            EVERYTHING.decode_batch([*[WHOLE] * 20, record, *[WHOLE] * 20])
+        return
+    batch = EVERYTHING.decode_batch([*[WHOLE] * 20, record, *[WHOLE] * 20])
+    assert repr(batch["a"][20].item()) == repr(alone["a"])
+    assert repr(batch["b"][20]) == repr(alone["b"])
+    assert batch["e"][20].tolist() == alone["e"].tolist()
+    assert len(batch["d"].values) == 80 + len(alone["d"])
+
+
+def test_every_truncation_of_a_record_is_an_error() -> None:
+    for cut in range(1, len(WHOLE)):
+        with pytest.raises((DecodeError, SchemaError)):
+            EVERYTHING.decode(WHOLE[:cut])

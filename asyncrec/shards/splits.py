@@ -1,0 +1,120 @@
+"""Parts of splits, written as text: ``train``, ``train[:80%]+extra[10:20]``, ``test[-5%:]``.
+
+A bound is a number of records or a percentage; negative ones count from the end; one left out is the split's own end.
+Percentages are rounded to the closest record, halves to the even one, as TFDS does with ``rounding="closest"``: so
+``train[:33%]`` and ``train[33%:]`` share no record and miss none. `parse_split` needs no data; `Split.resolve` needs
+the number of records in each split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+__all__ = ["Bound", "Split", "SplitPart", "parse_split"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+_PART = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(?:\[(?P<start>[^\[\]:]*):(?P<stop>[^\[\]:]*)\]\s*)?")
+_BOUND = re.compile(r"(?P<number>-?[0-9][0-9_]*)(?P<percent>\s*%)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A position in a split: ``value`` records, or per cent of them, from its beginning, or from its end if negative."""
+
+    value: int
+    percent: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.value}%" if self.percent else str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPart:
+    """Part of one split; `None` is the split's own beginning or end."""
+
+    name: str
+    start: Bound | None = None
+    stop: Bound | None = None
+
+    def __str__(self) -> str:
+        if self.start is None and self.stop is None:
+            return self.name
+        return f"{self.name}[{'' if self.start is None else self.start}:{'' if self.stop is None else self.stop}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Parts to be read one after the other. ``str`` gives the text again."""
+
+    parts: tuple[SplitPart, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The splits it takes records from, each once."""
+        return tuple(dict.fromkeys(part.name for part in self.parts))
+
+    def resolve(self, counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
+        """``(split, start, stop)`` of each part, ``0 <= start <= stop <= counts[split]``, for splits of these sizes.
+
+        Raises:
+            ValueError: a split is not among ``counts``, a bound lies outside its split, or a part ends before it
+                begins.
+        """
+        return [_resolve(part, counts) for part in self.parts]
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.parts))
+
+
+def parse_split(text: str) -> Split:
+    """Read the description of one or several parts of splits; see the module.
+
+    Raises:
+        ValueError: it is none. The message says which part, and what one looks like.
+    """
+    return Split(tuple(_parse_part(part, text) for part in text.split("+")))
+
+
+def _parse_part(text: str, whole: str) -> SplitPart:
+    match = _PART.fullmatch(text)
+    if match is None or not _NAME.fullmatch(match["name"]):
+        raise ValueError(
+            f"{text.strip()!r} in {whole!r} is no part of a split; one is a name, and where it begins and ends: "
+            "'train', 'train[:80%]', 'train[100:200]', 'train[-10%:]'"
+        )
+    return SplitPart(match["name"], _parse_bound(match["start"], whole), _parse_bound(match["stop"], whole))
+
+
+def _parse_bound(text: str | None, whole: str) -> Bound | None:
+    if text is None or not text.strip():
+        return None
+    match = _BOUND.fullmatch(text.strip())
+    if match is None or match["number"].endswith("_") or "__" in match["number"]:
+        raise ValueError(f"{text.strip()!r} in {whole!r} is no bound; one is a number of records or a percentage")
+    bound = Bound(int(match["number"]), match["percent"] is not None)
+    if bound.percent and abs(bound.value) > 100:
+        raise ValueError(f"{bound} in {whole!r} is more than the whole; percentages go from -100% to 100%")
+    return bound
+
+
+def _resolve(part: SplitPart, counts: Mapping[str, int]) -> tuple[str, int, int]:
+    if part.name not in counts:
+        there = ", ".join(repr(name) for name in sorted(counts)) or "none"
+        raise ValueError(f"there is no split {part.name!r}; there are: {there}")
+    records = counts[part.name]
+    start = 0 if part.start is None else _position(part.start, records, part)
+    stop = records if part.stop is None else _position(part.stop, records, part)
+    if start > stop:
+        raise ValueError(f"{part} ends before it begins: {start} to {stop} of {records} records")
+    return part.name, start, stop
+
+
+def _position(bound: Bound, records: int, part: SplitPart) -> int:
+    value = round(Fraction(bound.value * records, 100)) if bound.percent else bound.value
+    if abs(value) > records:
+        raise ValueError(f"{part} reaches beyond the {records} records of {part.name!r}")
+    from_end = bound.value < 0
+    return records + value if from_end else value

@@ -86,7 +86,8 @@ def tensorflow_iterates(path: Path, compression: str) -> list[bytes]:
 
 def asyncrec_wrote(path: Path, records: Iterable[bytes], **options: object) -> None:
     async def main() -> None:
-        await asyncrec.write_records(str(path), records, **options)
+        with anyio.fail_after(120):  # what waits for ever shall fail
+            await asyncrec.write_records(str(path), records, **options)
 
     anyio.run(main)
 

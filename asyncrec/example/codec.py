@@ -125,10 +125,10 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
         except SchemaError as error:
             raise SchemaError(f"feature {name!r}: {error}") from None
         if not isinstance(payload, list):
-            head, length = _head(name, kind, len(payload), False)
+            head, length = _head(name, kind, len(payload))
             parts += (head, payload)
         elif len(payload) == 1:
-            head, length = _head(name, kind, len(payload[0]), True)
+            head, length = _head(name, kind, len(payload[0]))
             parts += (head, payload[0])
         else:
             entry = _entry(name, feature_bytes((kind, payload)))
@@ -141,13 +141,13 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
 
 # The names in use times the sizes seen of each: most data sets have far fewer, and an entry takes some 300 bytes.
 @lru_cache(maxsize=4096)
-def _head(name: str, kind: int, size: int, even_empty: bool) -> tuple[bytes, int]:
+def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
     """Everything in an entry of the map before its payload of ``size`` bytes, which ends it, and the length of both.
 
     The payload is the one value of its list. A list of packed numbers without a number has no field for them; one of
     bytes has one that is empty.
     """
-    value = b"\x0a" + varint(size) if size or even_empty else b""
+    value = b"\x0a" + varint(size) if size or kind == BYTES else b""
     feature = _TAGS[kind] + varint(len(value) + size) + value if kind != NONE else b""
     key = _delimited(b"\x0a", _name(name)) + b"\x12" + varint(len(feature) + size) + feature
     head = b"\x0a" + varint(len(key) + size) + key

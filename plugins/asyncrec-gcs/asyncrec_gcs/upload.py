@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -66,6 +67,7 @@ class Upload:
         self._exclusive = exclusive
         self._id = secrets.token_hex(16)
         self._address: str | None = None
+        self._void = True  # whether nothing can come of a session whose address is not, or no longer, known
         self._unsure = False  # whether what was sent last may have arrived or not
         # For what comes after a failure: patience was lost before.
         self._brief = replace(bucket.policy, attempts=min(4, bucket.policy.attempts))
@@ -92,7 +94,7 @@ class Upload:
     async def finish(self, data: memoryview, checksum: int) -> ObjectInfo:
         """Publish: the object is what was stored, then ``data``; its crc32c has to be ``checksum``.
 
-        Cancelled, it makes sure that nothing is or will be published, or that it was, and then returns as if it had
+        Cancelled, it makes sure that nothing is or will be published; or that it was, and then returns as if it had
         not been cancelled.
 
         Raises:
@@ -105,8 +107,9 @@ class Upload:
         try:
             resource = await self._publish(data, total, checksum)
         except asyncio.CancelledError:
-            with anyio.move_on_after(ABORT_SECONDS, shield=True):
-                if not await self.abort() and (found := await self._ours()) is not None:
+            with anyio.move_on_after(ABORT_SECONDS, shield=True), suppress(StorageError):
+                await self.abort()
+                if (found := await self._ours()) is not None:
                     return await self._verified(found, total, checksum)
             raise
         return await self._verified(resource, total, checksum)
@@ -114,7 +117,7 @@ class Upload:
     async def abort(self) -> bool:
         """Take the session away, with everything stored in it. Whether it is certain that nothing can come of it."""
         if self._address is None:
-            return True
+            return self._void
         what = f"{self._bucket.shown(self._key)}: aborting the upload"
         request = partial(self._bucket.request, "DELETE", self._address, what=what, expect=(*_ABORTED, *_GONE, 200))
         try:
@@ -123,7 +126,8 @@ class Upload:
             logger.warning("%s: not confirmed; the session expires by itself within a week: %s", what, error)
             return False
         self._address = None
-        return answer.status in _ABORTED
+        self._void = answer.status in _ABORTED
+        return self._void
 
     @property
     def _what(self) -> str:

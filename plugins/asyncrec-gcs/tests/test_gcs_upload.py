@@ -380,14 +380,18 @@ async def test_cancelled_at_any_request_that_hangs_nothing_is_left(
     assert not {name for name in {thread.name for thread in threading.enumerate()} - threads if "bridge" in name}
 
 
+@pytest.mark.parametrize("hangs", ["query", "abort", "meta"])
 async def test_cancelled_after_the_last_request_took_effect_the_object_is_published(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, hangs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is lost, the session says that it is complete, and the exit says so too."""
+    """Its answer is lost, and finding out how it went is interrupted: the object says so, and so does the exit."""
     monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
+    stall = nth(1, Fault("stall"), hangs)
 
     def plan(kind: str, n: int) -> Fault | None:
-        return Fault("reset-after") if kind == "last" else Fault("stall") if kind == "query" else None
+        if kind == "last":
+            return Fault("reset-after")
+        return stall(kind, n) or (Fault("status", 400) if kind == "query" else None)
 
     gcs.plan = plan
     async with open_quick() as storage:

@@ -22,7 +22,7 @@ _BOUND = re.compile(r"(?P<number>-?[0-9][0-9_]*)(?P<percent>\s*%)?")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A position in a split: ``value`` records, or per cent of them, from its beginning, or from its end if negative."""
+    """A position in a split: ``value`` records, or per cent of them, from its beginning, or from its end."""
 
     value: int
     percent: bool = False

@@ -45,7 +45,7 @@ def test_percentages_are_rounded_to_the_closest_record_and_halves_to_the_even_on
     records: int, percent: int, position: int
 ) -> None:
     """As TFDS: ``int(round(percent * records / 100.))``."""
-    assert position == int(round(percent * records / 100.0))
+    assert position == round(percent * records / 100.0)
     assert parse_split(f"train[:{percent}%]").resolve({"train": records}) == [("train", 0, position)]
 
 
@@ -55,7 +55,7 @@ def test_percentages_are_rounded_to_the_closest_record_and_halves_to_the_even_on
      "train[1.5%:]", "train[1__0:]", "train[:5%%]", "train[0x10:]", "a/b", "train[:5][:3]", "train[+5:]"],
 )  # fmt: skip
 def test_what_is_no_split_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no (part of a split|bound)"):
+    with pytest.raises(ValueError, match=r"is no (part of a split|bound)"):
         parse_split(text)
 
 

@@ -1,0 +1,71 @@
+"""A progress bar on a terminal, where rich is installed; nothing elsewhere. May be advanced from any thread."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Progress"]
+
+# The eye sees no more, and drawing costs what a hundred examples do.
+_SECONDS_BETWEEN = 0.1
+
+
+class Progress:
+    """A context in which a bar is shown.
+
+    Args:
+        show: `True` wants rich, and raises ImportError without it; `None` asks whether stderr is a terminal.
+        total: `None` where it is not known.
+    """
+
+    def __init__(self, what: str, total: int | None, *, show: bool | None) -> None:
+        self._what = what
+        self._total = total
+        self._show = sys.stderr.isatty() if show is None else show
+        self._required = show is True
+        self._bar: Any = None
+        self._task: Any = None
+        self._count = 0
+        self._shown_at = 0.0
+
+    def __enter__(self) -> Progress:
+        if not self._show:
+            return self
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+        except ImportError:
+            if self._required:
+                raise
+            return self
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(self._what, total=self._total)
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._count)
+            self._bar.stop()
+
+    def advance(self, count: int = 1) -> None:
+        if self._bar is None:
+            return
+        self._count += count
+        if (now := time.monotonic()) - self._shown_at >= _SECONDS_BETWEEN:
+            self._shown_at = now
+            self._bar.update(self._task, completed=self._count)
+
+    def counted(self, batches: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+        """The same batches, counted as they pass."""
+        for batch in batches:
+            yield batch
+            self.advance(len(batch))

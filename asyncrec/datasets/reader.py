@@ -1,0 +1,242 @@
+"""`open_split`: the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from asyncrec.datasets.description import schema_of_table
+from asyncrec.datasets.sidecars import read_shard_info, read_table
+from asyncrec.errors import DatasetError
+from asyncrec.example.schema import Schema
+from asyncrec.records.index import RecordIndex, parse_index
+from asyncrec.records.reader import open_reader
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.snapshot import load_manifest
+from asyncrec.shards.splits import Split, parse_split
+from asyncrec.storage.base import Storage
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import redact
+from asyncrec.tasks import TaskScope, in_thread
+
+__all__ = ["SplitReader", "open_split"]
+
+_MANIFESTS = "_manifest/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Some records of one shard."""
+
+    key: str
+    index: str | None
+    compression: str
+    skip: int
+    take: int
+
+
+class SplitReader:
+    """Made by `open_split`. A single pass; used by one task. ``len`` is the number of records it gives.
+
+    ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` lists of records
+    as they are stored.
+
+    Attributes:
+        split: what is read.
+        schema: of the records; `None` where nothing says.
+    """
+
+    def __init__(
+        self, split: Split, schema: Schema | None, records: int, received: MemoryObjectReceiveStream[list[bytes]]
+    ) -> None:
+        self.split = split
+        self.schema = schema
+        self._records = records
+        self._received = received
+        self._batch: list[bytes] = []
+        self._next = 0
+        self._error: Exception | None = None
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __aiter__(self) -> SplitReader:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        if self.schema is None:
+            raise DatasetError(f"{self.split}: no schema is stored with it; batches() gives the records as they are")
+        while self._next >= len(self._batch):
+            self._batch, self._next = await self._receive(), 0
+        record = self._batch[self._next]
+        self._next += 1
+        return self.schema.decode(record)
+
+    def batches(self) -> AsyncIterator[list[bytes]]:
+        """The records as they are stored, in lists as they come. No list is empty."""
+        return _Batches(self)
+
+    async def _next_batch(self) -> list[bytes]:
+        rest, self._batch, self._next = self._batch[self._next :], [], 0
+        return rest or await self._receive()
+
+    async def _receive(self) -> list[bytes]:
+        try:
+            return await self._received.receive()
+        except anyio.EndOfStream:
+            if self._error is not None:
+                raise self._error from None
+            raise StopAsyncIteration from None
+
+
+class _Batches:
+    """Iterates over lists of records; a class, since an async generator is not closed when its loop is left."""
+
+    def __init__(self, reader: SplitReader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> _Batches:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        return await self._reader._next_batch()
+
+
+@asynccontextmanager
+async def open_split(
+    path: str | os.PathLike[str],
+    split: str | Split,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[SplitReader]:
+    """Read a split, or parts of several: ``async with open_split("data/cats", "train[:80%]+extra") as reader: ...``.
+
+    The records come in the order in which they are stored; the next are read while the last are worked on. Their number
+    is known from the manifest, or from ``shard_info.json`` where datum wrote the split; their schema likewise. A part
+    that begins within a shard is found by the shard's index, where it has one.
+
+    Args:
+        path: the folder of the splits; with ``storage``, a prefix in it.
+        split: see `parse_split`. Splits of different schemas are merged, where that can be.
+        storage: an open `Storage`, used and not closed.
+        storage_options: for the backend, when it is opened here.
+
+    Raises:
+        ValueError: ``split`` is none, there is no such split (the message says which there are), or a bound is beyond
+            it.
+        SchemaError: the schemas of the splits contradict each other.
+        CorruptRecordError, TruncatedError, StorageError: while reading, after every record before was given.
+        DatasetError: while reading: a shard has fewer records than the data set says.
+    """
+    wanted = parse_split(split) if isinstance(split, str) else split
+    text = os.fspath(path).rstrip("/")
+    # A path with a name in it, as of a data set, so that the folder is found the same way.
+    whole = f"{text}/{wanted.names[0]}" if text or storage is None else wanted.names[0]
+    async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
+        prefix = key.rpartition("/")[0]
+        folder = PrefixedStorage(store, prefix) if prefix else store
+        slices, schema = await _find(folder, wanted, shown=redact(text))
+        send, receive = anyio.create_memory_object_stream[list[bytes]](1)  # one batch ahead: some hundred KiB
+        reader = SplitReader(wanted, schema, sum(each.take for each in slices), receive)
+        async with TaskScope() as scope, receive:
+            scope.start_soon(_feed, folder, slices, send, reader)
+            try:
+                yield reader
+            finally:
+                scope.cancel()
+
+
+async def _find(folder: Storage, split: Split, *, shown: str) -> tuple[list[_Slice], Schema | None]:
+    """The records asked for, shard by shard, and what decodes them."""
+    shards: dict[str, list[_Slice]] = {}
+    schemas: list[Schema | None] = []
+    foreign: dict[str, dict[str, int]] | None = None
+    table: Mapping[str, Any] | None = None
+    for name in split.names:
+        manifest: Manifest | None = await load_manifest(folder, name, path=f"{shown}/{name}")
+        if manifest is not None:
+            shards[name] = [_Slice(s.path, s.index, s.compression, 0, s.records) for s in manifest.shards]
+            schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
+            continue
+        if foreign is None:
+            foreign, table = await read_shard_info(folder), await read_table(folder)
+        if name in foreign:
+            shards[name] = [_Slice(file, None, "auto", 0, count) for file, count in sorted(foreign[name].items())]
+            schemas.append(schema_of_table(table) if table else None)
+    counts = {name: sum(shard.take for shard in found) for name, found in shards.items()}
+    if counts.keys() != set(split.names):
+        for name in await _names(folder):
+            counts.setdefault(name, 0)
+    found = [each for name, start, stop in split.resolve(counts) for each in _cut(shards.get(name, []), start, stop)]
+    schema = schemas[0] if schemas else None
+    for other in schemas[1:]:
+        schema = schema.merge(other) if schema and other else None
+    return found, schema
+
+
+async def _names(folder: Storage) -> set[str]:
+    """Of all splits there are: for an error."""
+    names = {info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)}
+    return names | (await read_shard_info(folder)).keys()
+
+
+def _cut(shards: list[_Slice], start: int, stop: int) -> list[_Slice]:
+    """The records ``[start, stop)`` of shards that follow each other."""
+    cut = []
+    before = 0
+    for shard in shards:
+        first, last = max(start - before, 0), min(stop - before, shard.take)
+        before += shard.take
+        if first < last:
+            cut.append(_Slice(shard.key, shard.index, shard.compression, first, last - first))
+    return cut
+
+
+async def _feed(
+    folder: Storage, slices: list[_Slice], send: MemoryObjectSendStream[list[bytes]], reader: SplitReader
+) -> None:
+    """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
+    async with send:
+        try:
+            for each in slices:
+                await _feed_slice(folder, each, send)
+        except Exception as error:
+            reader._error = error
+
+
+async def _feed_slice(folder: Storage, each: _Slice, send: MemoryObjectSendStream[list[bytes]]) -> None:
+    offset, skip = 0, each.skip
+    if skip and each.index is not None and each.compression != "ZLIB":
+        index = await in_thread(parse_index, await folder.get(each.index))
+        if len(index) > skip:
+            offset, skip = _start(index, skip)
+    missing = each.take
+    async with open_reader(each.key, storage=folder, compression=each.compression, start_offset=offset) as records:
+        async for batch in records.batches():
+            kept = batch[skip : skip + missing]
+            skip = max(skip - len(batch), 0)
+            missing -= len(kept)
+            if kept:
+                await send.send(kept)
+            if not missing:
+                return
+    raise DatasetError(
+        f"{folder.root}/{each.key}: ends {missing} records before the number the data set says; "
+        "it was replaced, or not copied whole"
+    )
+
+
+def _start(index: RecordIndex, skip: int) -> tuple[int, int]:
+    """The byte to begin at, and how many records to pass over from there."""
+    if index.members is None:
+        return int(index.offsets[skip]), 0
+    member = index.members[skip]
+    return int(member), skip - int(index.members.searchsorted(member))

@@ -16,6 +16,7 @@ The way in without waiting is two operations, because it is on the path of every
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -28,11 +29,17 @@ class ByteBudget:
 
     A size beyond the whole budget is let in alone: when nothing else is held.
 
+    What is held is pending, collected in lanes until there is a slab of it, or under way, on its way to a store. Only
+    what is under way will be given back by itself: so when callers wait and nothing is, ``on_starving`` has the lanes
+    send what they have.
+
     Attributes:
         limit: bytes, fixed.
         used: bytes held now, without what is reserved.
+        under_way: how many of them.
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
         seconds_waited: by all callers together.
+        on_starving: set by the writer.
     """
 
     def __init__(self, limit: int) -> None:
@@ -40,9 +47,11 @@ class ByteBudget:
             raise ValueError(f"a memory limit of {limit} bytes holds nothing")
         self.limit = limit
         self.used = 0
+        self.under_way = 0
         self.reserved = 0
         self.bound = limit
         self.seconds_waited = 0.0
+        self.on_starving: Callable[[], None] = lambda: None
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
         self._yield_due = False
         self._released = False
@@ -85,7 +94,7 @@ class ByteBudget:
         granted = anyio.Event()
         waiter = (size, granted)
         self._waiting.append(waiter)
-        self._set_bound()
+        self._wake()
         begun = anyio.current_time()
         try:
             await granted.wait()
@@ -100,10 +109,24 @@ class ByteBudget:
             self.seconds_waited += anyio.current_time() - begun
 
     def give(self, size: int) -> None:
-        """Hold ``size`` bytes less."""
+        """Hold ``size`` bytes less: they were taken, and are not needed."""
         self.used -= size
         if self._waiting:
             self._wake()
+
+    def sent(self, size: int) -> None:
+        """``size`` bytes of what is held are under way."""
+        self.under_way += size
+
+    def arrived(self, size: int) -> None:
+        """``size`` bytes that were under way are held no more."""
+        self.under_way -= size
+        self.give(size)
+
+    @property
+    def starving(self) -> bool:
+        """Callers wait, and nothing is under way that would end it."""
+        return bool(self._waiting) and not self.under_way
 
     def release_all(self) -> None:
         """Let everybody in, now and from now on: the writer failed or closed, and will tell each of them."""
@@ -119,6 +142,8 @@ class ByteBudget:
             self.used += size
             granted.set()
         self._set_bound()
+        if self.starving:
+            self.on_starving()
 
     def _set_bound(self) -> None:
         blocked = self._waiting or self._yield_due or self._released

@@ -148,7 +148,7 @@ class Lane:
         slab.size += size
         slab.last = ticket
         self._count(1, size)
-        if slab.full:
+        if slab.full or (self._budget.bound < 0 and self._budget.starving):
             self.seal()
 
     def append_many(self, records: list[bytes], size: int, first: int, step: int = 1) -> None:
@@ -167,7 +167,7 @@ class Lane:
         slab.size += size
         slab.last = first + (len(records) - 1) * step
         self._count(len(records), size)
-        if slab.full:
+        if slab.full or (self._budget.bound < 0 and self._budget.starving):
             self.seal()
 
     def append_slab(self, slab: Slab) -> None:
@@ -261,6 +261,8 @@ class Lane:
         if self.error is not None:
             self._drop(item)
             return
+        if isinstance(item, Slab):
+            self._budget.sent(item.size)
         self._queue.append(item)
         self._arrived.set()
 
@@ -285,7 +287,10 @@ class Lane:
         finally:
             self._closed = True
             while self._queue:
-                self._drop(self._queue.popleft())
+                item = self._queue.popleft()
+                if isinstance(item, Slab):
+                    self._budget.under_way -= item.size
+                self._drop(item)
             if self.error is not None and self._pending is not None:
                 self._drop(self._pending)
                 self._pending = None
@@ -338,7 +343,7 @@ class Lane:
                 try:
                     await output.write(slabs)
                 finally:
-                    self._budget.give(sum(slab.size for slab in slabs))
+                    self._budget.arrived(sum(slab.size for slab in slabs))
                 last_ticket = slabs[-1].last
                 if self._compressed and limits.bytes is not None and output.size >= limits.bytes:
                     self._count_again()

@@ -84,6 +84,7 @@ class RecordWriter:
             eager=True,
             clock=anyio.current_time,
         )
+        self._budget.on_starving = self._lane.seal
 
     async def write(self, record: Buffer) -> None:
         """Take one record.

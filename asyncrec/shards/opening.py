@@ -88,15 +88,16 @@ async def open_sharded_writer(
         on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
             opened on; 16 bytes of memory for each key.
         on_error: what becomes of the open shards when the body ends with an exception or is cancelled: ``"commit"``
-            commits their whole records (the default for rolling), ``"discard"`` drops them (the default for fixed).
+            commits their whole records (the default), ``"discard"`` drops them (the default for fixed, and for
+            ``mode="replace"``).
         exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
         memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
         writer_id: in names; made up unless given.
         on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
         mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
-            data set when the context exits cleanly, and deletes what only the old one had. While shards of the same
-            name are published, between the first and the manifest, a reader of the old manifest finds them by their
-            checksums to be others.
+            data set when the context exits cleanly, and deletes what only the old one had. Fixed shards of the same
+            names are overwritten just before: a reader of the old manifest then finds by their checksums that they
+            are others.
         storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
         storage_options: for the backend, when it is opened here.
 
@@ -143,23 +144,28 @@ async def open_sharded_writer(
                 after=before,
             ),
             writer_id=writer_id,
-            replaces=before if mode == "replace" else None,
+            replace=mode == "replace",
+            before=before,
         )
-        async with TaskScope() as scope:
-            await writer._open(scope)
-            finishing = False
-            try:
-                yield writer
-                finishing = True
-                await writer._finish()
-            except BaseException as error:
-                failed = finishing and isinstance(error, Exception)
-                if not failed and (on_error or ("discard" if fixed else "commit")) == "commit":
-                    await _finish_in_time(writer, error, exit_timeout)
-                _tell_what_is_lost(writer, error)
-                raise
-            finally:
-                writer._abandon()
+        commits = (on_error or ("discard" if fixed or mode == "replace" else "commit")) == "commit"
+        try:
+            async with TaskScope() as scope:
+                await writer._open(scope)
+                finishing = False
+                try:
+                    yield writer
+                    finishing = True
+                    await writer._finish()
+                except BaseException as error:
+                    if commits and not (finishing and isinstance(error, Exception)):
+                        await _finish_in_time(writer, error, exit_timeout)
+                    _tell_what_is_lost(writer, error)
+                    raise
+                finally:
+                    writer._abandon()
+        except BaseException:
+            await writer._take_back()  # the owner tasks have ended: nothing is published any more
+            raise
 
 
 async def _finish_in_time(writer: ShardedWriter, error: BaseException, timeout: float) -> None:

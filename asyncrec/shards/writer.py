@@ -38,6 +38,8 @@ _log = logging.getLogger("asyncrec.shards")
 # A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.
 _LONG_WAIT_SECONDS = 30
 
+_TOGETHER = "shards that are fixed, or replace others, are committed together, by leaving the context"
+
 Partition = str | bytes | int
 
 
@@ -64,7 +66,8 @@ class ShardedWriter:
         budget: ByteBudget,
         writer_id: str,
         committer: Committer,
-        replaces: Manifest | None,
+        replace: bool,
+        before: Manifest | None,
     ) -> None:
         self.path = path
         self.writer_id = writer_id
@@ -75,7 +78,8 @@ class ShardedWriter:
         self._keys = keys
         self._budget = budget
         self._committer = committer
-        self._replaces = replaces
+        self._replace = replace
+        self._before = before
         self._tickets = 0
         self._duplicates = 0
         self._next_lane = 0
@@ -98,6 +102,7 @@ class ShardedWriter:
             )
             for number in range(num_shards or open_shards)
         ]
+        budget.on_starving = self._seal
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -208,10 +213,10 @@ class ShardedWriter:
         """Publish and commit everything taken so far: the open shards end here.
 
         Raises:
-            RuntimeError: the shards are fixed; they are committed together, by leaving the context.
+            RuntimeError: the shards are fixed, or replace others; they are committed together, by leaving the context.
         """
-        if self._num_shards is not None:
-            raise RuntimeError(f"{self.path}: fixed shards are committed together, by leaving the context")
+        if self._together:
+            raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._check()
         last = self._tickets
         for lane in self._lanes:
@@ -234,8 +239,8 @@ class ShardedWriter:
         if not 0 <= ticket <= self._tickets:
             raise ValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
-            if self._num_shards is not None and not self._finished:
-                raise ValueError(f"{self.path}: fixed shards are committed by leaving the context, not before")
+            if self._together and not self._finished:
+                raise ValueError(f"{self.path}: {_TOGETHER}")
             await self._reached(ticket)
             return
         if not self._spools:
@@ -267,6 +272,11 @@ class ShardedWriter:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     @property
+    def _together(self) -> bool:
+        """Whether everything is committed at once, by the exit."""
+        return self._num_shards is not None or self._replace
+
+    @property
     def _spools(self) -> bool:
         return self._storage.flush_level == "spooled"
 
@@ -289,6 +299,10 @@ class ShardedWriter:
         lane = self._lanes[self._next_lane]
         self._next_lane = (self._next_lane + 1) % len(self._lanes)
         return lane
+
+    def _seal(self) -> None:
+        for lane in self._lanes:
+            lane.seal()
 
     async def _take(self, size: int) -> None:
         await self._budget.take(size)
@@ -377,12 +391,13 @@ class ShardedWriter:
         for lane in self._lanes:
             lane.close()
         self._budget.release_all()
-        if self._num_shards is None:
-            await self._lanes_finished()
-            self._raise_failure()
-            await self._committer.close([], remove=self._removed())
-        else:
-            await self._publish_together()
+        if self._num_shards is not None:
+            await self._all_sent()
+        await self._lanes_finished()
+        self._raise_failure()
+        self._unlisted.sort(key=lambda entry: entry.path)
+        await self._committer.close(self._unlisted, remove=self._removed())
+        self._unlisted = []
         await self._delete_replaced()
         self._finished = True
         self._progressed()
@@ -391,33 +406,31 @@ class ShardedWriter:
         for lane in self._lanes:
             await lane.finished.wait()
 
-    async def _publish_together(self) -> None:
-        """All shards are sent, then all are published, then one segment makes them the data set."""
+    async def _all_sent(self) -> None:
+        """Fixed shards are all sent before the first is published."""
         while self._prepared < len(self._lanes) and self._error is None:
             await self._progress.wait()
         self._raise_failure()
         self._publish.set()
-        try:
-            await self._lanes_finished()
-            self._raise_failure()
-            self._unlisted.sort(key=lambda entry: entry.path)
-            await self._committer.close(self._unlisted, remove=self._removed())
-        except BaseException:
-            # What stood there before has been overwritten already when a data set is replaced; it is not taken back,
-            # and its checksums tell.
-            # Nor is anything that a manifest may name by now.
-            if self._replaces is None and not self._committer.unsettled:
-                await self._committer.take_back(_objects(self._unlisted))
-            raise
+
+    async def _take_back(self) -> None:
+        """After a failure: delete what was published and is in no manifest.
+
+        What stood there before under the same names has been overwritten already when fixed shards replace others: it
+        is not taken back, and its checksums tell. Nor is anything that a manifest may name by now.
+        """
+        overwritten = self._num_shards is not None and self._replace
+        if not overwritten and not self._committer.unsettled:
+            await self._committer.take_back(_objects(self._unlisted))
 
     def _removed(self) -> tuple[str, ...]:
-        return tuple(entry.path for entry in self._replaces.shards) if self._replaces else ()
+        return tuple(entry.path for entry in self._before.shards) if self._replace and self._before else ()
 
     async def _delete_replaced(self) -> None:
         """Delete what only the old manifest named. The new one holds already: what stays is merely not listed."""
-        if self._replaces is not None:
+        if self._replace and self._before is not None:
             kept = set(_objects(self._committer.entries))
-            await self._committer.take_back([key for key in _objects(self._replaces.shards) if key not in kept])
+            await self._committer.take_back([key for key in _objects(self._before.shards) if key not in kept])
 
     def _abandon(self) -> None:
         self._closed = True
@@ -444,7 +457,8 @@ class _ShardHost:
             key = rolling_shard_name(writer._name, writer.writer_id, self._sequence)
         else:
             key = fixed_shard_name(writer._name, self._lane, writer._num_shards)
-        async with writer._committer.open_shard(key, exclusive=writer._replaces is None) as shard:
+        overwrites = writer._num_shards is not None and writer._replace
+        async with writer._committer.open_shard(key, exclusive=not overwrites) as shard:
             self._shard = shard
             yield shard.output
 
@@ -458,10 +472,10 @@ class _ShardHost:
     async def published_object(self, output: ObjectOutput, first: float, last: float) -> None:
         writer = self._writer
         entry = writer._committer.entry_of(self._shard, first, last)
-        if writer._num_shards is None:
-            await writer._committer.commit(self._sequence, entry)
-        else:
+        if writer._together:
             writer._unlisted.append(entry)
+        else:
+            await writer._committer.commit(self._sequence, entry)
 
     def progressed(self) -> None:
         self._writer._progressed()

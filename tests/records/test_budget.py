@@ -97,6 +97,25 @@ async def test_after_release_all_nobody_waits() -> None:
     assert budget.bound < 0, "every caller goes through take, where its writer tells it why"
 
 
+async def test_when_callers_wait_and_nothing_is_under_way_what_is_collected_is_sent() -> None:
+    """Else all room could lie in slabs that are not full, and nobody would ever be let in."""
+    budget = ByteBudget(100)
+    calls = []
+    budget.on_starving = lambda: calls.append(budget.used)
+    await budget.take(90)
+    async with anyio.create_task_group() as group:
+        group.start_soon(budget.take, 50)
+        await until_parked(budget, 1)
+        assert calls == [90]
+        budget.sent(90)
+        group.start_soon(budget.take, 50)
+        await until_parked(budget, 2)
+        assert calls == [90], "something is under way, whose end will let them in"
+        budget.arrived(90)
+    assert budget.used == 100
+    assert budget.under_way == 0
+
+
 async def test_a_caller_that_never_waits_is_made_to_yield() -> None:
     budget = ByteBudget(1000)
     ran = []

@@ -322,6 +322,41 @@ class TestFixed:
             assert len(set(await stored(storage, "train"))) == 1
 
 
+class TestRollingReplacement:
+    async def test_it_takes_the_place_of_the_old_data_set_in_one_step(self) -> None:
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=3) as writer:
+            await writer.write_many(numbered(8))
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, max_shard_records=3, mode="replace"
+        ) as writer:
+            ticket = await writer.write_many(numbered(5, 100))
+            assert sorted(await stored(storage)) == numbered(8)
+            with pytest.raises(RuntimeError, match="leaving the context"):
+                await writer.commit()
+            with pytest.raises(ValueError, match="leaving the context"):
+                await writer.wait(ticket, "committed")
+        assert await stored(storage) == numbered(5, 100)
+        assert len(await keys(storage, "pages-")) == 2
+        assert len(await keys(storage, "_index/")) == 2
+
+    async def test_an_exception_leaves_the_old_data_set_and_nothing_else(self) -> None:
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+            await writer.write_many(numbered(8))
+        before = await keys(storage)
+        with pytest.raises(KeyError):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, max_shard_records=3, mode="replace"
+            ) as writer:
+                await writer.write_many(numbered(50, 100))
+                await checkpoint()
+                await checkpoint()
+                raise KeyError
+        assert await keys(storage) == before
+        assert await stored(storage) == numbered(8)
+
+
 class TestPlacementAndIdentity:
     async def test_equal_partitions_go_to_one_shard_whatever_their_type_of_writing(self) -> None:
         storage = MemoryStorage()
@@ -447,7 +482,13 @@ class TestTrouble:
             async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=3) as writer:
                 await writer.write_many(numbered(10))
 
-        for job in (rolling, fixed):
+        async def replacing(storage: Storage) -> None:
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, max_shard_records=4, mode="replace"
+            ) as writer:
+                await writer.write_many(numbered(10))
+
+        for job in (rolling, fixed, replacing):
             calm = FlakyStorage(MemoryStorage())
             await job(calm)
             for k in range(len(calm.operations)):
@@ -467,7 +508,7 @@ class TestTrouble:
                             assert len(set(records)) == len(records), about
                         else:
                             assert sorted(records) == numbered(10), f"no error, and records are missing: {about}"
-                        if job is fixed and raised:
+                        if job is not rolling and raised:
                             assert len(records) in (0, 10), about
 
     async def test_memory_stays_within_its_limit_however_slow_the_store(self) -> None:

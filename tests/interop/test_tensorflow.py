@@ -190,7 +190,7 @@ def test_every_level_is_read_by_the_other(tmp_path: Path, compression: str, leve
     options = tf.io.TFRecordOptions(compression, compression_level=level)
     tensorflow_wrote(tmp_path / "theirs", records, options)
     assert asyncrec_reads(tmp_path / "theirs") == records
-    asyncrec_wrote(tmp_path / "ours", records, compression=asyncrec.CompressionOptions(compression, level=level))
+    asyncrec_wrote(tmp_path / "ours", records, compression=asyncrec.CompressionOptions(type=compression, level=level))
     assert tensorflow_reads(tmp_path / "ours", compression) == records
 
 
@@ -224,7 +224,7 @@ def test_tf_data_reads_a_sharded_data_set_by_a_glob(tmp_path: Path, compression:
 
     anyio.run(main)
     found = sorted(str(path) for path in tmp_path.rglob("*.tfrecord*") if not path.parent.name.startswith("_"))
-    assert tf.io.gfile.glob(str(tmp_path / "*.tfrecord*")) == found
+    assert sorted(tf.io.gfile.glob(str(tmp_path / "*.tfrecord*"))) == found
     assert len(found) >= 3
     shards = tf.data.Dataset.list_files(str(tmp_path / "pages-*.tfrecord"), shuffle=False)
     data = shards.interleave(lambda shard: tf.data.TFRecordDataset(shard, compression), cycle_length=4)

@@ -37,7 +37,7 @@ async def reading(path: Path, storage: Storage) -> None:
 
 async def sharding(path: str) -> None:
     async with asyncrec.open_sharded_writer(
-        path, num_shards=8, compression=asyncrec.CompressionOptions("GZIP")
+        path, num_shards=8, compression=asyncrec.CompressionOptions(type="GZIP")
     ) as writer:
         assert_type(writer, ShardedWriter)
         ticket = await writer.write(b"", key="k", partition="p")

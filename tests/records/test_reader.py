@@ -28,6 +28,7 @@ from asyncrec.errors import (
 )
 from asyncrec.framing.frames import encode_frames
 from asyncrec.storage.base import ByteSource
+from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import Fault, FlakyStorage
 
@@ -212,6 +213,19 @@ async def test_a_missing_file_a_folder_and_an_empty_file(tmp_path: Path) -> None
         await asyncrec.read_records(tmp_path / "folder")
     (tmp_path / "empty").touch()
     assert await asyncrec.read_records(tmp_path / "empty") == []
+
+
+async def test_no_permission_is_a_permission_error_that_names_the_file(tmp_path: Path) -> None:
+    class NotAllowed:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def open(self, path: str, *args: Any) -> int:
+            raise PermissionError(13, "Permission denied", path)
+
+    await asyncrec.write_records(tmp_path / "x", [b"1"])
+    with pytest.raises(PermissionError, match="x"):
+        await asyncrec.read_records("x", storage=LocalStorage(tmp_path, system=NotAllowed()))
 
 
 @pytest.mark.parametrize("option", [{"chunk_size": 0}, {"start_offset": -1}, {"max_record_bytes": -1}])

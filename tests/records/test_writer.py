@@ -12,13 +12,21 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
-from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.framing.frames import encode_frames
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.clock import virtual_backend
 from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    """Both loops, with a clock that jumps: a slow store costs no time."""
+    return virtual_backend(request.param)
+
 
 RECORDS = [b"", b"a", b"x" * 300, bytes(70_000), b"end"]
 
@@ -261,7 +269,6 @@ async def test_a_slow_store_makes_the_caller_wait_in_bounded_memory() -> None:
 
 
 async def test_a_cancelled_write_was_not_taken() -> None:
-    slow = SlowStorage(MemoryStorage(), bytes_per_second=1e6)
     taken = 0
     inner = MemoryStorage()
     slow = SlowStorage(inner, bytes_per_second=20e6)
@@ -274,6 +281,32 @@ async def test_a_cancelled_write_was_not_taken() -> None:
     records = await asyncrec.read_records("x", storage=inner)
     assert len(records) == taken + 1
     assert records[-1] == b"last"
+
+
+class NotAllowed(FullDisk):
+    """The functions of os, of a user who may not write here."""
+
+    def open(self, path: str, flags: int, *args: Any) -> int:
+        import errno
+        import os
+
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return os.open(path, flags, *args)
+
+
+async def test_no_permission_is_a_permission_error_that_names_the_file(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, system=NotAllowed(0))
+    with pytest.raises(StoragePermissionError, match=f"{tmp_path}/x"):
+        await asyncrec.write_records("x", [b"1"], storage=storage)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(StorageError, match="folder"):
+        await asyncrec.write_records(tmp_path / "x", [b"1"])
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
 async def test_the_error_of_the_body_is_not_wrapped_in_a_group() -> None:

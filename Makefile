@@ -18,7 +18,7 @@ ARGS ?=
 
 EXTRAS := demo
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
-PLUGIN_PACKAGES := $(wildcard $(PLUGINS:%=%/asyncrec_*))
+PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
 PROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml)
 
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.

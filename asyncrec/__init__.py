@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asyncrec.datasets.reader import SplitReader as SplitReader
+    from asyncrec.datasets.reader import open_split as open_split
+    from asyncrec.datasets.writer import DatasetWriter as DatasetWriter
     from asyncrec.errors import AmbiguousSchemeError as AmbiguousSchemeError
     from asyncrec.errors import AsyncRecError as AsyncRecError
     from asyncrec.errors import CorruptRecordError as CorruptRecordError
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
     from asyncrec.shards.segment import ShardEntry as ShardEntry
     from asyncrec.shards.snapshot import list_shards as list_shards
     from asyncrec.shards.snapshot import read_manifest as read_manifest
+    from asyncrec.shards.splits import Split as Split
+    from asyncrec.shards.splits import SplitPart as SplitPart
+    from asyncrec.shards.splits import parse_split as parse_split
     from asyncrec.shards.stats import ShardedWriterStats as ShardedWriterStats
     from asyncrec.shards.writer import ShardedWriter as ShardedWriter
     from asyncrec.storage.base import ByteSink as ByteSink
@@ -65,6 +71,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives.
 _HOMES = {
+    "asyncrec.datasets.reader": ("SplitReader", "open_split"),
+    "asyncrec.datasets.writer": ("DatasetWriter",),
     "asyncrec.errors": (
         "AmbiguousSchemeError",
         "AsyncRecError",
@@ -97,6 +105,7 @@ _HOMES = {
     "asyncrec.shards.opening": ("open_sharded_writer",),
     "asyncrec.shards.segment": ("ShardEntry",),
     "asyncrec.shards.snapshot": ("list_shards", "read_manifest"),
+    "asyncrec.shards.splits": ("Split", "SplitPart", "parse_split"),
     "asyncrec.shards.stats": ("ShardedWriterStats",),
     "asyncrec.shards.writer": ("ShardedWriter",),
     "asyncrec.storage.base": ("ByteSink", "ByteSource", "ObjectInfo", "Storage", "StorageFactory", "UnfinishedUploads"),

@@ -44,7 +44,8 @@ class Progress:
                 raise
             return self
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        self._bar = Bar(*columns, console=console, transient=console.is_terminal)
         self._task = self._bar.add_task(self._what, total=self._total)
         self._bar.start()
         return self

@@ -67,6 +67,7 @@ class HashShuffler:
         added: how many records came.
         records, size: how many there are to be written, and their bytes together; exact after `settle`.
         spilled_bytes: written to bucket files.
+        most_held_bytes: the most that was held at once, beyond the limit by at most the one record that led there.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class HashShuffler:
         self.records = 0
         self.size = 0
         self.spilled_bytes = 0
+        self.most_held_bytes = 0
         self._salted = hashlib.md5(salt.encode(), usedforsecurity=False)
         self._limit = memory_limit
         self._on_duplicate = on_duplicate
@@ -127,6 +129,11 @@ class HashShuffler:
         hasher = self._salted.copy()
         hasher.update(data)
         return hasher.digest()
+
+    @property
+    def held_bytes(self) -> int:
+        """Held now, while records are added."""
+        return self._window.bytes
 
     def settle(self) -> None:
         """No more are added; makes `records` and `size` exact.
@@ -200,6 +207,7 @@ class HashShuffler:
         os.unlink(self._path(name))
 
     def over_limit(self, window: _Window) -> bool:
+        self.most_held_bytes = max(self.most_held_bytes, window.bytes)
         # A single record, however large, is not spilled: there is nothing to sort it with.
         return window.bytes > self._limit and len(window.held) > 1
 

@@ -23,6 +23,7 @@ from asyncrec.storage.local_disk import mapped_errors
 
 __all__ = ["flatten", "prepare", "with_shapes"]
 
+_NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
 _IMAGES = (".png", ".jpg", ".jpeg")
 
 
@@ -47,12 +48,14 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in datum.items():
         if not isinstance(name, str):
             raise TypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
-        inner = (
-            {f"{name}/{below}": each for below, each in flatten(value).items()} if _is_dict(value) else {name: value}
-        )
-        if twice := flat.keys() & inner.keys():
-            raise SchemaError(f"feature {min(twice)!r} is there twice: once by its name, and once within a dict")
-        flat |= inner
+        if not _is_dict(value):
+            inner = {name: value}
+        else:
+            inner = {f"{name}/{below}": each for below, each in flatten(value).items()}
+        for full, each in inner.items():
+            if full in flat:
+                raise SchemaError(f"feature {full!r} is there twice: once by its name, and once within a dict")
+            flat[full] = each
     return flat
 
 
@@ -75,7 +78,8 @@ def with_shapes(datum: Mapping[str, Any], sparse_features: tuple[str, ...]) -> d
 
 
 def _is_dict(value: object) -> bool:
-    return isinstance(value, Mapping)
+    # The types first: to ask an abstract class takes longer than all else here.
+    return type(value) not in _NO_DICTS and isinstance(value, Mapping)
 
 
 def _value(name: str, value: Any) -> Any:

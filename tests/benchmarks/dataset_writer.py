@@ -45,7 +45,7 @@ def measure(examples: int, folder: Path) -> dict[str, Any]:
 
     def watch() -> None:
         nonlocal files
-        while not ended.wait(0.002):
+        while not ended.wait(0.01):
             files = max(files, len(os.listdir("/proc/self/fd")))
 
     async def main() -> dict[str, Any]:

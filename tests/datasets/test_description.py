@@ -1,0 +1,185 @@
+"""What all examples of a split hold: a schema and datum's table, of every example and not of the last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.datasets.description import Description, schema_of_table
+from asyncrec.errors import SchemaError
+from asyncrec.example.codec import encode_example
+from asyncrec.example.schema import Entry, FixedLen, Schema, Tensor, VarLen
+
+
+def described(*examples: dict[str, Any], sparse: tuple[str, ...] = ()) -> Description:
+    description = Description(sparse)
+    for number, features in enumerate(examples):
+        encode_example(features)
+        description.see(features, number)
+    return description
+
+
+def entries(*examples: dict[str, Any], sparse: tuple[str, ...] = ()) -> dict[str, Entry]:
+    schema = described(*examples, sparse=sparse).schema()
+    assert schema is not None
+    return schema.features
+
+
+@pytest.mark.parametrize(
+    ("values", "entry", "row"),
+    [
+        ([1, 2], FixedLen((), "int64"), {"type": "int", "shape": [], "dense": True}),
+        ([True, False], FixedLen((), "bool"), {"type": "int", "shape": [], "dense": True}),
+        ([True, 3], FixedLen((), "int64"), {"type": "int", "shape": [], "dense": True}),
+        ([1.5], FixedLen((), "float32"), {"type": "float", "shape": [], "dense": True}),
+        (["a", "b"], FixedLen((), "str"), {"type": "string", "shape": [], "dense": True}),
+        (["a", b"b"], FixedLen((), "bytes"), {"type": "string", "shape": [], "dense": True}),
+        ([bytearray(b"x")], FixedLen((), "bytes"), {"type": "string", "shape": [], "dense": True}),
+        ([[1, 2], [3, 4]], FixedLen((2,), "int64"), {"type": "int", "shape": [2], "dense": True}),
+        ([[1, 2], [3]], VarLen("int64"), {"type": "int", "shape": [-1], "dense": False}),
+        ([[1, 2], []], VarLen("int64"), {"type": "int", "shape": [-1], "dense": False}),
+        ([[], [0.5]], VarLen("float32"), {"type": "float", "shape": [-1], "dense": False}),
+        ([1, [1, 2]], VarLen("int64"), {"type": "int", "shape": [-1], "dense": False}),
+        ([np.int32(3), np.int8(1)], FixedLen((), "int32"), {"type": "int", "shape": [], "dense": True}),
+        ([np.int32(3), np.uint64(1)], FixedLen((), "int64"), {"type": "int", "shape": [], "dense": True}),
+        ([np.zeros((2, 3), "f4")], FixedLen((2, 3), "float32"), {"type": "float", "shape": [2, 3], "dense": True}),
+        ([np.zeros(2, np.float16)], FixedLen((2,), "float16"), {"type": "float", "shape": [2], "dense": True}),
+        ([np.zeros(2)], FixedLen((2,), "float32"), {"type": "float", "shape": [2], "dense": True}),
+        ([np.array(["a", "b"])], FixedLen((2,), "str"), {"type": "string", "shape": [2], "dense": True}),
+        ([np.array([b"a"])], FixedLen((1,), "bytes"), {"type": "string", "shape": [1], "dense": True}),
+        ([np.array([["a"]], object)], FixedLen((1, 1), "str"), {"type": "string", "shape": [1, 1], "dense": True}),
+    ],
+)  # fmt: skip
+def test_what_values_are(values: list[Any], entry: Entry, row: dict[str, Any]) -> None:
+    description = described(*({"x": value} for value in values))
+    schema = description.schema()
+    assert schema is not None
+    assert schema.features == {"x": entry}
+    assert description.table() == {"x": row}
+    schema.decode_batch([encode_example({"x": value}) for value in values])
+
+
+def test_a_feature_without_any_value_is_left_out() -> None:
+    description = described({"x": [], "y": 1})
+    assert description.table().keys() == {"y"}
+    schema = description.schema()
+    assert schema is not None
+    assert schema.features.keys() == {"y"}
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 1, 0]])
+def test_what_some_examples_lack_is_of_varying_length_whichever_comes_first(order: list[int]) -> None:
+    examples = [{"x": 1, "y": 2}, {"x": 1}, {"x": 1, "y": 2}]
+    description = described(*(examples[i] for i in order))
+    assert description.schema() == Schema({"x": FixedLen((), "int64"), "y": VarLen("int64")})
+    assert description.table()["y"] == {"type": "int", "shape": [], "dense": False}
+
+
+class TestConflicts:
+    @pytest.mark.parametrize(("one", "other"), [(1, 1.5), (1, "a"), (0.5, b"a"), ([1], ["a"])])
+    def test_of_kind(self, one: object, other: object) -> None:
+        with pytest.raises(SchemaError, match=r"feature 'x' is \w+ in example 0 and \w+ in example 2"):
+            described({"x": one}, {"x": one}, {"x": other})
+
+    def test_of_shape(self) -> None:
+        with pytest.raises(
+            SchemaError,
+            match=r"'x' has the shape \(2, 2\) in example 0 and \(2, 3\) in example 1; name it in sparse_feat",
+        ):
+            described({"x": np.zeros((2, 2))}, {"x": np.zeros((2, 3))})
+        with pytest.raises(SchemaError, match=r"\(4,\) in example 0 and \(2, 2\) in example 1$"):
+            described({"x": np.zeros(4)}, {"x": np.zeros((2, 2))})
+
+    def test_of_an_array_that_some_examples_lack(self) -> None:
+        with pytest.raises(SchemaError, match="'x' has 2 axes in example 1, and example 0 does not have it"):
+            described({"y": 1}, {"x": np.zeros((2, 2)), "y": 1}).schema()
+
+
+class TestSparse:
+    def test_arrays_of_two_axes_have_their_shape_beside_them(self) -> None:
+        examples = [{"m": np.ones((1, n), np.float32), "m_shape": [1, n]} for n in (1, 3, 0)]
+        description = described(*examples, sparse=("m",))
+        schema = description.schema()
+        assert schema is not None
+        assert schema.features == {"m": Tensor("float32")}
+        assert description.table() == {
+            "m": {"type": "float", "shape": [1, -1], "dense": False},
+            "m_shape": {"type": "int", "shape": [2], "dense": True},
+        }
+        found = schema.decode_batch([encode_example(example) for example in examples])["m"]
+        assert [array.shape for array in found] == [(1, 1), (1, 3), (1, 0)]
+
+    def test_lists_are_of_varying_length_even_if_they_do_not_vary(self) -> None:
+        assert entries({"v": [1, 2]}, sparse=("v",)) == {"v": VarLen("int64")}
+
+
+class TestRecords:
+    """Of somebody else's serializer."""
+
+    def test_types_are_those_of_the_record_and_shapes_those_of_the_features_where_they_agree(self) -> None:
+        description = Description()
+        features = {"m": [[1, 2], [3, 4]], "label": "cat", "gone": 1}
+        record = encode_example({"m": [1.0, 2.0, 3.0, 4.0], "label": 3, "more": [-1, 300], "none": []})
+        description.see_record(record, features, 0)
+        assert description.schema() == Schema(
+            {"label": FixedLen((), "int64"), "m": FixedLen((2, 2), "float32"), "more": FixedLen((2,), "int64")}
+        )
+
+    def test_records_that_are_no_examples_have_no_schema(self) -> None:
+        description = Description()
+        description.see_record(encode_example({"x": 1}), {"x": 1}, 0)
+        description.see_record(b"\xff\xff", {"x": 1}, 1)
+        description.see_record(encode_example({"x": 1.5}), {"x": 1}, 2)
+        assert description.schema() is None
+        assert description.table() == {}
+
+
+values = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.lists(st.integers(-100, 100), max_size=4),
+    st.lists(st.floats(width=32), max_size=3),
+    st.text(max_size=5),
+    st.lists(st.binary(max_size=3), max_size=3),
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), values, max_size=3), min_size=1, max_size=8))
+def test_the_schema_decodes_every_example_or_is_refused(examples: list[dict[str, Any]]) -> None:
+    try:
+        schema = described(*examples).schema()
+    except SchemaError:
+        return
+    assert schema is not None
+    for example in examples:
+        schema.decode(encode_example(example))
+    assert described(*reversed(examples)).schema() == schema
+
+
+class TestOfTable:
+    def test_datum_s_table_is_a_schema(self) -> None:
+        table = {
+            "image": {"type": "string", "shape": [28, 28, 3], "dense": True},
+            "label": {"type": "int", "shape": [], "dense": True},
+            "box": {"type": "float", "shape": [2, 2], "dense": True},
+            "m": {"type": "float", "shape": [2, 3], "dense": False},
+            "m_shape": {"type": "int", "shape": [2], "dense": True},
+            "tags": {"type": "string", "shape": [3], "dense": False},
+        }
+        assert schema_of_table(table) == Schema(
+            {
+                "image": FixedLen((), "bytes"),
+                "label": FixedLen((), "int64"),
+                "box": FixedLen((2, 2), "float32"),
+                "m": Tensor("float32"),
+                "tags": VarLen("bytes"),
+            }
+        )
+
+    @pytest.mark.parametrize("table", [{"x": {}}, {"x": 3}, {"x": {"type": "complex", "shape": [], "dense": True}}])
+    def test_another_json_is_refused(self, table: dict[str, Any]) -> None:
+        with pytest.raises(SchemaError, match="no table of types and shapes"):
+            schema_of_table(table)

@@ -1,0 +1,82 @@
+"""What a generator yields becomes what an Example holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asyncrec.datasets.examples import flatten, prepare, with_shapes
+from asyncrec.errors import ObjectNotFoundError, SchemaError
+from asyncrec.example.codec import encode_example
+
+
+def test_nested_dicts_are_flattened_with_slashes() -> None:
+    assert flatten({"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": {}}) == {"a": 1, "b/c": 2, "b/d/e": 3}
+
+
+@pytest.mark.parametrize("datum", [{"a/b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a/b": 2}])
+def test_one_name_for_two_features_is_refused(datum: dict[str, object]) -> None:
+    with pytest.raises(SchemaError, match="'a/b' is there twice"):
+        flatten(datum)
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="the names of features are str, not int: 3"):
+        flatten({"a": {3: 1}})  # type: ignore[dict-item]  # what is being tested
+
+
+@pytest.mark.parametrize("ending", [".png", ".jpg", ".jpeg"])
+def test_the_path_of_an_image_becomes_its_bytes(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"image{ending}"
+    path.write_bytes(b"\x89PNG")
+    assert prepare({"image": str(path)}) == {"image": b"\x89PNG"}
+    assert prepare({"images": [str(path), str(path)]}) == {"images": [b"\x89PNG"] * 2}
+
+
+def test_text_that_is_no_path_of_an_image_stays_text() -> None:
+    datum = {"url": "https://example.org/cat.png", "urls": ["s3://b/a.jpg"], "text": "a png", "mixed": ["a.png", "b"]}
+    assert prepare(datum) == datum
+
+
+def test_an_image_that_is_not_there_is_an_error_that_names_the_feature_and_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError, match=r"image of feature 'in/image'.*nowhere\.png") as caught:
+        prepare({"in": {"image": str(tmp_path / "nowhere.png")}})
+    assert "serializer=asyncrec.encode_example" in caught.value.__notes__[0]
+
+
+def test_nested_lists_become_arrays_that_go_into_an_example() -> None:
+    found = prepare({"i": [[1, 2], [3, 4]], "f": [[0.1], [0.2]], "s": [["a"], ["b"]], "b": [[b"x\0", b""]]})
+    assert found["i"].shape == (2, 2)
+    assert found["f"].dtype == np.float32
+    assert found["s"].tolist() == [["a"], ["b"]]
+    assert found["b"].tolist() == [[b"x\0", b""]], "NumPy's own strings would lose the zero byte"
+    encode_example(found)
+
+
+def test_a_float64_array_in_a_list_keeps_its_type_so_that_encoding_decides() -> None:
+    found = prepare({"f": [np.array([0.1, 0.2])]})
+    assert found["f"].dtype == np.float64
+    with pytest.raises(SchemaError, match="float32 would change"):
+        encode_example(found)
+
+
+def test_rows_of_different_lengths_are_refused() -> None:
+    with pytest.raises(SchemaError, match="feature 'x': a nested list whose rows differ in length"):
+        prepare({"x": [[1, 2], [3]]})
+
+
+def test_arrays_and_flat_lists_are_taken_as_they_are() -> None:
+    array = np.zeros((2, 3))
+    flat = [1, 2, 3]
+    found = prepare({"array": array, "flat": flat, "empty": []})
+    assert found["array"] is array
+    assert found["flat"] is flat
+
+
+def test_shapes_are_added_for_sparse_features_of_two_axes_or_more() -> None:
+    datum = {"one": [1, 2], "two": [[1, 2]], "array": np.zeros((3, 1, 2)), "in": {"deep": [[0]]}, "not": [[0]]}
+    found = with_shapes(datum, ("one", "two", "array", "in/deep", "absent"))
+    assert found == {**datum, "two_shape": [1, 2], "array_shape": [3, 1, 2], "in/deep_shape": [1, 1]}
+    assert "two_shape" not in datum

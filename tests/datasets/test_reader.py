@@ -1,0 +1,247 @@
+"""`asyncrec.open_split`: what a split holds, whole or in part, from whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+import asyncrec
+from asyncrec.datasets.reader import open_split
+from asyncrec.datasets.writer import DatasetWriter
+from asyncrec.errors import CorruptRecordError, DatasetError, ManifestError, ObjectNotFoundError, SchemaError
+from asyncrec.example.codec import encode_example
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.storage.base import Storage
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+def numbered(split: str, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    for i in range(count):
+        yield i, {"id": i, "pad": bytes(50)}
+
+
+async def written(storage: Storage, **counts: int) -> None:
+    for split, count in counts.items():
+        await DatasetWriter(numbered, None, "", split, storage=storage, num_shards=3, count=count).create_records()
+
+
+async def ids(storage: Storage, split: str, path: str = "") -> list[int]:
+    async with open_split(path, split, storage=storage) as reader:
+        found = [features["id"] async for features in reader]
+        assert len(found) == len(reader)
+    return found
+
+
+async def test_parts_of_splits_are_what_slices_of_lists_are() -> None:
+    storage = MemoryStorage()
+    await written(storage, train=100, extra=25)
+    train, extra = await ids(storage, "train"), await ids(storage, "extra")
+    assert sorted(train) == list(range(100))
+    assert await ids(storage, "train[:80%]+extra[10:20]") == train[:80] + extra[10:20]
+    assert await ids(storage, "train[-5%:]+train[33%:66%]") == train[-5:] + train[33:66]
+    assert await ids(storage, "extra[5:5]") == []
+    for start in range(0, 100, 7):
+        assert await ids(storage, f"train[{start}:{min(start + 40, 100)}]") == train[start : start + 40]
+    assert await ids(storage, str(asyncrec.parse_split("extra"))) == extra
+
+
+@pytest.mark.parametrize("compression", ["", "ZLIB", CompressionOptions(type="GZIP", member_bytes=2000)])
+async def test_a_part_is_found_by_the_index_in_any_compression(compression: Any) -> None:
+    storage = MemoryStorage()
+    writer = DatasetWriter(
+        numbered, None, "", "train", storage=storage, num_shards=2, count=500, compression=compression
+    )
+    await writer.create_records()
+    train = await ids(storage, "train")
+    for start in (0, 1, 30, 31, 249, 250, 251, 499):
+        assert await ids(storage, f"train[{start}:]") == train[start:]
+
+
+async def test_what_lies_before_a_part_is_not_read() -> None:
+    class Counting(MemoryStorage):
+        starts: list[int]
+
+        def open_source(self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None) -> Any:
+            if key.endswith(".tfrecord"):
+                self.starts.append(start)
+            return super().open_source(key, start=start, end=end, etag=etag)
+
+    storage = Counting()
+    storage.starts = []
+    await written(storage, train=300)
+    train = await ids(storage, "train")
+    storage.starts = []
+    assert await ids(storage, "train[150:160]") == train[150:160]
+    (start,) = storage.starts
+    size = (await storage.head("train-00001-of-00003.tfrecord")).size
+    assert size * 0.45 < start < size * 0.55
+
+
+async def test_records_come_as_they_are_stored_too_and_the_two_ways_go_on_where_the_other_stopped() -> None:
+    storage = MemoryStorage()
+    await written(storage, train=100)
+    train = await ids(storage, "train")
+    async with open_split("", "train", storage=storage) as reader:
+        first = await anext(reader)
+        rest = [record async for batch in reader.batches() for record in batch]
+        assert reader.schema is not None
+        assert [first["id"], *(reader.schema.decode(record)["id"] for record in rest)] == train
+        with pytest.raises(StopAsyncIteration):
+            await anext(reader)
+
+
+async def test_leaving_early_is_clean_and_a_scope_of_the_caller_s_own_is_no_matter(tmp_path: Path) -> None:
+    await DatasetWriter(numbered, None, tmp_path, "train", count=5000, num_shards=3).create_records()
+    async with open_split(tmp_path, "train") as reader:
+        with anyio.CancelScope():
+            await anext(reader)
+        await checkpoint()
+        with anyio.CancelScope():
+            async for _ in reader.batches():
+                break
+
+
+async def test_the_folder_may_be_a_path_a_url_or_a_prefix(tmp_path: Path) -> None:
+    await DatasetWriter(numbered, None, tmp_path / "a" / "b", "train", count=5).create_records()
+    for path in (tmp_path / "a" / "b", f"{tmp_path}/a/b/", (tmp_path / "a" / "b").as_uri()):
+        async with open_split(path, "train") as reader:
+            assert len(reader) == 5
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        assert len(await ids(storage, "train", "a/b")) == 5
+
+
+async def test_schemas_of_several_splits_are_merged_or_refused() -> None:
+    def other(split: str, value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 0, {"id": value}
+
+    storage = MemoryStorage()
+    await DatasetWriter(other, None, "", "one", storage=storage, value=[1]).create_records()
+    await DatasetWriter(other, None, "", "two", storage=storage, value=[1, 2]).create_records()
+    await DatasetWriter(other, None, "", "text", storage=storage, value="x").create_records()
+    async with open_split("", "one+two", storage=storage) as reader:
+        assert [features["id"].tolist() async for features in reader] == [[1], [1, 2]]
+    with pytest.raises(SchemaError, match="feature 'id'"):
+        async with open_split("", "one+text", storage=storage):
+            pass
+
+
+async def test_records_without_a_schema_are_given_as_they_are() -> None:
+    storage = MemoryStorage()
+    plain: Any = lambda features: b"\xff%d" % features["id"]  # noqa: E731  # no Example
+    await DatasetWriter(numbered, plain, "", "train", storage=storage, count=3).create_records()
+    async with open_split("", "train", storage=storage) as reader:
+        assert reader.schema is None
+        with pytest.raises(DatasetError, match="no schema is stored"):
+            await anext(reader)
+        assert sorted([record async for batch in reader.batches() for record in batch]) == [
+            b"\xff%d" % i for i in range(3)
+        ]
+
+
+async def test_what_open_sharded_writer_wrote_is_read_too() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "train", storage=storage, max_shard_records=10, schema={"version": 1, "features": {}}
+    ) as writer:
+        await writer.write_many([b"%d" % i for i in range(35)])
+    async with open_split("", "train[5:25]", storage=storage) as reader:
+        found = [record async for batch in reader.batches() for record in batch]
+    assert len(found) == 20
+
+
+class TestErrors:
+    async def test_a_split_that_is_not_there(self) -> None:
+        with pytest.raises(ValueError, match="no split 'train'; there are: none"):
+            async with open_split("", "train", storage=MemoryStorage()):
+                pass
+        storage = MemoryStorage()
+        await written(storage, train=5, test=5)
+        await storage.put("shard_info.json", b'{"old": {"old-00000-of-00001.tfrecord": 3}}')
+        with pytest.raises(ValueError, match="no split 'val'; there are: 'old', 'test', 'train'"):
+            async with open_split("", "train+val", storage=storage):
+                pass
+
+    async def test_a_bound_beyond_the_split(self) -> None:
+        storage = MemoryStorage()
+        await written(storage, train=5)
+        with pytest.raises(ValueError, match="beyond the 5 records of 'train'"):
+            async with open_split("", "train[:6]", storage=storage):
+                pass
+
+    async def test_damage_is_told_after_every_record_before_it(self) -> None:
+        storage = MemoryStorage()
+        await written(storage, train=90)
+        train = await ids(storage, "train")
+        content = bytearray(await storage.get("train-00001-of-00003.tfrecord"))
+        content[-20] ^= 1
+        await storage.put("train-00001-of-00003.tfrecord", content)
+        found = []
+        async with open_split("", "train", storage=storage) as reader:
+            with pytest.raises(CorruptRecordError, match=r"train-00001-of-00003\.tfrecord, record 29"):
+                async for features in reader:
+                    found.append(features["id"])
+        assert found == train[:59]
+
+    async def test_a_shard_that_is_short_or_gone(self) -> None:
+        storage = MemoryStorage()
+        await written(storage, train=90)
+        await asyncrec.write_records(
+            "train-00001-of-00003.tfrecord", [encode_example({"id": 1, "pad": b""})], storage=storage
+        )
+        with pytest.raises(DatasetError, match="ends 29 records before the number the data set says"):
+            await ids(storage, "train")
+        await storage.delete("train-00001-of-00003.tfrecord")
+        with pytest.raises(ObjectNotFoundError):
+            await ids(storage, "train")
+
+
+class TestOfDatum:
+    """Files that datum itself wrote: no manifest, no index."""
+
+    async def put(self, storage: Storage) -> None:
+        for shard in range(2):
+            records = [encode_example({"id": 10 * shard + i, "image": b"\xff\xd8"}) for i in range(10)]
+            await asyncrec.write_records(f"train-0000{shard}-of-00002.tfrecord", records, storage=storage)
+        info = {"train": {"train-00001-of-00002.tfrecord": 10, "train-00000-of-00002.tfrecord": 10}}
+        table = {
+            "id": {"type": "int", "shape": [], "dense": True},
+            "image": {"type": "string", "shape": [28, 28, 3], "dense": True},
+        }
+        await storage.put("shard_info.json", json.dumps(info).encode())
+        await storage.put("datum_to_type_and_shape_mapping.json", json.dumps(table).encode())
+
+    async def test_its_splits_are_read_by_its_json_files(self) -> None:
+        storage = MemoryStorage()
+        await self.put(storage)
+        assert await ids(storage, "train") == list(range(20))
+        assert await ids(storage, "train[25%:-5]") == list(range(5, 15))
+
+    async def test_they_are_read_together_with_ours(self) -> None:
+        storage = MemoryStorage()
+        await self.put(storage)
+
+        def ours(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+            yield 0, {"id": 100, "image": b""}
+
+        await DatasetWriter(ours, None, "", "test", storage=storage).create_records()
+        assert await ids(storage, "train[-2:]+test") == [18, 19, 100]
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"[]", b"{", b'{"train": 3}', b'{"train": {"../train": 1}}', b'{"train": {"a/b": 1}}', b'{"train": {"x": -1}}',
+         b'{"train": {".hidden": 1}}', b'{"train": {"x": "many"}}'],
+    )  # fmt: skip
+    async def test_a_file_that_says_something_else_is_refused(self, content: bytes) -> None:
+        storage = MemoryStorage()
+        await storage.put("shard_info.json", content)
+        with pytest.raises(ManifestError, match=r"shard_info\.json"):
+            async with open_split("", "train", storage=storage):
+                pass

@@ -1,0 +1,271 @@
+"""Reading chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
+
+An uncompressed shard is read in ranges: records with less than `gap` bytes between them share one, up to 8 MiB. Of a
+compressed one, members are decompressed in a worker thread from their beginning; small ones are kept for a while, so
+that neighbours come cheap. A file that is one large member (as TensorFlow writes them) is decompressed from its start
+up to the last record wanted each time: correct, in bounded memory, and slow; asyncrec writes members of 4 MiB.
+
+On damage from a remote store the range is read once more: then it was damaged on its way, or is so at rest, and the
+error says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, cast
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.frames import FrameDecoder
+from asyncrec.records.index import RecordIndex
+from asyncrec.sampling.kept import KeptLately
+from asyncrec.sampling.places import Places
+from asyncrec.tasks import in_thread
+
+__all__ = ["Reading", "ShardAccess", "join_ranges"]
+
+Indices = NDArray[np.int64]
+
+# Bytes read for nothing rather than in a read of their own: what comes in the time that a request takes to begin.
+_GAP_REMOTE = 512 << 10
+_GAP_LOCAL = 32 << 10
+# One read, and one hop to a thread, at most: large enough that neither's own cost counts.
+_MOST_READ = 8 << 20
+# Reads at once: enough to hide a store's delay, few enough for its connections; times _MOST_READ it bounds what is held
+# beside the records themselves.
+_CONCURRENT = 16
+# Decompressed members kept, and the largest that is: sixteen of those asyncrec writes.
+_KEPT_BYTES = 64 << 20
+_MOST_KEPT = 16 << 20
+_READ_BYTES = 1 << 20
+_INFLATE_STEP = 256 << 10
+# Cutting and checking less than this costs less than the hop to a thread.
+_CUT_ON_LOOP = 64 << 10
+_FEW_RUNS = 8
+
+
+class Reading:
+    """One read: the records ``within`` a shard, ascending and distinct; the ``first`` of them as it was asked for."""
+
+    __slots__ = ("first", "index", "shard", "within")
+
+    def __init__(self, shard: int, index: RecordIndex, within: Indices, first: int) -> None:
+        self.shard = shard
+        self.index = index
+        self.within = within
+        self.first = first
+
+
+class ShardAccess:
+    """Cuts what is wanted of a shard into reads, and does them. Used by any number of tasks."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._gap = _GAP_REMOTE if places.remote else _GAP_LOCAL
+        self._members: KeptLately[tuple[int, int], bytes] = KeptLately(_KEPT_BYTES, len)
+        self._limiter = anyio.CapacityLimiter(_CONCURRENT)
+
+    def readings(self, shard: int, index: RecordIndex, within: Indices) -> Iterator[Reading]:
+        """The reads that give these records, ascending and distinct."""
+        if index.members is not None:
+            cuts = np.flatnonzero(np.diff(index.members[within])) + 1
+            parts: Iterable[tuple[int, int]] = pairwise([0, *cuts.tolist(), len(within)])
+        else:
+            begins = index.offsets[within]
+            parts = join_ranges(begins, begins + index.sizes[within], gap=self._gap, most=_MOST_READ)
+        for first, last in parts:
+            yield Reading(shard, index, within[first:last], first)
+
+    async def records(self, reading: Reading) -> list[bytes]:
+        """The records of one read, in its order.
+
+        Raises:
+            FormatError: with path, record and offset, when one of them is damaged; others may be.
+        """
+        async with self._limiter:
+            try:
+                return await self._records(reading)
+            except FormatError as error:
+                first = error
+            if not self._places.remote:
+                raise first
+            try:
+                return await self._records(reading)
+            except FormatError as error:
+                error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
+                raise
+
+    async def _records(self, reading: Reading) -> list[bytes]:
+        if reading.index.members is not None:
+            return await self._of_member(reading)
+        begins = reading.index.offsets[reading.within]
+        sizes = reading.index.sizes[reading.within]
+        start, end = int(begins[0]), int(begins[-1] + sizes[-1])
+        data = await self._places.read(reading.shard, start, end)
+        cutting = _Cutting(self._places.shown(reading.shard), reading.within, begins, sizes)
+        if len(data) <= _CUT_ON_LOOP and len(reading.within) <= _FEW_RUNS:
+            return cutting.of(data, start)
+        return await in_thread(cutting.of, data, start)
+
+    async def _of_member(self, reading: Reading) -> list[bytes]:
+        index, within = reading.index, reading.within
+        assert index.members is not None, "asked for where there are members"
+        member = int(index.members[within[0]])
+        after = int(np.searchsorted(index.members, member, side="right"))
+        size = int(index.offsets[after - 1] + index.sizes[after - 1])
+        end = int(index.members[after]) if after < len(index) else self._places.shards[reading.shard].bytes
+        begins, sizes = index.offsets[within], index.sizes[within]
+        cutting = _Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
+        if size <= _MOST_KEPT:
+            key = (reading.shard, member)
+
+            async def make() -> bytes:
+                (whole,) = await self._inflate(reading.shard, member, end, [(0, size)], int(within[0]))
+                return whole
+
+            data = await self._members.get(key, make)
+            try:
+                return await in_thread(cutting.of, data, 0)
+            except FormatError:
+                self._members.forget(key)
+                raise
+        ranges = list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True))
+        pieces = await self._inflate(reading.shard, member, end, ranges, int(within[0]))
+        return await in_thread(cutting.of_pieces, pieces)
+
+    async def _inflate(
+        self, shard: int, member: int, end: int, ranges: Sequence[tuple[int, int]], record: int
+    ) -> list[bytes]:
+        """Ranges of what a member, and where a record leads on those behind it, decompress to."""
+        kind = cast(Literal["GZIP", "ZLIB"], self._places.shards[shard].compression)
+        inflating = _Inflating(kind, ranges)
+        try:
+            # Its own bytes; and where a record of another writer's ends in a later member, those as well.
+            for start, stop in ((member, end), (end, self._places.shards[shard].bytes)):
+                async with self._places.opened(shard, start, stop) as source:
+                    while block := await source.receive(_READ_BYTES):
+                        if await in_thread(inflating.feed, block):
+                            return inflating.pieces
+            inflating.finish()
+        except FormatError as error:
+            error.path = self._places.shown(shard)
+            error.record = record
+            error.member_offset = member + (error.member_offset or 0) if kind == "GZIP" else None
+            raise
+        raise CorruptRecordError(
+            f"the member ends after {inflating.made:,} bytes, and the index says {ranges[-1][1]:,}: "
+            "the index is of another version of the shard",
+            path=self._places.shown(shard),
+            record=record,
+            member_offset=member,
+            part="compression",
+        )
+
+
+def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Iterator[tuple[int, int]]:
+    """Which ascending ranges to read together: those within ``gap`` bytes of each other, up to ``most`` bytes.
+
+    Gives ``(first, last)``, the ranges ``first`` to ``last - 1``. One longer than ``most`` is alone.
+    """
+    far = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
+    for first, last in pairwise([0, *far.tolist(), len(begins)]):
+        while first < last:
+            fits = int(np.searchsorted(ends[first:last], begins[first] + most, side="right"))
+            yield first, first + max(1, fits)
+            first += max(1, fits)
+
+
+class _Cutting:
+    """From the bytes of a read to its records, checked. Pure; in a worker thread where it is much."""
+
+    def __init__(
+        self, path: str, within: Indices, begins: Indices, sizes: Indices, *, member: int | None = None
+    ) -> None:
+        self._path = path
+        self._locals = within
+        self._begins = begins
+        self._sizes = sizes
+        self._member = member
+
+    def of(self, data: bytes, start: int) -> list[bytes]:
+        """``data`` begins at byte ``start``."""
+        records: list[bytes] = []
+        # Runs of neighbours are decoded together; what lies between them is not asked for, and not looked at.
+        ends = self._begins + self._sizes
+        cuts = np.flatnonzero(np.diff(self._locals) != 1) + 1
+        for first, last in pairwise([0, *cuts.tolist(), len(self._locals)]):
+            begin, end = int(self._begins[first]) - start, int(ends[last - 1]) - start
+            records += self._decode(data[begin:end], first, last)
+        return records
+
+    def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
+        """One piece for each record."""
+        return [record for at, piece in enumerate(pieces) for record in self._decode(piece, at, at + 1)]
+
+    def _decode(self, data: bytes, first: int, last: int) -> list[bytes]:
+        decoder = FrameDecoder(max_record_bytes=max(1, len(data)))
+        decoder.offset, decoder.records = int(self._begins[first]), int(self._locals[first])
+        try:
+            records = decoder.feed(data)
+            decoder.finish()
+            if len(records) == last - first:
+                return records
+            error: FormatError = self._other("there are more records than it says", decoder)
+        except (TruncatedError, RecordTooLargeError):
+            error = self._other("a record is longer than it says, or the shard was cut short", decoder)
+        except FormatError as damage:
+            error = damage
+        error.path = self._path
+        error.member_offset = self._member
+        raise error
+
+    def _other(self, problem: str, decoder: FrameDecoder) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"the shard does not agree with its index: {problem}; make the index anew, or the shard from its source",
+            offset=decoder.offset,
+            record=decoder.records,
+            part="length",
+        )
+
+
+class _Inflating:
+    """Compressed bytes in; kept of what comes out are ``ranges``, ascending, and nothing else. In a worker thread.
+
+    Attributes:
+        pieces: the ranges that are whole.
+        made: bytes decompressed so far.
+    """
+
+    def __init__(self, kind: Literal["GZIP", "ZLIB"], ranges: Sequence[tuple[int, int]]) -> None:
+        self._decompressor = Decompressor(kind)
+        self._ranges = ranges
+        self._parts: list[bytes] = []
+        self.pieces: list[bytes] = []
+        self.made = 0
+
+    def feed(self, block: bytes) -> bool:
+        """Whether all ranges are there."""
+        self._decompressor.feed(block)
+        while len(self.pieces) < len(self._ranges):
+            output = self._decompressor.read(_INFLATE_STEP)
+            if not output:
+                return False
+            start, self.made = self.made, self.made + len(output)
+            while len(self.pieces) < len(self._ranges):
+                begin, end = self._ranges[len(self.pieces)]
+                if begin >= self.made:
+                    break
+                self._parts.append(output[max(0, begin - start) : end - start])
+                if end > self.made:
+                    break
+                self.pieces.append(b"".join(self._parts))
+                self._parts = []
+        return True
+
+    def finish(self) -> None:
+        self._decompressor.finish()

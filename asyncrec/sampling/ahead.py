@@ -1,0 +1,101 @@
+"""Work on many things, some at a time, and one step ahead of whoever uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+import anyio
+
+from asyncrec.tasks import TaskScope
+
+__all__ = ["ReadAhead", "concurrently"]
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P], *, tasks: int) -> None:
+    """``await func(item)`` for each, by up to ``tasks`` tasks; the first error ends it."""
+    waiting = iter(items)
+    first = next(waiting, None)
+    if first is None:
+        return
+    errors: list[Exception] = []
+
+    async def work(item: P) -> None:
+        try:
+            await func(item)
+            for each in waiting:
+                await func(each)
+        except Exception as error:
+            errors.append(error)
+            scope.cancel()
+
+    second = next(waiting, None)
+    if second is None:  # one thing needs no tasks
+        await func(first)
+        return
+    async with TaskScope() as scope:
+        scope.start_soon(work, first)
+        scope.start_soon(work, second)
+        for _, item in zip(range(tasks - 2), waiting, strict=False):
+            scope.start_soon(work, item)
+    if errors:
+        raise errors[0]
+
+
+class ReadAhead(Generic[P, T]):
+    """``await fetch(plan)`` for each plan in turn, one of them ahead, by a task of ``scope``.
+
+    What is held is one result that waits to be taken, or one that is being made.
+    """
+
+    def __init__(self, scope: TaskScope, plans: Iterator[P], fetch: Callable[[P], Awaitable[T]]) -> None:
+        self._scope = scope
+        self._plans = plans
+        self._fetch = fetch
+        self._coming: _Coming[T] | None = None
+        self._making = anyio.CancelScope()
+
+    async def next(self) -> T | None:
+        """The next result; `None` at the end. An error of its making is raised here, and again at each later call."""
+        if self._coming is None:
+            self._begin()
+        coming = self._coming
+        if coming is None:
+            return None
+        await coming.done.wait()
+        if coming.error is not None:
+            raise coming.error
+        self._coming = None
+        self._begin()
+        return coming.result
+
+    def cancel(self) -> None:
+        """Give up what is being made."""
+        self._plans = iter(())
+        self._making.cancel()
+
+    def _begin(self) -> None:
+        for plan in self._plans:
+            self._coming = _Coming()
+            self._making = anyio.CancelScope()
+            self._scope.start_soon(self._make, plan, self._coming, self._making)
+            return
+
+    async def _make(self, plan: P, coming: _Coming[T], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                coming.result = await self._fetch(plan)
+        except Exception as error:
+            coming.error = error
+        finally:
+            coming.done.set()
+
+
+class _Coming(Generic[T]):
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.result: T | None = None
+        self.error: Exception | None = None

@@ -1,0 +1,163 @@
+"""`ShardCache`: whole shards of a store, kept in a local folder that the processes of a machine share.
+
+A file's name is made of the store's root, the key and the etag, so that another version is another file. It appears by
+an atomic rename after its size and its checksum were found right, and is never changed. One process downloads a shard
+while the others wait for it. What was not used for longest goes first (its time of modification is that of its last
+use), under a lock that keeps two processes from evicting at once. A file that is evicted while it is read stays
+readable until it is closed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from os import PathLike
+
+import anyio
+
+from asyncrec.errors import IntegrityError
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.chunks import ChunkWriter, ResumingSource
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.url import join
+from asyncrec.tasks import in_thread
+
+__all__ = ["ShardCache"]
+
+_SUFFIX = ".tfrecord"
+_READ_BYTES = 1 << 20
+# Locks of downloads: so many files and no more stay in the folder; two shards that share one wait for each other.
+_LOCKS = 64
+# How often a process asks whether another's download is done: it takes seconds, so this costs nothing.
+_POLL_SECONDS = 0.05
+# An unfinished file this old was left by a process that was killed.
+_ABANDONED_SECONDS = 24 * 3600
+
+
+class ShardCache:
+    """Used by any number of tasks and processes.
+
+    Args:
+        folder: made when it is not there; nothing else should be kept in it.
+        max_bytes: of all files together; exceeded by at most the shards that are just being downloaded.
+
+    Attributes:
+        storage: the folder; keys are what `fetch` returns.
+        downloads: how many shards this process brought here.
+    """
+
+    def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"cache_bytes is {max_bytes}; a cache that holds nothing is no cache: leave out cache=")
+        self.storage = LocalStorage(folder)
+        self.downloads = 0
+        self._folder = os.path.abspath(os.fspath(folder))
+        self._max_bytes = max_bytes
+
+    def takes(self, size: int) -> bool:
+        """Whether an object of so many bytes is kept at all: it must not push out everything else by itself."""
+        return size <= self._max_bytes
+
+    async def fetch(self, storage: Storage, key: str, info: ObjectInfo, *, crc32c: int | None) -> str:
+        """See to it that this version of an object is here; its key in `storage`.
+
+        Args:
+            crc32c: of the content, as the manifest has it; where it has none, the store's is used.
+
+        Raises:
+            ObjectChangedError: the store has another version by now.
+            IntegrityError: what came is not what the manifest says; nothing is kept of it.
+        """
+        identity = f"{join(storage.root, key)}\0{info.etag}\0{info.size}".encode("utf-8", "surrogateescape")
+        digest = hashlib.blake2b(identity, digest_size=16).hexdigest()
+        name = digest + _SUFFIX
+        if await in_thread(self._use, name, info.size):
+            return name
+        async with self._sole_download(int(digest, 16) % _LOCKS):
+            if not await in_thread(self._use, name, info.size):  # another process may have brought it meanwhile
+                await in_thread(self._make_room, info.size)
+                await self._download(storage, key, info, name, info.crc32c if crc32c is None else crc32c)
+                await in_thread(self._make_room, 0)
+        return name
+
+    async def _download(self, storage: Storage, key: str, info: ObjectInfo, name: str, crc32c: int | None) -> None:
+        async with ResumingSource(storage, key, etag=info.etag) as source, self.storage.open_sink(name) as sink:
+            writer = ChunkWriter(sink)
+            while block := await source.receive(_READ_BYTES):
+                await writer.write([block])
+            await writer.finish()
+            # Raised in here, nothing is published.
+            if writer.size != info.size or (crc32c is not None and writer.crc32c != crc32c):
+                raise IntegrityError(
+                    f"{join(storage.root, key)}: {writer.size:,} bytes with crc32c {writer.crc32c:08x} came, and "
+                    f"{info.size:,} with {'any' if crc32c is None else f'{crc32c:08x}'} are expected: "
+                    "it was damaged in the store or on its way; nothing of it is kept"
+                )
+        self.downloads += 1
+
+    @asynccontextmanager
+    async def _sole_download(self, lock: int) -> AsyncIterator[None]:
+        fd = await in_thread(self._open_lock, f".lock-{lock:02d}")
+        try:
+            # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
+            while not _locked(fd):  # noqa: ASYNC110  # another process sets no event of ours
+                await anyio.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(fd)  # and unlocks
+
+    def _use(self, name: str, size: int) -> bool:
+        """Whether the file is here, whole; and say that it was used now."""
+        path = os.path.join(self._folder, name)
+        try:
+            if os.stat(path).st_size != size:
+                return False
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _make_room(self, size: int) -> None:
+        """Evict until ``size`` more bytes have room."""
+        with self._evicting():
+            files: list[tuple[float, int, str]] = []
+            for entry in os.scandir(self._folder):
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    if entry.name.endswith(".partial"):
+                        if status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                            os.unlink(entry.path)
+                    elif entry.name.endswith(_SUFFIX):
+                        files.append((status.st_mtime, status.st_size, entry.path))
+            there = sum(size for _, size, _ in files)
+            for _, gone, path in sorted(files):
+                if there + size <= self._max_bytes:
+                    break
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
+                there -= gone
+
+    @contextmanager
+    def _evicting(self) -> Iterator[None]:
+        fd = self._open_lock(".lock-evict")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _open_lock(self, name: str) -> int:
+        os.makedirs(self._folder, exist_ok=True)
+        return os.open(os.path.join(self._folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

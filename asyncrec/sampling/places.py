@@ -1,0 +1,112 @@
+"""Where a data set's shards are, and opening them: in the store, or in the local cache; always the same version.
+
+The first answer of the store says which version a shard is; all later reads are pinned to it. A shard whose size is
+not the manifest's is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.sampling.cache import ShardCache
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.chunks import ResumingSource
+from asyncrec.storage.url import join
+
+__all__ = ["Places"]
+
+
+class Places:
+    """The shards of a data set.
+
+    Args:
+        folder: where they are; paths in ``shards`` are keys in it.
+        shards: in the order of their records.
+        cache: where whole shards are kept; `None` for reading from the store each time.
+
+    Attributes:
+        remote: whether a read of the store costs waiting.
+    """
+
+    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], cache: ShardCache | None) -> None:
+        self.folder = folder
+        self.shards = shards
+        self.remote = folder.read_ahead > 0
+        self._cache = cache
+        self._versions: dict[int, ObjectInfo] = {}
+
+    def shown(self, shard: int) -> str:
+        """The shard's path, for messages."""
+        return join(self.folder.root, self.shards[shard].path)
+
+    @asynccontextmanager
+    async def opened(self, shard: int, start: int = 0, end: int | None = None) -> AsyncIterator[ResumingSource]:
+        """The bytes ``[start, end)`` of a shard.
+
+        Raises:
+            ObjectNotFoundError: the shard is gone.
+            ObjectChangedError: it is not the version that was read before, or not the manifest's.
+        """
+        async with AsyncExitStack() as stack:
+            yield await self._open(stack, shard, start, end)
+
+    async def read(self, shard: int, start: int, end: int) -> bytes:
+        """The bytes ``[start, end)``, fewer where the shard ends before."""
+        async with self.opened(shard, start, end) as source:
+            block = await source.receive(max(1, end - start))
+            if len(block) == end - start:
+                return block
+            blocks = [block]
+            while block := await source.receive(end - start):
+                blocks.append(block)
+            return b"".join(blocks)
+
+    def check_count(self, shard: int, records: int) -> None:
+        """Raises DatasetError unless the shard holds what the manifest says."""
+        if records != self.shards[shard].records:
+            raise DatasetError(
+                f"{self.shown(shard)}: it holds {records:,} records, and the manifest says "
+                f"{self.shards[shard].records:,}; it was changed, or the manifest is another data set's"
+            )
+
+    async def _open(self, stack: AsyncExitStack, shard: int, start: int, end: int | None) -> ResumingSource:
+        entry = self.shards[shard]
+        if self._cache is not None and self._cache.takes(entry.bytes):
+            info = self._versions.get(shard)
+            if info is None:
+                info = await self.folder.head(entry.path)
+                self._check(shard, info)
+            # Another process may evict the file between our finding and our opening it: then it is fetched again.
+            for last in (False, True):
+                key = await self._cache.fetch(self.folder, entry.path, info, crc32c=entry.crc32c)
+                try:
+                    return await stack.enter_async_context(
+                        ResumingSource(self._cache.storage, key, start=start, end=end)
+                    )
+                except ObjectNotFoundError:
+                    if last:
+                        raise
+        version = self._versions.get(shard)
+        source = ResumingSource(
+            self.folder,
+            entry.path,
+            start=start,
+            end=end,
+            etag=version.etag if version else None,
+            # A range is asked for at once and whole; a shard is read through, and read ahead as the store likes it.
+            read_ahead=None if end is None else 0,
+        )
+        await stack.enter_async_context(source)
+        self._check(shard, source.info)
+        return source
+
+    def _check(self, shard: int, info: ObjectInfo) -> None:
+        if info.size != self.shards[shard].bytes:
+            raise ObjectChangedError(
+                f"{self.shown(shard)}: it has {info.size:,} bytes, and {self.shards[shard].bytes:,} are expected "
+                "of it; the data set was rewritten: open it again"
+            )
+        self._versions.setdefault(shard, info)

@@ -1,0 +1,339 @@
+"""`ShuffledStream`: the records of a data set in a seeded order, dealt to workers by batches, resumable anywhere.
+
+There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec.sampling.order`), and one
+number that says where in it everybody stands. From there the batches are counted; worker (i, n) takes those whose count
+is i modulo n. After as many batches each, all workers stand at the same number, so it is the whole state: another
+number of workers goes on from it, and together they give what is left, each record once.
+
+Windows of the order are read whole, one ahead: two windows of records are held at most. Of several workers each reads
+its own records of a window, nearby ones together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import anyio
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec.sampling.ahead import ReadAhead
+from asyncrec.sampling.order import EpochOrder, Mode
+from asyncrec.sampling.permute import key_of
+from asyncrec.tasks import TaskScope, in_thread
+
+if TYPE_CHECKING:
+    from asyncrec.sampling.dataset import Dataset
+
+__all__ = ["BUFFER_BYTES", "BUFFER_SIZE", "ShuffledStream", "StreamStats"]
+
+# Two windows of crawled pages (some 10 KiB each) fit beside a model; a batch's neighbours come from all over one.
+BUFFER_SIZE = 16384
+BUFFER_BYTES = 128 << 20
+# A run is read by one request; of text records it has some dozens.
+_BLOCK_BYTES = 256 << 10
+# So many runs at least share a window: two neighbours of a batch come from one run in at most one of so many cases.
+_RUNS_IN_WINDOW = 16
+# What compressed records grow by, roughly: manifests count stored bytes.
+_INFLATION = 4
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStats:
+    """What a `ShuffledStream` gave out, and where it stands.
+
+    ``records`` counts this worker's since the stream was made; ``epoch`` and ``position`` are those of its
+    ``state_dict``; ``held`` is how many records are in memory now.
+    """
+
+    records: int
+    epoch: int
+    position: int
+    held: int
+
+
+class ShuffledStream:
+    """Made by `Dataset.shuffled`; its arguments are explained there. An async context; used by one task.
+
+    ``async for records in stream.batches(n)`` gives lists of ``n`` records (the last of an epoch may be shorter);
+    ``async for record in stream`` single ones. Each goes on where the other stopped. Batches do not span epochs.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        seed: int,
+        epoch: int,
+        num_repeat: int,
+        mode: Mode,
+        buffer_size: int,
+        buffer_bytes: int,
+        block_records: int | None,
+        cycle_length: int,
+        block_length: int,
+        shard: tuple[int, int],
+        uneven: Literal["drop", "pad"],
+    ) -> None:
+        worker, workers = shard
+        if mode not in get_args(Mode):
+            raise ValueError(f'mode={mode!r}: "block", "buffer" or "global"')
+        if uneven not in ("drop", "pad"):
+            raise ValueError(f'uneven={uneven!r}: "drop" or "pad"')
+        if not 0 <= worker < workers:
+            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
+        if epoch < 0 or num_repeat < -1:
+            raise ValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
+        if min(buffer_size, buffer_bytes, cycle_length, block_length, block_records or 1) < 1:
+            raise ValueError("buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1")
+        self._dataset = dataset
+        self._count = len(dataset)
+        self._worker, self._workers = worker, workers
+        self._uneven = uneven
+        self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
+        mean = dataset.manifest.bytes / max(1, self._count)
+        if any(entry.compression for entry in dataset.manifest.shards):
+            mean *= _INFLATION
+        window = max(1, min(buffer_size, int(buffer_bytes / max(1.0, mean))))
+        if block_records is None:
+            block_records = max(1, min(int(_BLOCK_BYTES / max(1.0, mean)), window // _RUNS_IN_WINDOW))
+        # What the order depends on; a state of another order is refused.
+        self._identity: dict[str, Any] = {
+            "snapshot": dataset.manifest.id,
+            "seed": seed,
+            "mode": mode,
+            "buffer_size": window,
+            "block_records": block_records if mode == "block" else None,
+            "cycle_length": cycle_length if mode == "buffer" else None,
+            "block_length": block_length if mode == "buffer" else None,
+        }
+        self._mode: Mode = mode
+        self._window = window
+        self._block_records = block_records
+        self._interleaving = (cycle_length, block_length)
+        self._blocks: NDArray[np.int64] | None = None
+        self._order: tuple[int, EpochOrder] | None = None
+
+        self._unit = 0  # records in a batch; 0 before the first was asked for
+        self._epoch = epoch
+        self._start = 0  # where the batches are counted from
+        self._rounds = 0  # of this epoch, from there
+        self._done = 0  # of those
+        self._given = 0
+        self._records: deque[bytes] = deque()
+        self._scope: TaskScope | None = None
+        self._ahead: ReadAhead[_Part, list[bytes]] | None = None
+
+    async def __aenter__(self) -> ShuffledStream:
+        if self._scope is not None:
+            raise RuntimeError("a stream is entered once; make another with dataset.shuffled()")
+        self._scope = TaskScope()
+        await self._scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._scope is not None, "entered"
+        self._ahead = None
+        self._records.clear()
+        self._unit = -1
+        self._scope.cancel()
+        await self._scope.__aexit__(exc_type, exc, traceback)
+
+    def __aiter__(self) -> ShuffledStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._records and self._unit == 1 and self._done < self._rounds:
+            self._done += 1
+            self._given += 1
+            return self._records.popleft()
+        (record,) = await self._take(1)
+        return record
+
+    def batches(self, batch_size: int) -> AsyncIterator[list[bytes]]:
+        """Lists of ``batch_size`` records.
+
+        With several workers all of them must use the same size: batches are what is dealt. After a change of size the
+        batches are counted anew from where the stream stands.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: at least 1")
+        return _Batches(self, batch_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, as of the last batch given out; JSON, a few hundred bytes.
+
+        It is the same for all workers after equally many batches, and may be loaded with another number of them, and
+        another size of batches.
+        """
+        epoch, position = self._state()
+        return {"version": _VERSION, "kind": "shuffled", **self._identity, "epoch": epoch, "position": position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there. Before iterating.
+
+        Raises:
+            ValueError: the state is of another snapshot of the data set, another order, or a later version.
+            RuntimeError: something was given out already.
+        """
+        if self._given or self._unit:
+            raise RuntimeError("load_state_dict comes before iterating; make another stream with dataset.shuffled()")
+        if state.get("version") != _VERSION or state.get("kind") != "shuffled":
+            raise ValueError(
+                f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
+                f"this is 'shuffled', version {_VERSION}"
+            )
+        for name, value in self._identity.items():
+            if state.get(name) != value:
+                raise ValueError(
+                    f"the state was made with {name}={state.get(name)!r}, and this stream has {value!r}: it would go "
+                    "on in another order"
+                    + ("; open the data set by read_manifest(path, at=<that id>)" if name == "snapshot" else "")
+                )
+        epoch, position = int(state["epoch"]), int(state["position"])
+        if epoch < 0 or not 0 <= position <= self._count:
+            raise ValueError(f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records")
+        self._epoch, self._start = epoch, position
+
+    def stats(self) -> StreamStats:
+        epoch, position = self._state()
+        return StreamStats(self._given, epoch, position, len(self._records))
+
+    def _state(self) -> tuple[int, int]:
+        if self._unit and self._done and self._done == self._rounds:
+            return self._epoch + 1, 0
+        return self._epoch, min(self._count, self._start + self._done * self._workers * max(0, self._unit))
+
+    async def _take(self, size: int) -> list[bytes]:
+        """This worker's next batch."""
+        if self._scope is None or self._unit < 0:
+            raise anyio.ClosedResourceError("a stream is read inside its `async with`")
+        if size != self._unit:
+            await self._deal(size)
+        while self._done == self._rounds:
+            if not self._has(self._epoch + 1):
+                raise StopAsyncIteration
+            self._epoch, self._start, self._done = self._epoch + 1, 0, 0
+            self._rounds = self._rounds_from(self._epoch, 0)
+        assert self._ahead is not None, "dealt"
+        first, last = self._batch(self._start, self._done)
+        while len(self._records) < last - first:
+            loaded = await self._ahead.next()
+            assert loaded is not None, "there is a batch to come, so there are records to come"
+            self._records.extend(loaded)
+        self._done += 1
+        self._given += last - first
+        take = self._records.popleft
+        return [take() for _ in range(last - first)]
+
+    async def _deal(self, size: int) -> None:
+        """Count batches of this size from here."""
+        assert self._scope is not None, "checked"
+        self._epoch, self._start = self._state()
+        self._unit, self._done = size, 0
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self._records.clear()
+        self._rounds = self._rounds_from(self._epoch, self._start) if self._has(self._epoch) else 0
+        if self._mode == "block" and self._blocks is None:
+            self._blocks = await self._dataset.runs(self._block_records)
+        self._ahead = ReadAhead(self._scope, self._parts(), self._fetch)
+
+    def _has(self, epoch: int) -> bool:
+        return self._count > 0 and (self._last_epoch is None or epoch < self._last_epoch)
+
+    def _rounds_from(self, epoch: int, start: int) -> int:
+        """How many batches each worker gets of an epoch, from a position on."""
+        batches = -(-(self._count - start) // self._unit)
+        if self._uneven == "pad":
+            return -(-batches // self._workers)
+        rounds = batches // self._workers
+        if not rounds and not start:
+            raise ValueError(
+                f"{self._count:,} records make {batches:,} batches of {self._unit}, fewer than the {self._workers} "
+                'workers: take smaller batches, or uneven="pad", which gives some twice'
+            )
+        return rounds
+
+    def _batch(self, start: int, number: int) -> tuple[int, int]:
+        """The positions of this worker's batch of a round."""
+        count = number * self._workers + self._worker
+        first = start + count * self._unit
+        if first >= self._count:  # padding: from the beginning of the epoch
+            beyond = count - -(-(self._count - start) // self._unit)
+            first = beyond % -(-self._count // self._unit) * self._unit
+        return first, min(first + self._unit, self._count)
+
+    def _parts(self) -> Iterator[_Part]:
+        """What to read, one after the other: this worker's records of a window; and what pads an epoch."""
+        epoch, start = self._epoch, self._start
+        while self._has(epoch):
+            rounds = self._rounds_from(epoch, start)
+            end = min(self._count, start + rounds * self._workers * self._unit)
+            for number in range(start // self._window, -(-end // self._window)):
+                begin = number * self._window
+                yield _Part(epoch, start, max(start, begin), min(end, begin + self._window))
+            if rounds and start + ((rounds - 1) * self._workers + self._worker) * self._unit >= self._count:
+                first, last = self._batch(start, rounds - 1)
+                yield _Part(epoch, None, first, last)
+            epoch, start = epoch + 1, 0
+
+    async def _fetch(self, part: _Part) -> list[bytes]:
+        return await self._dataset.get_many(await in_thread(self._indices, part))
+
+    def _indices(self, part: _Part) -> NDArray[np.int64]:
+        """In a worker thread, one at a time."""
+        if self._order is None or self._order[0] != part.epoch:
+            identity = self._identity
+            cycle_length, block_length = self._interleaving
+            order = EpochOrder(
+                self._mode,
+                self._dataset.starts,
+                blocks=self._dataset.starts if self._blocks is None else self._blocks,
+                window=self._window,
+                key=key_of(identity["snapshot"], identity["seed"], part.epoch),
+                cycle_length=cycle_length,
+                block_length=block_length,
+            )
+            self._order = (part.epoch, order)
+        order = self._order[1]
+        if part.counted_from is None:
+            borders = range((part.first // self._window + 1) * self._window, part.last, self._window)
+            cuts = [part.first, *borders, part.last]
+            return np.concatenate([order.at(first, last) for first, last in pairwise(cuts)])
+        batches = (np.arange(part.first, part.last) - part.counted_from) // self._unit
+        own: NDArray[np.int64] = order.at(part.first, part.last)[batches % self._workers == self._worker]
+        return own
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Positions ``[first, last)`` of an epoch, of which this worker's are read; all when nothing is counted."""
+
+    epoch: int
+    counted_from: int | None
+    first: int
+    last: int
+
+
+class _Batches:
+    """A class, since an async generator is not closed when its loop is left."""
+
+    def __init__(self, stream: ShuffledStream, size: int) -> None:
+        self._stream = stream
+        self._size = size
+
+    def __aiter__(self) -> _Batches:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        return await self._stream._take(self._size)

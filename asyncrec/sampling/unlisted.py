@@ -1,0 +1,55 @@
+"""A manifest for shards that have none: counts and sizes, from their indexes or by reading them through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.framing.compression import detect_compression
+from asyncrec.framing.frames import HEADER_BYTES
+from asyncrec.sampling.indexes import make_index, read_index
+from asyncrec.sampling.places import Places
+from asyncrec.shards.manifest import Manifest, merge_segments
+from asyncrec.shards.segment import Segment, ShardEntry
+from asyncrec.shards.snapshot import for_each, list_shards
+from asyncrec.storage.base import Storage
+from asyncrec.storage.chunks import ResumingSource
+
+__all__ = ["unlisted_manifest"]
+
+# There is no time of a commit to be known; any will do, for there is one segment.
+_NO_TIME = "1970-01-01T00:00:00.000000Z"
+
+
+async def unlisted_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
+    """What is stored under a name or a pattern, in the order of names.
+
+    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one.
+
+    Raises:
+        ObjectNotFoundError: no shard matches.
+        FormatError: a shard without an index is damaged.
+    """
+    keys = await list_shards(name, storage=folder)
+    if not keys:
+        raise ObjectNotFoundError(
+            f"{path}: no shards match, and there is no manifest; a data set's path is its folder and its name, or a "
+            "pattern such as 'data/train-*.tfrecord'"
+        )
+
+    async def look(key: str) -> ShardEntry:
+        head = b""
+        async with ResumingSource(folder, key, end=HEADER_BYTES, read_ahead=0) as source:
+            while len(head) < HEADER_BYTES and (block := await source.receive(HEADER_BYTES - len(head))):
+                head += block
+        info = source.info
+        entry = ShardEntry(
+            path=key, records=0, bytes=info.size, crc32c=info.crc32c, compression=detect_compression(head)
+        )
+        index = await read_index(folder, entry, count_known=False)
+        if index is None:
+            index = await make_index(Places(folder, [entry], None), 0)
+        return replace(entry, records=len(index))
+
+    entries = await for_each(look, keys)
+    return merge_segments(path, [Segment(writer="", time=_NO_TIME, add=tuple(entries))])

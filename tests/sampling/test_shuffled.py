@@ -1,0 +1,280 @@
+"""`Dataset.shuffled`: one order, dealt to any number of workers, resumed anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.sampling.dataset import Dataset
+from asyncrec.sampling.shuffled import ShuffledStream
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import SlowStorage
+
+pytestmark = pytest.mark.anyio
+
+MODES = ["block", "buffer", "global"]
+# Small, so that 500 records are many windows of many runs.
+SMALL: dict[str, Any] = {"buffer_size": 64, "block_records": 5, "cycle_length": 4, "block_length": 3}
+
+
+async def stored(count: int = 500, *, shards: int = 7, compression: str = "") -> MemoryStorage:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "pages", max_shard_records=-(-count // shards), storage=storage, compression=compression, writer_id="w"
+    ) as writer:
+        await writer.write_many(b"%d" % number for number in range(count))
+    return storage
+
+
+async def batches(stream: ShuffledStream, size: int, most: int = -1) -> list[list[int]]:
+    found: list[list[int]] = []
+    async for records in stream.batches(size):
+        found.append([int(record) for record in records])
+        if len(found) == most:
+            break
+    return found
+
+
+async def taken(dataset: Dataset, size: int = 10, **options: Any) -> list[list[int]]:
+    async with dataset.shuffled(**SMALL | options) as stream:
+        return await batches(stream, size)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_an_epoch_gives_every_record_once(mode: Any, compression: str) -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(compression=compression)) as dataset:
+        async with dataset.shuffled(mode=mode, **SMALL) as stream:
+            found = [int(record) async for record in stream]
+        assert sorted(found) == list(range(500))
+        assert found != sorted(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_order_depends_on_seed_and_epoch_and_nothing_else(mode: Any) -> None:
+    orders = []
+    for seed, epoch in [(0, 0), (0, 0), (1, 0), (0, 1)]:
+        async with asyncrec.open_dataset("pages", storage=await stored()) as dataset:
+            orders.append(await taken(dataset, 500, mode=mode, seed=seed, epoch=epoch))
+    assert orders[0] == orders[1]
+    assert len({tuple(order) for (order,) in orders}) == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("unit", ["records", "batches"])
+async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: Any, unit: str) -> None:
+    size = 1 if unit == "records" else 7
+    async with asyncrec.open_dataset("pages", storage=await stored(250)) as dataset:
+        options = SMALL | {"mode": mode, "num_repeat": 2, "seed": 3}
+        states, whole = [], []
+        async with dataset.shuffled(**options) as stream:
+            states.append(json.dumps(stream.state_dict()))
+            if unit == "records":
+                async for record in stream:
+                    whole.append([int(record)])
+                    states.append(json.dumps(stream.state_dict()))
+            else:
+                async for records in stream.batches(size):
+                    whole.append([int(record) for record in records])
+                    states.append(json.dumps(stream.state_dict()))
+        assert Counter(chain.from_iterable(whole)) == Counter(list(range(250)) * 2)
+        for k, state in enumerate(states):
+            async with dataset.shuffled(**options) as stream:
+                stream.load_state_dict(json.loads(state))
+                if k % 25:  # what follows at once; and now and then all of it
+                    assert await batches(stream, size, 3) == whole[k : k + 3]
+                else:
+                    assert await batches(stream, size) == whole[k:]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("counts", [(1, 2, 4, 8), (8, 4, 2, 1), (2, 8, 1, 4), (1,), (2,), (4,), (8,)])
+async def test_workers_may_change_in_number_and_together_give_every_record_once(
+    mode: Any, counts: tuple[int, ...]
+) -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(480)) as dataset:
+        alone = await taken(dataset, mode=mode)
+        state: dict[str, Any] | None = None
+        dealt: list[list[int]] = []
+        for phase, workers in enumerate(counts, 1):
+            parts = []
+            states = []
+            for worker in range(workers):
+                async with dataset.shuffled(mode=mode, shard=(worker, workers), **SMALL) as stream:
+                    if state is not None:
+                        stream.load_state_dict(state)
+                    # 8 batches in all, then on to the end.
+                    parts.append(await batches(stream, 10, -1 if phase == len(counts) else 8 // workers))
+                    states.append(stream.state_dict())
+            assert all(each == states[0] for each in states)
+            dealt += chain.from_iterable(zip(*parts, strict=True))
+            state = states[0]
+        assert dealt == alone
+        assert sorted(chain.from_iterable(dealt)) == list(range(480))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("uneven", ["drop", "pad"])
+async def test_every_worker_gets_equally_many_batches(mode: Any, uneven: Any) -> None:
+    """500 records are 72 batches of 7: for 5 workers 14 each, or 15."""
+    async with asyncrec.open_dataset("pages", storage=await stored(500)) as dataset:
+        alone = await taken(dataset, 7, mode=mode)
+        parts = [await taken(dataset, 7, mode=mode, shard=(worker, 5), uneven=uneven) for worker in range(5)]
+        dealt = list(chain.from_iterable(zip(*parts, strict=True)))
+        assert dealt == (alone[:70] if uneven == "drop" else alone + alone[:3])
+
+
+async def test_padding_goes_round_a_small_data_set_as_often_as_it_must() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
+        alone = await taken(dataset)
+        assert [len(batch) for batch in alone] == [10, 5]
+        parts = [await taken(dataset, shard=(worker, 7), uneven="pad") for worker in range(7)]
+        assert parts == [[alone[worker % 2]] for worker in range(7)]
+
+
+async def test_fewer_batches_than_workers_are_refused_instead_of_giving_none() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
+        with pytest.raises(ValueError, match="fewer than the 3 workers"):
+            await taken(dataset, shard=(0, 3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_epochs_differ_and_each_is_whole(mode: Any) -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(100)) as dataset:
+        found = await taken(dataset, 30, mode=mode, num_repeat=3, epoch=5)
+        epochs = [list(chain.from_iterable(found[at : at + 4])) for at in (0, 4, 8)]
+        assert all(sorted(epoch) == list(range(100)) for epoch in epochs)
+        assert len({tuple(epoch) for epoch in epochs}) == 3
+        assert found[4:8] == await taken(dataset, 30, mode=mode, epoch=6)
+
+
+async def test_for_ever_goes_on_and_no_epochs_give_nothing() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(20)) as dataset:
+        async with dataset.shuffled(num_repeat=-1) as stream:
+            assert len(await batches(stream, 20, 50)) == 50
+        assert await taken(dataset, num_repeat=0) == []
+
+
+async def test_an_empty_data_set_gives_nothing() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage):
+        pass
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert len(dataset) == 0
+        assert await taken(dataset, num_repeat=-1) == []
+
+
+async def test_the_size_of_batches_may_change_on_the_way() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(200)) as dataset:
+        (whole,) = await taken(dataset, 200)
+        async with dataset.shuffled(**SMALL) as stream:
+            found = (await batches(stream, 7, 1))[0]
+            found += [int(await anext(stream)) for _ in range(3)]
+            for batch in await batches(stream, 19):
+                found += batch
+        assert found == whole
+
+
+async def test_neighbours_come_from_one_shard_as_seldom_as_in_a_perfect_shuffle() -> None:
+    """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too."""
+    count, shards = 32_000, 16
+    storage = await stored(count, shards=shards)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        ideal = (count / shards - 1) / (count - 1)
+        for mode in MODES:
+            firsts: list[bool] = []
+            whole: list[bool] = []
+            for seed in range(4):
+                async with dataset.shuffled(seed=seed, mode=mode, buffer_size=4096) as stream:  # type: ignore[arg-type]  # a mode
+                    found = await batches(stream, 1024)
+                same = [[one * shards // count == two * shards // count for one, two in pairwise(b)] for b in found]
+                firsts += same[0]
+                whole += chain.from_iterable(same)
+            assert sum(whole) / len(whole) <= 1.2 * ideal, mode
+            # Of some 4,000 pairs 3 standard deviations are 0.18 of the mean.
+            assert sum(firsts) / len(firsts) <= 1.2 * ideal, mode
+
+
+async def test_a_state_of_another_order_is_refused_and_says_why() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
+        state = dataset.shuffled(seed=1).state_dict()
+        for options, word in [({"seed": 2}, "seed"), ({"mode": "global"}, "mode"), ({"buffer_size": 9}, "buffer_size")]:
+            with pytest.raises(ValueError, match=word):
+                dataset.shuffled(**{"seed": 1} | options).load_state_dict(state)
+        for change in [{"version": 2}, {"kind": "sampler"}, {"position": 51}]:
+            with pytest.raises(ValueError, match=r"version|kind|position"):
+                dataset.shuffled(seed=1).load_state_dict(state | change)
+    async with asyncrec.open_dataset("pages", storage=await stored(51)) as dataset:
+        with pytest.raises(ValueError, match="snapshot"):
+            dataset.shuffled(seed=1).load_state_dict(state)
+
+
+async def test_a_state_is_loaded_before_iterating() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
+        async with dataset.shuffled() as stream:
+            state = stream.state_dict()
+            await anext(stream)
+            with pytest.raises(RuntimeError, match="before iterating"):
+                stream.load_state_dict(state)
+
+
+async def test_a_stream_is_read_inside_its_context_and_entered_once() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(50)) as dataset:
+        stream = dataset.shuffled()
+        with pytest.raises(anyio.ClosedResourceError):
+            await anext(stream)
+        async with stream:
+            await anext(stream)
+        with pytest.raises(anyio.ClosedResourceError):
+            await anext(stream)
+        with pytest.raises(RuntimeError, match="once"):
+            await stream.__aenter__()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "other"}, {"uneven": "keep"}, {"shard": (2, 2)}, {"epoch": -1}, {"num_repeat": -2}, {"buffer_size": 0}],
+)
+async def test_an_argument_out_of_its_range_is_a_value_error(options: dict[str, Any]) -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(5)) as dataset:
+        with pytest.raises(ValueError, match=next(iter(options))):
+            dataset.shuffled(**options)
+
+
+async def test_what_is_held_is_two_windows_at_most_and_large_records_make_them_smaller() -> None:
+    async with asyncrec.open_dataset("pages", storage=await stored(2000, shards=50)) as dataset:
+        async with dataset.shuffled(buffer_size=100) as stream:
+            async for _ in stream.batches(9):
+                assert stream.stats().held <= 108
+        async with dataset.shuffled(buffer_bytes=20 * 40) as stream:
+            await anext(stream)
+            assert 30 <= stream.stats().held < 50
+
+
+async def test_a_shard_that_vanishes_midway_is_an_error_that_names_it_each_time_it_is_asked() -> None:
+    storage = await stored(500)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with dataset.shuffled(**SMALL) as stream:
+            await anext(stream)
+            gone = dataset.manifest.shards[3].path
+            await storage.delete(gone)
+            for _ in range(2):
+                with pytest.raises(FileNotFoundError, match=gone):
+                    await batches(stream, 10)
+
+
+async def test_leaving_early_ends_what_was_read_ahead() -> None:
+    """The context's exit waits for its tasks: one that hung would hang the test."""
+    storage = await stored(500)
+    slow = SlowStorage(storage, latency=3600)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with dataset.shuffled(**SMALL) as stream:
+            dataset._places.folder = slow
+            with anyio.move_on_after(0.01) as scope:
+                await anext(stream)
+            assert scope.cancelled_caught

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
     from asyncrec.records.writer import WriterStats as WriterStats
     from asyncrec.records.writer import open_writer as open_writer
     from asyncrec.records.writer import write_records as write_records
+    from asyncrec.sampling.dataset import Dataset as Dataset
+    from asyncrec.sampling.dataset import RecordLocation as RecordLocation
+    from asyncrec.sampling.dataset import open_dataset as open_dataset
+    from asyncrec.sampling.shuffled import ShuffledStream as ShuffledStream
+    from asyncrec.sampling.shuffled import StreamStats as StreamStats
     from asyncrec.shards.manifest import Manifest as Manifest
     from asyncrec.shards.manifest import WriterState as WriterState
     from asyncrec.shards.opening import open_sharded_writer as open_sharded_writer
@@ -101,6 +106,8 @@ _HOMES = {
     "asyncrec.records.index": ("RecordIndex",),
     "asyncrec.records.reader": ("ReaderStats", "RecordReader", "open_reader", "read_records"),
     "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),
+    "asyncrec.sampling.dataset": ("Dataset", "RecordLocation", "open_dataset"),
+    "asyncrec.sampling.shuffled": ("ShuffledStream", "StreamStats"),
     "asyncrec.shards.manifest": ("Manifest", "WriterState"),
     "asyncrec.shards.opening": ("open_sharded_writer",),
     "asyncrec.shards.segment": ("ShardEntry",),

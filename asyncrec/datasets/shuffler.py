@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from struct import Struct
 from typing import Literal
 
+from asyncrec.datasets.fingerprints import Fingerprints
 from asyncrec.errors import DuplicateKeyError, FormatError
 from asyncrec.framing.frames import FrameDecoder, encode_frames
-from asyncrec.shards.keys import KeySet
 from asyncrec.storage.local_disk import mapped_errors
 
 __all__ = ["MEMORY_LIMIT", "HashShuffler", "OnDuplicate"]
@@ -92,7 +92,7 @@ class HashShuffler:
         self._on_duplicate = on_duplicate
         self._parent = temporary_folder
         self._folder: str | None = None
-        self._known = KeySet()
+        self._known: Fingerprints | None = None
         self._window = _Window(self, "")
         self._sorted: str | None = None
         self._draining = False
@@ -108,8 +108,10 @@ class HashShuffler:
         """
         digest = self.digest(key)
         shown = repr(key)[:_SHOWN_KEY]
-        if self._known and self._on_duplicate == "raise" and digest in self._known:
-            raise _duplicate(self._find_spilled(digest), (self.added, shown, record))
+        if self._known is not None and digest in self._known:
+            before = self._find_spilled(digest)
+            if before is not None:
+                raise _duplicate(before, (self.added, shown, record))
         self._window.add(digest, (self.added, shown, record))
         self.added += 1
         self.records += 1
@@ -169,16 +171,20 @@ class HashShuffler:
     def close(self) -> None:
         """Remove the bucket files. Idempotent; also done when the object or the process ends."""
         self._window = _Window(self, "")
-        self._known = KeySet()
+        self._known = None
         if self._remover is not None:
             self._remover()
 
     # -- bucket files -------------------------------------------------------------------------------------------------
 
-    def spilled(self, digests: Iterable[bytes]) -> None:
+    def spilled(self, digests: list[bytes]) -> None:
         """These went from memory to disk."""
-        if self._on_duplicate == "raise" and not self._draining and len(self._known) < _KNOWN_KEYS:
-            self._known.add_files([b"".join(digests)])
+        if self._draining or self._on_duplicate != "raise":
+            return
+        if self._known is None:
+            self._known = Fingerprints(_KNOWN_KEYS)
+        for digest in digests:
+            self._known.add(digest)
 
     def write(self, name: str, records: list[bytes]) -> None:
         """Append to a bucket file."""
@@ -219,7 +225,7 @@ class HashShuffler:
 
     def _begin_draining(self) -> None:
         self._draining = True
-        self._known = KeySet()
+        self._known = None
 
     def _path(self, name: str) -> str:
         if self._folder is None:
@@ -240,12 +246,12 @@ class HashShuffler:
             error.add_note("temporary_folder names another place; a larger memory_limit spills later")
             raise
 
-    def _find_spilled(self, digest: bytes) -> _Item:
+    def _find_spilled(self, digest: bytes) -> _Item | None:
         """The record with this hash, from its bucket file."""
         for entry_digest, item in map(_unpack, self.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item
-        raise AssertionError("a hash is known as spilled, and in no bucket")
+        return None
 
 
 class _Window:
@@ -277,8 +283,9 @@ class _Window:
     def drain(self) -> Iterator[bytes]:
         """The records in order; afterwards nothing is left."""
         if not self.spilled:
-            for digest in sorted(self.held):
-                yield self.held.pop(digest)[2]
+            for _, digests in self._grouped():
+                for digest in sorted(digests):
+                    yield self.held.pop(digest)[2]
             return
         self._spill()
         for bucket in sorted(self.spilled):
@@ -289,18 +296,19 @@ class _Window:
             yield from below.drain()
 
     def _spill(self) -> None:
-        digests = sorted(self.held)
-        self._shuffler.spilled(digests)
-        position = 0
-        while position < len(digests):
-            bucket = self.bucket(digests[position])
-            packed = []
-            while position < len(digests) and self.bucket(digests[position]) == bucket:
-                packed.append(_pack(digests[position], self.held.pop(digests[position])))
-                position += 1
-            self._shuffler.write(bucket, packed)
+        for bucket, digests in self._grouped():
+            self._shuffler.write(bucket, [_pack(digest, self.held.pop(digest)) for digest in digests])
+            self._shuffler.spilled(digests)
             self.spilled.add(bucket)
         self.bytes = 0
+
+    def _grouped(self) -> list[tuple[str, list[bytes]]]:
+        """What is held, by bucket, in order. Sorting all at once would keep the event loop's thread waiting for it."""
+        groups: dict[int, list[bytes]] = {}
+        position = len(self._prefix) // 2
+        for digest in self.held:
+            groups.setdefault(digest[position], []).append(digest)
+        return [(self.bucket(groups[byte][0]), groups[byte]) for byte in sorted(groups)]
 
 
 def _pack(digest: bytes, item: _Item) -> bytes:

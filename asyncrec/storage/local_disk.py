@@ -39,6 +39,7 @@ class Disk:
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._making_folders = threading.Lock()
         self._buffer: bytearray | None = None
+        self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
         """A scratch buffer of that size, one for all: only for the loop's thread, and only until the next await."""
@@ -73,6 +74,17 @@ class Disk:
                         self.system.rmdir(each)
                     raise
 
+    def lives_in_memory(self, device: int) -> bool:
+        """Whether the filesystem with this ``st_dev`` is a tmpfs, so that reading it never waits for a disk. Blocks.
+
+        It does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
+        A page that was swapped out would be waited for: whoever swaps reads no faster anywhere.
+        """
+        known = self._in_memory.get(device)
+        if known is None:
+            known = self._in_memory[device] = _filesystem(device) in ("tmpfs", "ramfs")
+        return known
+
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable. Blocks."""
         fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -84,6 +96,20 @@ class Disk:
                 raise
         finally:
             os.close(fd)
+
+
+def _filesystem(device: int) -> str:
+    """The type of the filesystem mounted from a device; empty where the system does not say."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
+            for line in mounts:
+                fields, _, filesystem = line.partition(" - ")
+                if fields.split()[2] == wanted:
+                    return filesystem.split()[0]
+    except (OSError, IndexError):  # another system, or another form of the table
+        pass
+    return ""
 
 
 def partial_name(name: str) -> str:

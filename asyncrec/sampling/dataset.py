@@ -77,7 +77,7 @@ class Dataset:
         self._indexes = Indexes(folder, self._places)
         self._access = ShardAccess(self._places)
         self._keys = KeyColumn(folder, manifest.shards, self._starts)
-        self._blocks: dict[int, NDArray[np.int64]] = {}
+        self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -199,8 +199,8 @@ class Dataset:
             buffer_size: records shuffled together, and held; up to twice as many are in memory, for those that come
                 next are read ahead.
             buffer_bytes: lowers ``buffer_size`` where records are so large, in the mean, that this would be exceeded.
-            block_records: of a run, in ``"block"``; by default what has about 256 KiB, but at most a 16th of the
-                buffer, so that neighbours in a batch come from many runs.
+            block_records: of a run, in ``"block"``; by default what has about 256 KiB, but at most a 128th of the
+                buffer, so that neighbours in a batch seldom come from one run.
             cycle_length, block_length: in ``"buffer"``, as for `asyncrec.interleave`.
             shard: ``(i, n)``: of n workers that take the batches in turn this is number i. All must use the same batch
                 size. Together they give every record once (with ``uneven="drop"`` all but the last few batches).
@@ -225,13 +225,13 @@ class Dataset:
             uneven=uneven,
         )
 
-    async def runs(self, block_records: int) -> NDArray[np.int64]:
+    async def runs(self, block_records: int, most: int) -> NDArray[np.int64]:
         """Where runs of about ``block_records`` neighbours begin, and at last the number of records; int64.
 
-        None spans two shards. In GZIP shards none cuts a member that has at most that many records: members are what
-        is decompressed. That needs their indexes, once.
+        None spans two shards. In GZIP shards they are whole members, for those are what is decompressed: small ones
+        joined, and only those of more than ``most`` records cut. That needs the indexes of such shards, once.
         """
-        found = self._blocks.get(block_records)
+        found = self._blocks.get((block_records, most))
         if found is None:
             zipped = [number for number, shard in enumerate(self.manifest.shards) if shard.compression == "GZIP"]
             members: dict[int, NDArray[np.int64]] = {}
@@ -242,7 +242,8 @@ class Dataset:
                 members[shard] = np.flatnonzero(np.diff(index.members, prepend=-1))
 
             await concurrently(look, zipped, tasks=_TASKS)
-            found = self._blocks[block_records] = await in_thread(_runs, self._starts, members, block_records)
+            found = await in_thread(_runs, self._starts, members, block_records, most)
+            self._blocks[block_records, most] = found
         return found
 
     @property
@@ -275,7 +276,9 @@ def _distinct(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
     return np.unique(wanted, return_inverse=True)
 
 
-def _runs(starts: NDArray[np.int64], members: dict[int, NDArray[np.int64]], block_records: int) -> NDArray[np.int64]:
+def _runs(
+    starts: NDArray[np.int64], members: dict[int, NDArray[np.int64]], block_records: int, most: int
+) -> NDArray[np.int64]:
     parts = []
     for shard, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
         if first == last:
@@ -292,7 +295,7 @@ def _runs(starts: NDArray[np.int64], members: dict[int, NDArray[np.int64]], bloc
         for at, bound in enumerate(bounds):
             following = bounds[at + 1] if at + 1 < len(bounds) else None
             if following is None or following - begin > block_records:
-                pieces = -(-(bound - begin) // block_records)
+                pieces = -(-(bound - begin) // max(most, block_records))
                 chosen += [begin + piece * (bound - begin) // pieces for piece in range(pieces)]
                 begin = bound
         parts.append(first + np.array(chosen, np.int64))

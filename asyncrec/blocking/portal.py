@@ -1,0 +1,138 @@
+"""The event loop behind `asyncrec.blocking`: one for each process, in a thread of its own.
+
+It is asyncio's, reached through anyio's blocking portal; started when it is first needed, ended with the process. A
+loop does not survive ``os.fork``: its thread is not there in the child. So the child starts one of its own when it
+needs one, and what was opened before the fork raises a RuntimeError there, where it would otherwise wait for ever.
+
+A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception goes on when what was
+cancelled has cleaned up. A second interruption does not wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
+from typing import Generic, TypeVar, TypeVarTuple
+
+from anyio.from_thread import start_blocking_portal
+
+__all__ = ["Call", "Portal", "current_portal"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Portal:
+    """The way to the event loop of the process that made it. Any number of threads may use it at once."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._context = start_blocking_portal("asyncio", name="asyncrec.blocking")
+        self.portal = self._context.__enter__()
+        self._thread = self.portal.call(threading.get_ident)
+        # When Python ends it first waits for all threads, and anyio's worker threads wait for their loop to end: exit
+        # handlers would come too late. So a thread of ours waits for the main one, and ends the loop then. No daemon:
+        # Python waits for it, and so for the clean-up of whatever is still open.
+        threading.Thread(target=self._end_with_main_thread, name="asyncrec.blocking exit").start()
+
+    def check(self, what: str) -> None:
+        """Raise where waiting for the loop would never end.
+
+        Raises:
+            RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread.
+        """
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"{what} was opened in process {self._pid}, before this one ({os.getpid()}) was forked from it; its "
+                "event loop did not come along: open it again in this process"
+            )
+        if self.is_own_thread():
+            raise RuntimeError(
+                f"{what} was used by a callback on asyncrec.blocking's own event loop, and would wait for itself: use "
+                "the asynchronous API there"
+            )
+
+    def is_own_thread(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def run(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts, what: str = "asyncrec.blocking") -> T:
+        """``await func(*args)`` on the loop, in a task of its own. Interrupted, it is cancelled, and has ended."""
+        self.check(what)
+        return Call(self, func, *args).result()
+
+    def _end_with_main_thread(self) -> None:
+        threading.main_thread().join()
+        self.portal.call(self.portal.stop, True)
+        self._context.__exit__(None, None, None)
+
+
+class Call(Generic[T]):
+    """A call on its way, begun when this is made."""
+
+    def __init__(self, portal: Portal, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> None:
+        self._ended = threading.Event()
+        self._fatal: BaseException | None = None
+
+        async def run() -> T:
+            try:
+                return await func(*args)
+            except (KeyboardInterrupt, SystemExit) as error:
+                # Raised by a user's function, and meant for whoever called: asyncio would end the loop for it.
+                self._fatal = error
+                raise RuntimeError("raised again for the caller") from error
+            finally:
+                self._ended.set()
+
+        self._future = portal.portal.start_task_soon(run)
+
+    def result(self) -> T:
+        """Wait for it.
+
+        Raises:
+            RuntimeError: the loop ended, because Python does.
+        """
+        try:
+            return self._future.result()
+        except CancelledError:
+            raise RuntimeError("cancelled, because Python is ending") from None
+        except BaseException:
+            if self._fatal is not None:
+                raise self._fatal from None
+            if not self._future.done():
+                self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Cancel it, and wait until it has ended."""
+        self._future.cancel()
+        self._ended.wait()
+
+
+_portal: Portal | None = None
+_lock = threading.Lock()
+# A parent's, kept so that nothing of it is finalised here, on a loop that does not run.
+_inherited: list[Portal] = []
+
+
+def current_portal() -> Portal:
+    """This process's portal, started unless it runs."""
+    global _portal
+    if _portal is None:
+        with _lock:
+            if _portal is None:
+                _portal = Portal()
+    return _portal
+
+
+def _forget_after_fork() -> None:
+    global _portal, _lock
+    if _portal is not None:
+        _inherited.append(_portal)
+    _portal = None
+    _lock = threading.Lock()  # another thread may have held it
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forget_after_fork)

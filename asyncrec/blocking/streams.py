@@ -1,0 +1,205 @@
+"""Iterating without async: records come from the loop in lists, however they are asked for.
+
+A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
+
+from asyncrec.blocking.owner import Handle, Owner
+
+__all__ = ["AsyncStream", "ListIterator", "Puller", "RecordIterator", "Stream"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+T_co = TypeVar("T_co", covariant=True)
+
+# Taken over at once where records are asked for one by one: a call's cost is then a fraction of a microsecond each.
+# Of one batch for training, so that no more is held than would be anyway.
+CHUNK = 256
+
+
+class HasBatches(Protocol):
+    def batches(self) -> AsyncIterator[list[bytes]]: ...
+
+
+R = TypeVar("R", bound=HasBatches)
+
+
+class Puller(Generic[T]):
+    """Pulls items from an async iterator to this side, ``count`` at a time."""
+
+    def __init__(self, owner: Owner[Any], source: AsyncIterator[T]) -> None:
+        self._owner = owner
+        self._source = source
+        self._arrived: deque[T] = deque()
+        self._error: Exception | None = None
+        self._done = False
+
+    def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
+        """The next items, ``count`` of them until the end. An error comes after every item before it.
+
+        ``before`` is called on the loop before the first of them is taken from the source.
+        """
+        self._owner.call_inside(self._fetch, count, before)
+        taken = list(islice(self._arrived, count))
+        for _ in taken:
+            self._arrived.popleft()
+        if not taken and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return taken
+
+    async def _fetch(self, count: int, before: Callable[[], None] | None) -> None:
+        if before is not None and not self._arrived:
+            before()
+        try:
+            while len(self._arrived) < count and not self._done and self._error is None:
+                self._arrived.append(await anext(self._source))
+        except StopAsyncIteration:
+            self._done = True
+        except Exception as error:
+            self._error = error
+
+
+class RecordIterator(Handle[R], Iterator[bytes]):
+    """Iterates over the records of an asynchronous reader, taking over its lists."""
+
+    def __init__(self, owner: Owner[R], value: R) -> None:
+        super().__init__(owner, value)
+        self._lists = Puller(owner, value.batches())
+        self._current: Iterator[bytes] = iter(())
+
+    def __next__(self) -> bytes:
+        for record in self._current:
+            return record
+        self._current = iter(self._more())
+        return next(self._current)
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """The records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
+        return ListIterator(self)
+
+    def _rest(self) -> list[bytes]:
+        return list(self._current) or self._more()
+
+    def _more(self) -> list[bytes]:
+        for records in self._lists.pull():
+            return records
+        return []
+
+
+class ListIterator(Iterator[list[bytes]]):
+    """Made by `RecordIterator.batches`."""
+
+    def __init__(self, reader: RecordIterator[Any]) -> None:
+        self._reader = reader
+
+    def __next__(self) -> list[bytes]:
+        records = self._reader._rest()
+        if not records:
+            raise StopIteration
+        return records
+
+
+class AsyncStream(Protocol[T_co]):
+    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` give."""
+
+    def __aiter__(self) -> AsyncIterator[T_co]: ...
+    async def __anext__(self) -> T_co: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Stream(Handle[Any], Iterator[T]):
+    """A stream of records or of batches, iterated with ``for``. For one thread at a time.
+
+    A stream of records is taken over in lists of 256; ``state_dict`` is still as of the last record given.
+    """
+
+    def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, shard: tuple[int, int], chunk: int) -> None:
+        super().__init__(owner, value)
+        self._shard = list(shard)
+        self._chunk = chunk
+        self._items = Puller(owner, aiter(value))
+        self._current: Sequence[T] = ()
+        self._given = 0
+        self._before: dict[str, Any] | None = None
+        self._skip = 0
+
+    def __next__(self) -> T:
+        if self._given == len(self._current):
+            self._refill()
+        item = self._current[self._given]
+        self._given += 1
+        return item
+
+    def batches(self, batch_size: int) -> Iterator[list[T]]:
+        """Lists of ``batch_size`` records, one call each. See the stream's own ``batches``."""
+        if self._skip:
+            self._refill()
+        if self._given < len(self._current):
+            raise RuntimeError(
+                "this stream was iterated record by record, and some that come next are here already: iterate over "
+                "batches from the beginning, or go on record by record"
+            )
+        return _Lists(Puller(self._owner, self._value.batches(batch_size)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
+        if 0 < self._given < len(self._current):
+            assert self._before is not None, "taken before each list"
+            return {**self._before, "skip": self._given, "shard": self._shard}
+        if self._before is not None and self._given == 0 and self._current:
+            return self._before
+        state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. Before iterating.
+
+        Raises:
+            ValueError: the state is of another stream; or it was taken between records of a list by one of several
+                workers, and is given to another.
+        """
+        state = dict(state)
+        skip = int(state.pop("skip", 0))
+        if skip and state.pop("shard") != self._shard:
+            raise ValueError(
+                "the state was taken between the records of a list, by another worker or among another number of them; "
+                "take it between batches to go on with another number"
+            )
+        self._owner.call_sync(self._value.load_state_dict, state)
+        self._skip = skip
+
+    def stats(self) -> Any:
+        """What the stream says of itself; records on their way from there count as given."""
+        return self._owner.call_sync(self._value.stats)
+
+    def _refill(self) -> None:
+        """The next list, and where the stream stood before it.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
+        self._skip = 0
+        if not self._current:
+            raise StopIteration
+
+    def _note_state(self) -> None:
+        self._before = self._value.state_dict() if self._chunk > 1 else None
+
+
+class _Lists(Iterator[list[T]]):
+    def __init__(self, puller: Puller[list[T]]) -> None:
+        self._puller = puller
+
+    def __next__(self) -> list[T]:
+        for items in self._puller.pull():
+            return items
+        raise StopIteration

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncrec.datasets.reader import SplitReader as SplitReader
     from asyncrec.datasets.reader import open_split as open_split
+    from asyncrec.datasets.tabular import WrittenSplits as WrittenSplits
+    from asyncrec.datasets.tabular import write_folds as write_folds
+    from asyncrec.datasets.tabular import write_splits_from_csv as write_splits_from_csv
+    from asyncrec.datasets.tuples import TupleReader as TupleReader
+    from asyncrec.datasets.tuples import generate_dataset as generate_dataset
+    from asyncrec.datasets.tuples import get_tfrecord_filepaths as get_tfrecord_filepaths
     from asyncrec.datasets.writer import DatasetWriter as DatasetWriter
     from asyncrec.errors import AmbiguousSchemeError as AmbiguousSchemeError
     from asyncrec.errors import AsyncRecError as AsyncRecError
@@ -35,6 +41,31 @@ if TYPE_CHECKING:
     from asyncrec.errors import TruncatedError as TruncatedError
     from asyncrec.errors import UnknownSchemeError as UnknownSchemeError
     from asyncrec.errors import UnsupportedBackendError as UnsupportedBackendError
+    from asyncrec.example.codec import decode_example as decode_example
+    from asyncrec.example.codec import decode_sequence_example as decode_sequence_example
+    from asyncrec.example.codec import encode_example as encode_example
+    from asyncrec.example.codec import encode_sequence_example as encode_sequence_example
+    from asyncrec.example.declared import DeclaredExample as DeclaredExample
+    from asyncrec.example.declared import IgnoreExample as IgnoreExample
+    from asyncrec.example.declared import check_round_trip as check_round_trip
+    from asyncrec.example.declared import tfrecordable as tfrecordable
+    from asyncrec.example.features import Example as Example
+    from asyncrec.example.features import Feature as Feature
+    from asyncrec.example.features import Features as Features
+    from asyncrec.example.features import SequenceExample as SequenceExample
+    from asyncrec.example.features import bytes_feature as bytes_feature
+    from asyncrec.example.features import bytes_list_feature as bytes_list_feature
+    from asyncrec.example.features import float_list_feature as float_list_feature
+    from asyncrec.example.features import int64_feature as int64_feature
+    from asyncrec.example.features import int64_list_feature as int64_list_feature
+    from asyncrec.example.schema import FixedLen as FixedLen
+    from asyncrec.example.schema import Ragged as Ragged
+    from asyncrec.example.schema import Schema as Schema
+    from asyncrec.example.schema import Sequence as Sequence
+    from asyncrec.example.schema import Sparse as Sparse
+    from asyncrec.example.schema import SparseArrays as SparseArrays
+    from asyncrec.example.schema import Tensor as Tensor
+    from asyncrec.example.schema import VarLen as VarLen
     from asyncrec.framing.compression import CompressionOptions as CompressionOptions
     from asyncrec.records.index import RecordIndex as RecordIndex
     from asyncrec.records.reader import ReaderStats as ReaderStats
@@ -77,6 +108,8 @@ if TYPE_CHECKING:
 # Where each public name lives.
 _HOMES = {
     "asyncrec.datasets.reader": ("SplitReader", "open_split"),
+    "asyncrec.datasets.tabular": ("WrittenSplits", "write_folds", "write_splits_from_csv"),
+    "asyncrec.datasets.tuples": ("TupleReader", "generate_dataset", "get_tfrecord_filepaths"),
     "asyncrec.datasets.writer": ("DatasetWriter",),
     "asyncrec.errors": (
         "AmbiguousSchemeError",
@@ -101,6 +134,34 @@ _HOMES = {
         "TruncatedError",
         "UnknownSchemeError",
         "UnsupportedBackendError",
+    ),
+    "asyncrec.example.codec": (
+        "decode_example",
+        "decode_sequence_example",
+        "encode_example",
+        "encode_sequence_example",
+    ),
+    "asyncrec.example.declared": ("DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"),
+    "asyncrec.example.features": (
+        "Example",
+        "Feature",
+        "Features",
+        "SequenceExample",
+        "bytes_feature",
+        "bytes_list_feature",
+        "float_list_feature",
+        "int64_feature",
+        "int64_list_feature",
+    ),
+    "asyncrec.example.schema": (
+        "FixedLen",
+        "Ragged",
+        "Schema",
+        "Sequence",
+        "Sparse",
+        "SparseArrays",
+        "Tensor",
+        "VarLen",
     ),
     "asyncrec.framing.compression": ("CompressionOptions",),
     "asyncrec.records.index": ("RecordIndex",),

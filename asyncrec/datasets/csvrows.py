@@ -1,0 +1,98 @@
+"""The rows of a CSV file, each with its line: as Python's csv module reads them, none lost to damage in silence. Pure.
+
+The text is held once, with the places where rows begin and end, and a row is parsed when it is asked for: lists of
+strings would take some ten times the memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+
+from asyncrec.errors import DatasetError
+
+__all__ = ["CsvRows", "csv_line"]
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_SHOWN_ROW = 200
+
+
+class CsvRows:
+    """The rows of ``content``; lines without anything are no rows. There is no header: every row counts.
+
+    ``path`` is what errors call the file.
+
+    Raises:
+        DatasetError: the content is not of this encoding, a quote is not closed, or there is no row.
+        LookupError: there is no such encoding.
+    """
+
+    def __init__(self, content: bytes, *, path: str, encoding: str) -> None:
+        self._path = path
+        self._text = _decode(content, path, encoding)
+        self._starts = array("q")
+        self._ends = array("q")
+        self._lines = array("q")
+        self._position = 0
+        reader = csv.reader(self._each_line(), strict=True)
+        while True:
+            start, line = self._position, reader.line_num + 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                raise DatasetError(f"{path}, line {line}: no row of CSV: {error}") from error
+            if row:
+                self._starts.append(start)
+                self._ends.append(self._position)
+                self._lines.append(line)
+        if not self._starts:
+            raise DatasetError(f"{path}: no row; each describes one example")
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, row: int) -> list[str]:
+        return next(csv.reader([self._text[self._starts[row] : self._ends[row]]], strict=True))
+
+    def where(self, row: int) -> str:
+        """File, line (from 1; where the row begins) and row, for an error."""
+        return f"{self._path}, line {self._lines[row]}, row {repr(self[row])[:_SHOWN_ROW]}"
+
+    def _each_line(self) -> Iterator[str]:
+        for match in _LINE.finditer(self._text):
+            self._position = match.end()
+            yield match[0]
+
+
+def csv_line(row: object) -> str:
+    """A row as a line of CSV, to be read back as the same strings. Raises TypeError for what is no list of cells."""
+    if isinstance(row, str | bytes) or not isinstance(row, Iterable) or not (cells := list(row)):
+        raise TypeError(f"a row is a list of cells, at least one, not {row!r:.80}")
+    written: list[str] = []
+    csv.writer(_Into(written)).writerow(cells)
+    return "".join(written)
+
+
+class _Into:
+    """As much of a file as csv.writer asks for."""
+
+    def __init__(self, parts: list[str]) -> None:
+        self.write = parts.append
+
+
+def _decode(content: bytes, path: str, encoding: str) -> str:
+    if codecs.lookup(encoding).name == "utf-8":
+        content = content.removeprefix(codecs.BOM_UTF8)  # Excel's: it would become part of the first cell
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].decode(encoding, "replace").count("\n") + 1
+        raise DatasetError(
+            f"{path}, line {line}: byte {content[error.start]:#04x} at offset {error.start:,} is not {encoding}; "
+            "name the encoding with encoding=..."
+        ) from error

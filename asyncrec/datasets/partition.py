@@ -1,0 +1,53 @@
+"""Which example goes to which split: ratios, shuffled by a seed, stratified. Pure.
+
+The same seed and the same number of rows, of the same strata, give the same splits, on every machine and every Python.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Hashable, Mapping, Sequence
+
+__all__ = ["deal", "weights_of"]
+
+_NAMES = ("train", "eval", "test")
+# What the sum of ratios may differ from 1: far more than the rounding of three floats, far less than a mistake.
+_ROUNDING = 1e-6
+
+
+def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
+    """The splits and their shares: 0.8 is train and eval; two ratios likewise; three are train, eval and test.
+
+    Raises ValueError unless there are one to three, each greater than 0, that sum to 1 but for rounding.
+    """
+    given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
+    if len(given) not in (2, 3) or not all(0 < ratio < 1 for ratio in given):
+        raise ValueError(f"ratios={ratios!r}: one ratio between 0 and 1 (train, the rest is eval), or two or three")
+    if not math.isclose(math.fsum(given), 1, abs_tol=_ROUNDING):
+        raise ValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they sum to 1")
+    return dict(zip(_NAMES, given, strict=False))
+
+
+def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int) -> dict[str, list[int]]:
+    """The rows of each split, in shuffled order; every row is in one. ``strata[i]`` is that of row ``i``.
+
+    All rows of one stratum are dealt before the next one's, each to the split that lacks most: so each split has its
+    share of every stratum and of the whole, to within two rows, however small the strata.
+    """
+    order = list(range(len(strata)))
+    random.Random(seed).shuffle(order)
+    ranks = {stratum: rank for rank, stratum in enumerate(dict.fromkeys(strata))}
+    names = list(weights)
+    shares = list(weights.values())
+    counts = [0] * len(names)
+    split_of = [0] * len(order)
+    for dealt, row in enumerate(sorted(order, key=lambda row: ranks[strata[row]]), 1):
+        lacks = [share * dealt - count for share, count in zip(shares, counts, strict=True)]
+        split = lacks.index(max(lacks))
+        counts[split] += 1
+        split_of[row] = split
+    splits: dict[str, list[int]] = {name: [] for name in names}
+    for row in order:
+        splits[names[split_of[row]]].append(row)
+    return splits

@@ -1,0 +1,80 @@
+"""Rows of CSV, each with its line; damage is an error that says where."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.datasets.csvrows import CsvRows, csv_line
+from asyncrec.errors import DatasetError
+
+
+def rows_of(content: bytes, encoding: str = "utf-8") -> list[list[str]]:
+    rows = CsvRows(content, path="a.csv", encoding=encoding)
+    return [rows[index] for index in range(len(rows))]
+
+
+@given(
+    st.lists(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=1), min_size=1),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+def test_rows_come_back_as_csv_wrote_them(rows: list[list[str]], ending: str) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator=ending, quoting=csv.QUOTE_ALL).writerows(rows)
+    if text.getvalue().startswith("\ufeff"):
+        return  # taken for the mark of an encoding
+    assert rows_of(text.getvalue().encode()) == rows
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff")), min_size=1))
+def test_a_line_reads_back_as_its_row(row: list[str]) -> None:
+    assert rows_of(csv_line(row).encode()) == [row]
+
+
+def test_cells_of_other_types_become_text() -> None:
+    assert csv_line(["a", 3, 0.5, None]) == "a,3,0.5,\r\n"
+
+
+@pytest.mark.parametrize("row", ["abc", 3, None, [], b"a"])
+def test_what_is_no_row_is_refused(row: object) -> None:
+    with pytest.raises(TypeError, match="a row is a list of cells"):
+        csv_line(row)
+
+
+def test_empty_lines_are_no_rows_and_lines_are_counted_all_the_same() -> None:
+    rows = CsvRows(b'\n"a\nb",1\n\n\nc,2', path="a.csv", encoding="utf-8")
+    assert [rows[0], rows[1]] == [["a\nb", "1"], ["c", "2"]]
+    assert rows.where(0) == "a.csv, line 2, row ['a\\nb', '1']"
+    assert rows.where(1) == "a.csv, line 6, row ['c', '2']"
+
+
+def test_the_mark_excel_puts_first_is_no_part_of_the_first_cell() -> None:
+    assert rows_of(b"\xef\xbb\xbfa,1\n") == [["a", "1"]]
+
+
+def test_other_encodings() -> None:
+    assert rows_of("é,1\n".encode("latin-1"), "latin-1") == [["é", "1"]]
+    assert rows_of("é,1\nb,2\n".encode("utf-16"), "utf-16") == [["é", "1"], ["b", "2"]]
+    with pytest.raises(LookupError):
+        rows_of(b"a", "no-such-encoding")
+
+
+def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
+    with pytest.raises(DatasetError, match=r"a\.csv, line 3: byte 0xe9 at offset 9 is not utf-8") as caught:
+        rows_of(b"a,1\nb,2\nc\xe9,3\n")
+    assert isinstance(caught.value.__cause__, UnicodeDecodeError)
+
+
+def test_a_quote_that_is_not_closed_is_an_error_and_no_long_cell() -> None:
+    with pytest.raises(DatasetError, match=r"a\.csv, line 2: no row of CSV: unexpected end of data"):
+        rows_of(b'a,1\n"b,2\nc,3\n')
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_no_rows_is_an_error(content: bytes) -> None:
+    with pytest.raises(DatasetError, match=r"a\.csv: no row"):
+        rows_of(content)

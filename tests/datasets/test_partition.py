@@ -1,0 +1,80 @@
+"""Ratios and the deal: every row in one split, each split its share of every stratum."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.datasets.partition import deal, weights_of
+
+
+@pytest.mark.parametrize(
+    ("ratios", "names"),
+    [
+        (0.8, ["train", "eval"]),
+        ([0.8, 0.2], ["train", "eval"]),
+        ((0.7, 0.2, 0.1), ["train", "eval", "test"]),
+        ([0.1, 0.2, 0.7], ["train", "eval", "test"]),
+        ([1 / 3, 1 / 3, 1 / 3], ["train", "eval", "test"]),
+    ],
+)
+def test_ratios_that_sum_to_one_but_for_rounding_are_taken(ratios: object, names: list[str]) -> None:
+    assert list(weights_of(ratios)) == names  # type: ignore[arg-type]  # of several types, by the parameters
+
+
+def test_one_ratio_leaves_the_rest_to_eval() -> None:
+    assert weights_of(0.75) == {"train": 0.75, "eval": 0.25}
+
+
+@pytest.mark.parametrize("ratios", [0, 1, 1.5, -0.1, float("nan"), [], [1.0], [0.5, 0.5, 0.0], [0.25] * 4])
+def test_other_ratios_are_refused(ratios: object) -> None:
+    with pytest.raises(ValueError, match=r"ratios=.*one ratio between 0 and 1"):
+        weights_of(ratios)  # type: ignore[arg-type]  # what is tested
+
+
+def test_ratios_that_do_not_sum_to_one_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"sum to 0\.9; they sum to 1"):
+        weights_of([0.7, 0.1, 0.1])
+
+
+def test_ten_rows_at_seven_two_one() -> None:
+    dealt = deal([None] * 10, weights_of([0.7, 0.2, 0.1]), seed=0)
+    assert {name: len(rows) for name, rows in dealt.items()} == {"train": 7, "eval": 2, "test": 1}
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    weights = weights_of(0.8)
+    first = deal([None] * 100, weights, seed=1)
+    assert deal([None] * 100, weights, seed=1) == first
+    assert deal([None] * 100, weights, seed=2) != first
+    assert first["train"] != sorted(first["train"])
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=200),
+    st.lists(st.integers(1, 20), min_size=2, max_size=3),
+    st.integers(0, 5),
+)
+def test_each_split_has_its_share_of_every_stratum(strata: list[int], parts: list[int], seed: int) -> None:
+    weights = {str(number): part / sum(parts) for number, part in enumerate(parts)}
+    dealt = deal(strata, weights, seed=seed)
+    assert sorted(row for rows in dealt.values() for row in rows) == list(range(len(strata)))
+    sizes = Counter(strata)
+    for name, rows in dealt.items():
+        assert abs(len(rows) - weights[name] * len(strata)) < 4 / 3
+        for stratum, count in Counter(strata[row] for row in rows).items():
+            assert abs(count - weights[name] * sizes[stratum]) < 8 / 3
+
+
+def test_folds_are_equal() -> None:
+    dealt = deal([None] * 50, {str(fold): 1 / 5 for fold in range(5)}, seed=3)
+    assert [len(rows) for rows in dealt.values()] == [10] * 5
+
+
+def test_strata_of_one_row_each_are_shared_out_too() -> None:
+    """Rounding each stratum by itself would give them all to train."""
+    dealt = deal(list(range(100)), weights_of([0.7, 0.2, 0.1]), seed=0)
+    assert [len(rows) for rows in dealt.values()] == [70, 20, 10]

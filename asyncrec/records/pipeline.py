@@ -15,13 +15,15 @@ from asyncrec.framing.frames import FrameDecoder
 from asyncrec.storage.base import ByteSource
 from asyncrec.tasks import in_thread
 
-__all__ = ["CHUNK_SIZE", "Pipeline"]
+__all__ = ["CHUNK_SIZE", "INFLATE_BYTES", "Pipeline"]
 
 # Blocks of 256 to 512 KiB read best, and parsing one of small records holds the loop for less than a millisecond.
 CHUNK_SIZE = 256 << 10
+# Of records larger than this on average twice as much is parsed in that time.
+LARGER_RECORDS = 1 << 10
 
 # What one hop to a worker thread decompresses at most, so that a bomb fills no memory: the next hop goes on.
-_INFLATE_BYTES = 4 << 20
+INFLATE_BYTES = 4 << 20
 # The size of its steps: large enough to cost nothing, small enough to stay in the processor's cache.
 _INFLATE_STEP = 256 << 10
 
@@ -33,6 +35,8 @@ class Pipeline:
         records: given out or skipped so far, those before ``start`` included when they were told.
         offset: bytes of whole frames so far, decompressed, from the object's beginning.
         skip: so many records are read, checked and dropped first.
+        members: of a compressed object: (record that begins a member, compressed byte of that member), for every
+            member that begins with a record among those returned last, and the one before them.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Pipeline:
         start: int = 0,
         records_before: int = 0,
         skip: int = 0,
+        inflate_bytes: int = INFLATE_BYTES,
     ) -> None:
         self._path = path
         self._compression = compression
@@ -57,7 +62,9 @@ class Pipeline:
         self._start = 0 if compression else start
         self._stored_start = start
         self._records_before = records_before
+        self._inflate_bytes = inflate_bytes
         self.skip = skip
+        self.members = [(records_before, start)] if compression else []
 
     @property
     def records(self) -> int:
@@ -104,7 +111,10 @@ class Pipeline:
     async def _plain(self, source: ByteSource) -> list[bytes] | None:
         block = await source.receive(self._decoder.wanted or self._chunk_size)
         if block:
-            return self._decoder.feed(block)
+            records = self._decoder.feed(block)
+            if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > LARGER_RECORDS * len(records):
+                self._chunk_size = 2 * CHUNK_SIZE
+            return records
         self._decoder.finish()
         return None
 
@@ -125,15 +135,20 @@ class Pipeline:
         """In a worker thread: records from what the decompressor holds, and whether it holds nothing more."""
         records: list[bytes] = []
         produced = 0
-        while produced < _INFLATE_BYTES and self._decoder.error is None:
+        step = min(_INFLATE_STEP, self._inflate_bytes)
+        del self.members[:-1]
+        while produced < self._inflate_bytes and self._decoder.error is None:
             try:
-                output = decompressor.read(self._decoder.wanted or _INFLATE_STEP)
+                output = decompressor.read(self._decoder.wanted or step)
             except FormatError as error:
                 self._inflate_error = error  # after the records that came before it
                 break
             if not output:
                 return records, True
             produced += len(output)
+            byte = self._stored_start + decompressor.member_offset
+            if decompressor.member_start == self._decoder.offset and byte > self.members[-1][1]:
+                self.members.append((self.records, byte))
             records += self._decoder.feed(output)
         return records, False
 

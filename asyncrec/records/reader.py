@@ -13,14 +13,15 @@ import anyio
 
 from asyncrec.errors import CorruptRecordError
 from asyncrec.framing.compression import CompressionOptions, detect_compression, parse_compression
-from asyncrec.framing.frames import HEADER_BYTES, MAX_RECORD_BYTES
-from asyncrec.records.pipeline import CHUNK_SIZE, Pipeline
+from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES
+from asyncrec.records.pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
+from asyncrec.records.position import Position, RecordBatch
 from asyncrec.storage.base import Storage
 from asyncrec.storage.chunks import ResumingSource
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 
-__all__ = ["ReaderStats", "RecordReader", "open_reader", "read_records"]
+__all__ = ["ReaderStats", "RecordReader", "open_reader", "open_reader_at", "read_records"]
 
 _log = logging.getLogger("asyncrec.records")
 
@@ -60,8 +61,10 @@ class RecordReader:
         compression: Literal["auto", "", "GZIP", "ZLIB"],
         verify: bool,
         max_record_bytes: int,
-        start_offset: int,
+        position: Position,
         chunk_size: int,
+        inflate_bytes: int,
+        read_ahead: int | None,
     ) -> None:
         self.path = path
         self.compression = compression
@@ -70,8 +73,10 @@ class RecordReader:
         self._stack = stack
         self._verify = verify
         self._max_record_bytes = max_record_bytes
-        self._start = start_offset
+        self._position = position
         self._chunk_size = chunk_size
+        self._inflate_bytes = inflate_bytes
+        self._read_ahead = read_ahead
         self._source: ResumingSource
         self._pipeline: Pipeline
         self._iterator: Iterator[bytes] = iter(())
@@ -130,8 +135,25 @@ class RecordReader:
             return records
         return []
 
+    async def next_batch(self) -> RecordBatch | None:
+        """As `batches` gives them, with where they stand; `None` at the end. For what takes reading up again later."""
+        records = await self._next_batch()
+        if not records:
+            return None
+        pipeline = self._pipeline
+        size = 0 if pipeline.members else sum(map(len, records)) + FRAME_OVERHEAD * len(records)
+        return RecordBatch(records, pipeline.records - len(records), pipeline.offset - size, list(pipeline.members))
+
+    async def park(self) -> None:
+        """Give back the open file or connection until the next read, which pays for opening it again."""
+        await self._source.park()
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await self._stack.aclose()
+
     async def _open(self, etag: str | None = None, *, start: int, records: int = 0, skip: int = 0) -> None:
-        source = ResumingSource(self._storage, self._key, start=start, etag=etag)
+        source = ResumingSource(self._storage, self._key, start=start, etag=etag, read_ahead=self._read_ahead)
         self._source = await self._stack.enter_async_context(source)
         head = b""
         if self.compression == "auto":
@@ -148,6 +170,7 @@ class RecordReader:
             start=start,
             records_before=records,
             skip=skip,
+            inflate_bytes=self._inflate_bytes,
         )
         self._pipeline.push(head)
 
@@ -168,9 +191,10 @@ class RecordReader:
         await self._stack.aclose()
         if self.compression:
             # A record may begin in one member and end in another: from the start, dropping what was given out.
-            await self._open(etag, start=self._start, skip=pipeline.records)
+            begin, skip, record = self._position
+            await self._open(etag, start=begin, records=record - skip, skip=pipeline.records - (record - skip))
         else:
-            await self._open(etag, start=pipeline.offset, records=pipeline.records)
+            await self._open(etag, start=pipeline.offset, records=pipeline.records, skip=pipeline.skip)
         return True
 
 
@@ -228,23 +252,65 @@ async def open_reader(
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
         raise ValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
     located_at = located(path, storage=storage, storage_options=storage_options)
-    async with located_at as (store, key), AsyncExitStack() as stack:
-        reader = RecordReader(
-            redact(str(path)),
+    async with located_at as (store, key):
+        reader = await open_reader_at(
             store,
             key,
-            stack,
+            Position(start_offset, 0, 0),
+            path=redact(str(path)),
             compression=kind,
             verify=verify,
             max_record_bytes=max_record_bytes,
-            start_offset=start_offset,
             chunk_size=chunk_size,
         )
-        await reader._open(start=start_offset)
-        try:
-            yield reader
-        finally:
-            reader._closed = True
+        async with reader._stack:
+            try:
+                yield reader
+            finally:
+                reader._closed = True
+
+
+async def open_reader_at(
+    storage: Storage,
+    key: str,
+    position: Position,
+    *,
+    path: str,
+    compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
+    verify: bool = True,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    chunk_size: int = CHUNK_SIZE,
+    inflate_bytes: int = INFLATE_BYTES,
+    read_ahead: int | None = None,
+) -> RecordReader:
+    """A reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
+
+    Args:
+        path: for messages.
+        inflate_bytes: of one record batch of a compressed object, about.
+        read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
+            the last one opened by a task is the first to be closed.
+    """
+    reader = RecordReader(
+        path,
+        storage,
+        key,
+        AsyncExitStack(),
+        compression=compression,
+        verify=verify,
+        max_record_bytes=max_record_bytes,
+        position=position,
+        chunk_size=chunk_size,
+        inflate_bytes=inflate_bytes,
+        read_ahead=read_ahead,
+    )
+    offset, skip, record = position
+    try:
+        await reader._open(start=offset, records=record - skip, skip=skip)
+    except BaseException as error:
+        await reader._stack.__aexit__(type(error), error, error.__traceback__)
+        raise
+    return reader
 
 
 async def read_records(

@@ -8,18 +8,16 @@ version gives the same order unless it is told to be sloppy.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["InterleaveOrder", "Take"]
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(NamedTuple):
     """Take up to ``count`` records from input number ``source`` next."""
 
     source: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not used
 
 
 class InterleaveOrder:

@@ -131,6 +131,12 @@ class ResumingSource(ByteSource):
         self._room.set()
         return block
 
+    async def park(self) -> None:
+        """Close what is open, keeping the place; the next `receive` opens it again, the same version. Where there is
+        a task that reads ahead, nothing happens."""
+        if self._scope is None:
+            await self._reader.close(None)
+
     async def _wait_for_change(self) -> None:
         self._changed = anyio.Event()
         await self._changed.wait()

@@ -1,0 +1,139 @@
+"""Record batches of one shard, one after the other: read when asked for (`InlineFeed`), or kept coming (`PooledFeed`).
+
+A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
+into a bounded queue; it waits for room there before it asks the pool for a turn, so that shards that are full never
+keep the one from reading that the order wants next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import anyio
+
+from asyncrec.records.position import RecordBatch
+from asyncrec.records.reader import RecordReader
+from asyncrec.tasks import TaskScope
+
+__all__ = ["Feed", "InlineFeed", "Pool", "PooledFeed"]
+
+Open = Callable[[], Awaitable[RecordReader]]
+
+
+class Feed(Protocol):
+    @property
+    def ready(self) -> bool:
+        """Whether `next_batch` would not wait."""
+
+    async def next_batch(self) -> RecordBatch | None:
+        """`None` at the end. An error is raised after the batches that came before it."""
+
+    async def aclose(self) -> None:
+        """Before the end, too."""
+
+
+class InlineFeed:
+    """Reads in the task that asks. ``park``: hold no open file between reads."""
+
+    def __init__(self, open: Open, *, park: bool) -> None:
+        self._open = open
+        self._park = park
+        self._reader: RecordReader | None = None
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    async def next_batch(self) -> RecordBatch | None:
+        if self._reader is None:
+            self._reader = await self._open()
+        batch = await self._reader.next_batch()
+        if batch is not None and self._park:
+            await self._reader.park()
+        return batch
+
+    async def aclose(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await reader.aclose()
+
+
+class Pool:
+    """``reads`` at once; ``prefetch`` record batches waiting for each shard.
+
+    Attributes:
+        changed: set whenever some shard has something new; whoever waits replaces it first.
+    """
+
+    def __init__(self, scope: TaskScope, *, reads: int, prefetch: int) -> None:
+        self.scope = scope
+        self.turns = anyio.Semaphore(reads)
+        self.prefetch = prefetch
+        self.changed = anyio.Event()
+
+
+class PooledFeed:
+    """Its task begins at once, and ends at the shard's end or with the pool's scope."""
+
+    def __init__(self, pool: Pool, open: Open, *, park: bool) -> None:
+        self._pool = pool
+        self._open = open
+        self._park = park
+        self._batches: deque[RecordBatch] = deque()
+        self._room = anyio.Event()
+        self._changed = anyio.Event()
+        self._ended = False
+        self._error: Exception | None = None
+        pool.scope.start_soon(self._own)
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._batches) or self._ended
+
+    async def next_batch(self) -> RecordBatch | None:
+        while not self._batches:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return None
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        batch = self._batches.popleft()
+        self._room.set()
+        return batch
+
+    async def aclose(self) -> None:
+        """The scope that the task runs in sees to it."""
+
+    async def _own(self) -> None:
+        reader: RecordReader | None = None
+        try:
+            async with self._pool.turns:
+                reader = await self._open()
+            while True:
+                while len(self._batches) >= self._pool.prefetch:
+                    self._room = anyio.Event()
+                    await self._room.wait()
+                async with self._pool.turns:
+                    batch = await reader.next_batch()
+                    if batch is not None and self._park:
+                        await reader.park()
+                if batch is None:
+                    break
+                self._batches.append(batch)
+                self._tell()
+        except Exception as error:
+            self._error = error
+        finally:
+            try:
+                if reader is not None:
+                    await reader.aclose()
+            finally:
+                self._ended = True
+                self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._pool.changed.set()

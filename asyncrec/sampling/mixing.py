@@ -1,0 +1,295 @@
+"""`Mixing`: one pass over shards, interleaved and, if asked for, shuffled; its state as positions. Below all streams.
+
+Memory: every shard of the cycle holds record batches, and those bounds divide one budget between them, so that a cycle
+of a thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards none keeps its file open between reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import anyio
+
+from asyncrec.records.position import BEGINNING, Position, RecordBatch
+from asyncrec.sampling.feeds import Feed, InlineFeed, Pool, PooledFeed
+from asyncrec.sampling.inputs import Inputs
+from asyncrec.sampling.interleave import InterleaveOrder
+from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
+from asyncrec.sampling.ready import ReadyOrder
+from asyncrec.sampling.shuffle import ShuffleBuffer
+from asyncrec.tasks import TaskScope
+
+__all__ = ["MEMORY_LIMIT", "PREFETCH", "Mixing", "Plan"]
+
+# For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
+# compressed ones a member of 4 MiB at a time.
+MEMORY_LIMIT = 64 << 20
+# Batches waiting for each shard of a pool: one is taken while the next comes.
+PREFETCH = 2
+# A shard's share of the budget, at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards
+# to 64 MiB inline.
+_LEAST_BATCH = 64 << 10
+_MOST_BATCH = 4 << 20
+# One read of a local file, and of a store where each read is a request.
+_CHUNK = 256 << 10
+_REMOTE_CHUNK = 1 << 20
+# An eighth of the 1,024 open files that a process usually may have.
+_MOST_OPEN = 128
+# Records moved through the shuffle buffer without looking up: an await at most for so many.
+_STEP = 256
+
+
+class Plan(NamedTuple):
+    """The parameters of a pass; see `asyncrec.interleave`."""
+
+    cycle_length: int
+    block_length: int
+    parallelism: int
+    deterministic: bool
+    prefetch: int
+    memory_limit: int
+    shuffle_buffer: int
+
+
+class _Cursor:
+    """A shard being read."""
+
+    __slots__ = ("at", "batch", "feed", "size", "start")
+
+    def __init__(self, feed: Feed, start: Position) -> None:
+        self.feed = feed
+        self.start = start
+        self.batch: RecordBatch | None = None
+        self.at = 0
+        self.size = 0
+
+    def position(self) -> Position:
+        return self.start if self.batch is None else self.batch.position(self.at)
+
+
+class Mixing:
+    """Records in order, by `take`. Used by one task; tasks that read for it run in ``scope``.
+
+    Args:
+        sequence: which inputs, in which order.
+        seed: of the shuffle buffer.
+
+    Attributes:
+        records, shards, seconds_waited: given out; read to their end; for reads.
+    """
+
+    def __init__(
+        self, inputs: Inputs, sequence: Sequence[int], plan: Plan, *, scope: TaskScope | None, seed: int = 0
+    ) -> None:
+        self._inputs = inputs
+        self._sequence = sequence
+        self._plan = plan
+        self._slots = max(1, min(plan.cycle_length, len(sequence)))
+        self._pool: Pool | None = None
+        self._ahead = 0
+        batches = 1
+        if plan.parallelism:
+            assert scope is not None, "a pool runs somewhere"
+            self._pool = Pool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
+            self._ahead = min(plan.parallelism, len(sequence) - self._slots)
+            batches += plan.prefetch
+        share = plan.memory_limit // ((self._slots + self._ahead) * batches)
+        self._batch_bytes = min(_MOST_BATCH, max(_LEAST_BATCH, share))
+        self._chunk = min(self._batch_bytes, _REMOTE_CHUNK if inputs.reads_cost_waiting else _CHUNK)
+        self._park = self._slots + self._ahead > _MOST_OPEN
+        self._order: InterleaveOrder
+        if plan.deterministic or self._pool is None:
+            self._order = InterleaveOrder(len(sequence), cycle_length=plan.cycle_length, block_length=plan.block_length)
+        else:
+            self._order = ReadyOrder(
+                len(sequence),
+                cycle_length=plan.cycle_length,
+                block_length=plan.block_length,
+                ready=self._is_ready,
+            )
+        self._cursors: dict[int, _Cursor] = {}
+        self._starts: dict[int, Position] = {}
+        self._begun = False
+        self._error: Exception | None = None
+        self._buffer: ShuffleBuffer[tuple[bytes, Origin]] | None = None
+        if plan.shuffle_buffer > 1:
+            self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
+        self._gathering = Taken()  # what a cancelled take had; the next goes on with it
+        self.records = 0
+        self.shards = 0
+        self.seconds_waited = 0.0
+
+    async def take(self, count: int, *, held_only: bool = False) -> Taken:
+        """The next ``count`` records; fewer only at the end, or, with ``held_only``, rather than wait for a read.
+
+        An error comes after the records before it, and again at every later call. Cancelled, nothing is lost.
+        """
+        taken = self._gathering
+        try:
+            if self._buffer is None:
+                await self._gather(taken, count, held_only)
+            else:
+                await self._draw(self._buffer, taken, count, held_only)
+        except Exception:
+            if not taken.records:
+                raise
+        self._gathering = Taken()
+        self.records += len(taken.records)
+        return taken
+
+    async def aclose(self) -> None:
+        """Close what is open. Tasks end with their scope."""
+        while self._cursors:
+            _, cursor = self._cursors.popitem()
+            await cursor.feed.aclose()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where each open shard is, and where each record in the buffer stands."""
+        if not self._plan.deterministic:
+            raise RuntimeError("with deterministic=False the order depends on timing: there is no state to go on from")
+        positions = {}
+        for source in self._order.open_inputs():
+            cursor = self._cursors.get(source)
+            positions[source] = cursor.position() if cursor is not None else self._starts.get(source, BEGINNING)
+        state: dict[str, Any] = {
+            "order": self._order.state_dict(),
+            "open": [[source, *position] for source, position in positions.items()],
+            "records": self.records,
+            "shards": self.shards,
+            "pending": pack_origins(self._gathering.origins()),
+        }
+        if self._buffer is not None:
+            state["shuffle"] = self._buffer.state_dict()
+            state["shuffled"] = pack_origins(origin for _, origin in self._buffer.items)
+        return state
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the same inputs, sequence and plan; reads what the buffer held.
+
+        Raises:
+            ValueError: it is of others.
+        """
+        if self._begun:
+            raise RuntimeError("a state is loaded before the first record is read")
+        self._order.load_state_dict(state["order"])
+        self._starts = {
+            int(source): Position(int(offset), int(skip), int(record)) for source, offset, skip, record in state["open"]
+        }
+        self.records, self.shards = int(state["records"]), int(state["shards"])
+        pending = unpack_origins(state["pending"], len(self._inputs))
+        self._gathering = Taken(await self._inputs.read_again(pending), drawn=pending)
+        if ("shuffle" in state) != (self._buffer is not None):
+            raise ValueError("the state is of a stream with another shuffle_buffer")
+        if self._buffer is not None:
+            origins = unpack_origins(state["shuffled"], len(self._inputs))
+            records = await self._inputs.read_again(origins)
+            self._buffer.load_state_dict(state["shuffle"], zip(records, origins, strict=True))
+
+    async def _draw(
+        self, buffer: ShuffleBuffer[tuple[bytes, Origin]], taken: Taken, count: int, held_only: bool
+    ) -> None:
+        """Fill the buffer by no more than gives what is wanted, so that nothing is left over between calls."""
+        while (missing := count - len(taken.records)) > 0:
+            room = self._plan.shuffle_buffer - len(buffer)
+            came = Taken()
+            try:
+                await self._gather(came, min(_STEP, room or missing), held_only, or_nothing=bool(taken.records))
+            finally:  # cancelled, what came is kept
+                for pair in zip(came.records, came.origins(), strict=True):
+                    out = buffer.push(pair)
+                    if out is not None:
+                        taken.add(*out)
+            if came.records:
+                continue
+            if self._order.next() is not None:
+                return  # there is more, but not at hand
+            for _ in range(min(missing, len(buffer))):
+                taken.add(*buffer.pop())
+            return
+
+    async def _gather(self, taken: Taken, count: int, held_only: bool, or_nothing: bool = False) -> None:
+        """Add the next records in interleave order, up to ``count`` in all."""
+        order, cursors, records, runs = self._order, self._cursors, taken.records, taken.runs
+        if self._error is not None:
+            raise self._error
+        self._begun = True
+        missing = count - len(records)
+        while missing > 0:
+            take = order.next()
+            if take is None:
+                return
+            source, wanted = take
+            cursor = cursors.get(source)
+            if cursor is None or cursor.at == cursor.size:
+                if held_only and (records or or_nothing):
+                    return
+                if not await self._fill(source):
+                    continue
+                cursor = cursors[source]
+            at = cursor.at
+            end = min(at + min(wanted, missing), cursor.size)
+            batch = cursor.batch
+            assert batch is not None, "filled"
+            records += batch.records[at:end]
+            input_number = self._sequence[source]
+            runs.append((input_number, batch, at, end - at))
+            cursor.at = end
+            missing -= end - at
+            order.took(end - at, ended=False)
+
+    async def _fill(self, source: int) -> bool:
+        """Get the next batch of a shard; `False` when it has ended, or another is to be asked."""
+        cursor = self._cursors.get(source)
+        if cursor is None:
+            self._start_shards(source)
+            cursor = self._cursors[source]
+        began = anyio.current_time()
+        try:
+            if self._pool is not None and not self._plan.deterministic and not cursor.feed.ready:
+                self._pool.changed = anyio.Event()
+                await self._pool.changed.wait()
+                return False
+            batch = await cursor.feed.next_batch()
+        except Exception as error:
+            self._error = error
+            raise
+        finally:
+            self.seconds_waited += anyio.current_time() - began
+        if batch is not None:
+            cursor.batch, cursor.at, cursor.size = batch, 0, len(batch.records)
+            return True
+        await cursor.feed.aclose()
+        del self._cursors[source]
+        self.shards += 1
+        self._order.took(0, ended=True)
+        if self._pool is not None:
+            self._start_shards()
+        return False
+
+    def _start_shards(self, *sources: int) -> None:
+        """Begin to read; with a pool all of the cycle, and some that come after it."""
+        if self._pool is not None:
+            opened = self._order.open_inputs()
+            sources = (*opened, *self._order.coming_inputs(self._slots + self._ahead - len(opened)))
+        for each in sources:
+            if each not in self._cursors:
+                start = self._starts.pop(each, BEGINNING)
+                opening = partial(
+                    self._inputs.open,
+                    self._sequence[each],
+                    start,
+                    chunk_size=self._chunk,
+                    inflate_bytes=self._batch_bytes,
+                )
+                feed: Feed
+                if self._pool is None:
+                    feed = InlineFeed(opening, park=self._park)
+                else:
+                    feed = PooledFeed(self._pool, opening, park=self._park)
+                self._cursors[each] = _Cursor(feed, start)
+
+    def _is_ready(self, source: int) -> bool:
+        cursor = self._cursors.get(source)
+        return cursor is None or cursor.at < cursor.size or cursor.feed.ready

@@ -1,0 +1,75 @@
+"""Where records that were mixed came from: `Origin`, and `Taken`, the records of one step with their origins.
+
+Origins are found when somebody asks: most records need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from asyncrec.records.position import Position, RecordBatch
+
+__all__ = ["Origin", "Taken", "pack_origins", "unpack_origins"]
+
+
+class Origin(NamedTuple):
+    """A record: the number of its shard, and its position in that."""
+
+    source: int
+    position: Position
+
+
+@dataclass(slots=True)
+class Taken:
+    """Records in the order they were taken.
+
+    Attributes:
+        drawn: the origins of the first of them, where they are known one by one.
+        runs: of the rest: (source, batch, first index in it, count).
+    """
+
+    records: list[bytes] = field(default_factory=list)
+    drawn: list[Origin] = field(default_factory=list)
+    runs: list[tuple[int, RecordBatch, int, int]] = field(default_factory=list)
+
+    def add(self, record: bytes, origin: Origin) -> None:
+        """One more, while there are no runs."""
+        self.records.append(record)
+        self.drawn.append(origin)
+
+    def origins(self) -> list[Origin]:
+        origins = self.drawn.copy()
+        for source, batch, begin, count in self.runs:
+            origins += [Origin(source, position) for position in batch.positions(begin, begin + count)]
+        return origins
+
+    def origin(self, index: int) -> Origin:
+        """Of ``records[index]``."""
+        if index < len(self.drawn):
+            return self.drawn[index]
+        index -= len(self.drawn)
+        for source, batch, begin, count in self.runs:
+            if index < count:
+                return Origin(source, batch.position(begin + index))
+            index -= count
+        raise IndexError(index)
+
+
+def pack_origins(origins: Iterable[Origin]) -> list[list[int]]:
+    """As JSON: four numbers each."""
+    return [[source, *position] for source, position in origins]
+
+
+def unpack_origins(packed: Sequence[Sequence[Any]], sources: int) -> list[Origin]:
+    """
+    Raises:
+        ValueError: they are not what `pack_origins` gave, or name a source that is not there.
+    """
+    origins = []
+    for source, offset, skip, record in packed:
+        if not 0 <= source < sources or min(offset, skip, record) < 0:
+            raise ValueError("the state names records that cannot be")
+        origins.append(Origin(source, Position(offset, skip, record)))
+    return origins

@@ -1,0 +1,157 @@
+"""`ShuffleBuffer`: a reservoir that gives out its items in random order. Pure.
+
+The buffer fills first; from then on each item that comes in takes the place of one drawn at random, which goes out.
+At the end what is left is drawn, too. With room for all, every order is equally likely; with less, an item can come
+out at most ``buffer_size`` places early, and any number late (as in tf.data).
+
+The generator is Python's Mersenne Twister, seeded anew for every 4,096 draws from (seed, number of the 4,096): so its
+state is a seed and a count instead of 2,500 bytes, and equal seeds give equal orders on every machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+__all__ = ["ShuffleBuffer"]
+
+T = TypeVar("T")
+
+# Seeding costs 10 us: nothing, spread over so many draws; taking up again repeats fewer than these.
+_DRAWS_PER_SEED = 4096
+
+
+class ShuffleBuffer(Generic[T]):
+    """A reservoir of at most ``buffer_size`` items, and of ``max_bytes`` where that is given.
+
+    Args:
+        buffer_size: items held; 1 keeps the order.
+        seed: an integer. Equal seeds and equal items give equal orders.
+        max_bytes: a second bound, by what ``size_of`` says of the items; an item larger than all of it is held alone.
+        fill: with `False` items go out while it fills, one for every two that come in: sooner, and less well mixed.
+        size_of: the bytes of an item; `len` unless told.
+
+    Raises:
+        ValueError: ``buffer_size`` or ``max_bytes`` is below 1.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        seed: int,
+        *,
+        max_bytes: int | None = None,
+        fill: bool = True,
+        size_of: Callable[[T], int] = len,  # type: ignore[assignment]  # of bytes; other items need their own
+    ) -> None:
+        if buffer_size < 1 or (max_bytes is not None and max_bytes < 1):
+            raise ValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both are at least 1")
+        self._buffer_size = buffer_size
+        self._seed = seed
+        self._max_bytes = max_bytes
+        self._fill = fill
+        self._size_of = size_of
+        self._items: list[T] = []
+        self._bytes = 0
+        self._draws = 0
+        self._owed = False  # without `fill`: the next push gives one out
+        self._random = random.Random()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def items(self) -> tuple[T, ...]:
+        """What it holds, in the order that `load_state_dict` wants."""
+        return tuple(self._items)
+
+    def push(self, item: T) -> T | None:
+        """Take one; give one out, or `None` while it fills.
+
+        With ``max_bytes``, one large item may weigh more than the one it drives out: `push_many` gives out as many as
+        the bound asks for.
+        """
+        items = self._items
+        if self._max_bytes is None:
+            if len(items) >= self._buffer_size:
+                index = self._draw()
+                out, items[index] = items[index], item
+                return out
+        else:
+            self._bytes += self._size_of(item)
+        items.append(item)
+        if self._is_over():
+            return self.pop()
+        if self._fill:
+            return None
+        self._owed = not self._owed
+        return None if self._owed else self.pop()
+
+    def push_many(self, items: Iterable[T]) -> list[T]:
+        """Take all; give out as many as the bounds ask for."""
+        given: list[T] = []
+        for item in items:
+            out = self.push(item)
+            if out is not None:
+                given.append(out)
+            while self._is_over():
+                given.append(self.pop())
+        return given
+
+    def pop(self) -> T:
+        """One at random.
+
+        Raises:
+            IndexError: it is empty.
+        """
+        if not self._items:
+            raise IndexError("the shuffle buffer is empty")
+        index = self._draw()
+        last = self._items.pop()
+        if index < len(self._items):
+            last, self._items[index] = self._items[index], last
+        if self._max_bytes is not None:
+            self._bytes -= self._size_of(last)
+        return last
+
+    def drain(self) -> Iterator[T]:
+        """What is left, in random order."""
+        while self._items:
+            yield self.pop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generator's state, without the items: their owner knows where they came from. See `items`."""
+        return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
+
+    def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
+        """Go on as the buffer that gave this state and held these items.
+
+        Raises:
+            ValueError: a state of another version, or more items than there is room for.
+        """
+        if state.get("version") != 1:
+            raise ValueError(f"a shuffle buffer's state of version {state.get('version')!r}; this is version 1")
+        held = list(items)
+        if len(held) > self._buffer_size:
+            raise ValueError(f"{len(held)} items do not fit into a shuffle buffer of {self._buffer_size}")
+        self._items = held
+        self._bytes = sum(map(self._size_of, held)) if self._max_bytes is not None else 0
+        self._seed, self._owed = int(state["seed"]), bool(state["owed"])
+        draws = int(state["draws"])
+        self._draws = draws - draws % _DRAWS_PER_SEED
+        for _ in range(draws % _DRAWS_PER_SEED):
+            self._draw(1)
+
+    def _is_over(self) -> bool:
+        if len(self._items) > self._buffer_size:
+            return True
+        return self._max_bytes is not None and self._bytes > self._max_bytes and len(self._items) > 1
+
+    def _draw(self, count: int | None = None) -> int:
+        """A position among the items."""
+        if self._draws % _DRAWS_PER_SEED == 0:
+            self._random.seed(f"{self._seed}/{self._draws // _DRAWS_PER_SEED}")
+        self._draws += 1
+        # 53 random bits: what this is off an equal chance cannot be seen in any buffer that fits into memory.
+        return int(self._random.random() * (count or len(self._items)))

@@ -1,0 +1,44 @@
+"""The envelope of every stream's state: version, kind, what it was taken of. JSON all through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+__all__ = ["checked", "enveloped", "fingerprint"]
+
+VERSION = 1
+
+
+def fingerprint(names: Iterable[str]) -> str:
+    """Of a list of shards: 16 bytes of blake2b, in hexadecimal."""
+    return blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
+
+
+def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
+
+
+def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state itself.
+
+    Raises:
+        ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
+    """
+    if state.get("version") != VERSION or state.get("kind") != kind:
+        raise ValueError(
+            f"a state of {state.get('kind')!r}, version {state.get('version')!r}; this is {kind!r}, version {VERSION}"
+        )
+    theirs = state.get("parameters") or {}
+    different = [
+        f"{name}={theirs.get(name)!r} there, {mine!r} here"
+        for name, mine in parameters.items()
+        if theirs.get(name) != mine
+    ]
+    if different:
+        raise ValueError(f"the state was taken with other parameters: {'; '.join(different)}")
+    if state.get("inputs") != inputs:
+        raise ValueError("the state was taken over other shards: their names or their order have changed")
+    return state

@@ -1,0 +1,245 @@
+"""`interleave`: the records of many shards in tf.data's order, as one stream that can be taken up again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import anyio
+
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.sampling.inputs import inputs_at, parse_reading_compression
+from asyncrec.sampling.mixing import MEMORY_LIMIT, PREFETCH, Mixing, Plan
+from asyncrec.sampling.origin import Taken
+from asyncrec.sampling.state import checked, enveloped, fingerprint
+from asyncrec.storage.base import Storage
+from asyncrec.storage.url import redact
+from asyncrec.tasks import TaskScope
+
+__all__ = ["InterleaveStats", "InterleaveStream", "interleave", "new_seed"]
+
+_KIND = "asyncrec.interleave"
+
+# Records taken together for `__anext__`, as far as they are at hand: an await for each would cost more than the record.
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class InterleaveStats:
+    """What an `InterleaveStream` did so far, or in all where it went on from a state.
+
+    Attributes:
+        records: given out.
+        shards: read to their end.
+        seconds_waited: for reads, this time.
+    """
+
+    records: int
+    shards: int
+    seconds_waited: float
+
+
+class InterleaveStream:
+    """Made by `interleave`. A single pass; used by one task.
+
+    ``async for record in stream`` gives records; ``async for records in stream.batches(1024)`` gives lists of them,
+    the fast way. Each goes on where the other stopped. Cancelled while waiting, nothing is lost.
+    """
+
+    def __init__(self, mixing: Mixing, inputs: str, parameters: dict[str, Any]) -> None:
+        self._mixing = mixing
+        self._inputs = inputs
+        self._parameters = parameters
+        self._left = Taken()  # taken for `__anext__`
+        self._left_at = 0
+        self._closed = False
+
+    def __aiter__(self) -> InterleaveStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._left_at == len(self._left.records):
+            self._check_open()
+            self._left = await self._mixing.take(_AT_ONCE, held_only=True)
+            self._left_at = 0
+            if not self._left.records:
+                raise StopAsyncIteration
+        record = self._left.records[self._left_at]
+        self._left_at += 1
+        return record
+
+    def batches(self, size: int) -> AsyncIterator[list[bytes]]:
+        """Lists of ``size`` records; only the last, or the one before an error, is shorter.
+
+        Raises:
+            ValueError: ``size`` is below 1.
+        """
+        if size < 1:
+            raise ValueError(f"batches of {size} records: at least 1")
+        return _Batches(self, size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands now: JSON, for `load_state_dict` of a stream over the same shards.
+
+        One position for each open shard and each record in the shuffle buffer, never records.
+
+        Raises:
+            RuntimeError: with ``deterministic=False``.
+        """
+        state = self._mixing.state_dict()
+        left = [[source, *position] for source, position in self._left.origins()[self._left_at :]]
+        state["pending"] = left + state["pending"]
+        state["records"] -= len(left)
+        return enveloped(_KIND, self._inputs, self._parameters, state)
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
+
+        Raises:
+            ValueError: it is of another stream: other shards, other parameters.
+            RuntimeError: reading has begun.
+        """
+        await self._mixing.load_state_dict(dict(checked(state, _KIND, self._inputs, self._parameters)))
+
+    def stats(self) -> InterleaveStats:
+        mixing = self._mixing
+        records = mixing.records - (len(self._left.records) - self._left_at)
+        return InterleaveStats(records, mixing.shards, mixing.seconds_waited)
+
+    async def _next_batch(self, size: int) -> list[bytes]:
+        self._check_open()
+        records = self._left.records[self._left_at :]
+        if len(records) >= size:
+            self._left_at += size
+            return records[:size]
+        more = (await self._mixing.take(size - len(records))).records
+        self._left, self._left_at = Taken(), 0
+        return records + more if records else more
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
+
+
+class _Batches:
+    def __init__(self, stream: InterleaveStream, size: int) -> None:
+        self._stream = stream
+        self._size = size
+
+    def __aiter__(self) -> _Batches:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        records = await self._stream._next_batch(self._size)
+        if not records:
+            raise StopAsyncIteration
+        return records
+
+
+@asynccontextmanager
+async def interleave(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    cycle_length: int = 16,
+    block_length: int = 1,
+    parallelism: int = 0,
+    deterministic: bool = True,
+    compression: str | int | CompressionOptions | None = "auto",
+    shuffle_buffer: int = 0,
+    seed: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+    prefetch: int = PREFETCH,
+    memory_limit: int = MEMORY_LIMIT,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[InterleaveStream]:
+    """The records of ``paths``, interleaved exactly as ``tf.data.Dataset.interleave`` does.
+
+    Args:
+        paths: shards, in the order they are opened: see `list_shards`.
+        cycle_length: shards open at once.
+        block_length: records taken from one before the next has its turn.
+        parallelism: reads under way at once, by tasks, each shard read by one of them. 0, the default: none, shards are
+            read as their records are asked for, which is the fastest for local files.
+        deterministic: `False` passes over a shard that has nothing ready (only with ``parallelism``). The order then
+            depends on timing, and there is no state.
+        compression: as for `open_reader`; ``"auto"`` looks at each shard.
+        shuffle_buffer: records of a `ShuffleBuffer` behind the interleaving; 0, the default: none.
+        seed: of that; `None` draws one, which the state holds.
+        shard: ``(i, n)``: read only every n-th of ``paths``, from the i-th on: the share of one of n workers.
+        prefetch: record batches waiting for each shard of a pool.
+        memory_limit: bytes for the record batches of all open shards, 64 MiB unless told; each gets an equal share, of
+            64 KiB at least.
+
+    Leaving early is clean.
+
+    Raises:
+        ValueError: no paths, fewer paths than workers, or a number out of its range.
+        ObjectNotFoundError, FormatError, StorageError: while reading, after the records that came before; it names the
+            shard.
+    """
+    plan = Plan(cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer)
+    dealt = deal([fspath(path) for path in check_plan(plan, paths)], shard)
+    parameters = {
+        "cycle_length": cycle_length,
+        "block_length": block_length,
+        "shuffle_buffer": shuffle_buffer,
+        "shard": list(shard),
+    }
+    opening = inputs_at(
+        dealt,
+        compression=parse_reading_compression(compression),
+        storage=storage,
+        storage_options=storage_options,
+    )
+    async with opening as inputs, AsyncExitStack() as stack:
+        scope = await stack.enter_async_context(TaskScope()) if parallelism else None
+        mixing = Mixing(inputs, range(len(dealt)), plan, scope=scope, seed=new_seed() if seed is None else seed)
+        stream = InterleaveStream(mixing, fingerprint(map(redact, dealt)), parameters)
+        try:
+            yield stream
+        finally:
+            stream._closed = True
+            if scope is not None:
+                scope.cancel()
+            await mixing.aclose()
+
+
+def check_plan(plan: Plan, paths: Sequence[Any]) -> Sequence[Any]:
+    """``paths``, where they and the parameters can be."""
+    if isinstance(paths, (str, bytes, PathLike)):
+        raise TypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
+    if not paths:
+        raise ValueError("there are no shards to read")
+    if plan.cycle_length < 1 or plan.block_length < 1 or plan.prefetch < 1 or plan.memory_limit < 1:
+        raise ValueError("cycle_length, block_length, prefetch and memory_limit are at least 1")
+    if plan.parallelism < 0 or plan.shuffle_buffer < 0:
+        raise ValueError("parallelism and shuffle_buffer are at least 0")
+    return paths
+
+
+def deal(paths: Sequence[str], shard: tuple[int, int]) -> Sequence[str]:
+    """The share of worker i of n.
+
+    Raises:
+        ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed
+            training all others would wait for it.
+    """
+    index, count = shard
+    if not 0 <= index < count:
+        raise ValueError(f"shard={shard}: (i, n) with i from 0 to n - 1")
+    if len(paths) < count:
+        raise ValueError(
+            f"{len(paths)} shards cannot be dealt to {count} workers: write more shards, or use open_dataset, which "
+            "deals records"
+        )
+    return paths[index::count]
+
+
+def new_seed() -> int:
+    """53 bits, which every JSON reader keeps."""
+    return secrets.randbits(53)

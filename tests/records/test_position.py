@@ -1,0 +1,70 @@
+"""`asyncrec.records.position`: reading is taken up at any record, of any kind of file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec.records.position import BEGINNING, Position
+from asyncrec.records.reader import open_reader_at
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [bytes([number % 251]) * (number * 7 % 90) for number in range(400)]
+
+
+async def positions_of(storage: asyncrec.Storage, inflate_bytes: int = 1000) -> list[Position]:
+    reader = await open_reader_at(
+        storage, "file", BEGINNING, path="file", chunk_size=777, inflate_bytes=inflate_bytes, read_ahead=0
+    )
+    found = []
+    while (batch := await reader.next_batch()) is not None:
+        positions = batch.positions(0, len(batch.records))
+        assert len(positions) == len(batch.records)
+        assert positions == [batch.position(index) for index in range(len(positions))]
+        assert batch.positions(1, len(positions)) == positions[1:]
+        found += positions
+        end = batch.position(len(batch.records))
+    await reader.aclose()
+    return [*found, end]
+
+
+@pytest.mark.parametrize("kind", ["", "GZIP", "ZLIB", "GZIP in members"])
+async def test_reading_goes_on_at_every_record(kind: str, tmp_path: Path) -> None:
+    compression: object = kind
+    if kind == "GZIP in members":
+        compression = asyncrec.CompressionOptions(type="GZIP", member_bytes=1000)
+    async with asyncrec.open_storage(tmp_path) as storage:
+        async with asyncrec.open_writer("file", compression=compression, storage=storage) as writer:  # type: ignore[arg-type]  # one of its types
+            for record in RECORDS:
+                await writer.write(record)
+                await writer.flush()
+        positions = await positions_of(storage)
+        assert [position.record for position in positions] == list(range(401))
+        if kind == "GZIP in members":
+            assert len({position.offset for position in positions}) > 10
+            assert max(position.skip for position in positions) < 40
+        for number in [0, 1, 37, 199, 200, 398, 399, 400]:
+            reader = await open_reader_at(storage, "file", positions[number], path="file", read_ahead=0)
+            rest: list[bytes] = []
+            while (batch := await reader.next_batch()) is not None:
+                assert batch.positions(0, len(batch.records)) == positions[number + len(rest) :][: len(batch.records)]
+                rest += batch.records
+                await reader.park()
+            await reader.aclose()
+            assert rest == RECORDS[number:]
+
+
+async def test_a_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    await asyncrec.write_records("file", RECORDS, storage=storage)
+    reader = await open_reader_at(storage, "file", BEGINNING, path="file", chunk_size=500, read_ahead=0)
+    found = []
+    while (batch := await reader.next_batch()) is not None:
+        found += batch.records
+        await reader.park()
+    await reader.aclose()
+    assert found == RECORDS

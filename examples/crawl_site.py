@@ -5,8 +5,9 @@
     python examples/crawl_site.py --start-url https://example.org/       # a site that you may crawl
 
 Without ``--start-url`` the site is the standard library of the Python that runs this, served by a web server on this
-machine (`crawling.local_site`). Every page is one record; its URL is the record's key, its folder the partition. Run it
-again: it continues where the data set ends, and writes no page twice. Ctrl-C and SIGTERM end it cleanly at any time.
+machine (`crawling.local_site`). Every page is one record, a tf.train.Example; its URL is the record's key, its folder the
+partition. Run it again: it continues where the data set ends, and writes no page twice. Ctrl-C and SIGTERM end it
+cleanly at any time.
 
 Where to look: `crawl` opens the one writer, `fetch_pages` is each task, `read_back` reads what was written.
 """
@@ -15,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import json
 import re
 import sys
 import sysconfig
@@ -45,35 +44,38 @@ LOCAL_HOST = f"python{sys.version_info.major}.{sys.version_info.minor}.localhost
 NOT_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})  # compiled copies, and other people's code
 
 
-def to_record(page: Page) -> bytes:
-    """One page as one record: a JSON object, its body as text where it is UTF-8, else as base64."""
-    try:
-        body, encoding = page.body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        body, encoding = base64.b64encode(page.body).decode("ascii"), "base64"
-    fields = {
-        "url": page.url,
-        "status": page.status,
-        "content_type": page.content_type,
-        "fetched": page.fetched.isoformat(),
-        "package": page.package,
-        "body_encoding": encoding,
-        "body": body,
+# Kept in the manifest, so that whoever opens the data set can read its records without this program.
+SCHEMA = asyncrec.Schema(
+    {
+        "url": asyncrec.FixedLen((), "str"),
+        "status": asyncrec.FixedLen((), "int64"),
+        "content_type": asyncrec.FixedLen((), "str"),
+        "fetched": asyncrec.FixedLen((), "str"),  # ISO 8601, with its time zone
+        "package": asyncrec.FixedLen((), "str"),
+        "body": asyncrec.FixedLen((), "bytes"),  # as it came: text or not
     }
-    return json.dumps(fields, ensure_ascii=False).encode()
+)
+
+
+def to_record(page: Page) -> bytes:
+    """One page as one record: a tf.train.Example, as `SCHEMA` says."""
+    return asyncrec.encode_example(
+        {
+            "url": page.url,
+            "status": page.status,
+            "content_type": page.content_type,
+            "fetched": page.fetched.isoformat(),
+            "package": page.package,
+            "body": page.body,
+        }
+    )
 
 
 def from_record(record: bytes) -> Page:
     """The page that `to_record` made a record of."""
-    fields = json.loads(record)
-    body: str = fields["body"]
-    return Page(
-        url=fields["url"],
-        status=fields["status"],
-        content_type=fields["content_type"],
-        fetched=datetime.fromisoformat(fields["fetched"]),
-        body=base64.b64decode(body) if fields["body_encoding"] == "base64" else body.encode(),
-    )
+    features = SCHEMA.decode(record)
+    del features["package"]  # it follows from the URL
+    return Page(**{**features, "fetched": datetime.fromisoformat(features["fetched"])})
 
 
 async def fetch_pages(
@@ -113,6 +115,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         open_shards=OPEN_SHARDS,
         compression="GZIP",
         index=True,
+        schema=SCHEMA,
         on_duplicate="skip",
         on_commit=tally.shards.append,
         metadata={"start_url": site.start_url},
@@ -147,19 +150,24 @@ async def continue_from(to: str, frontier: Frontier) -> None:
 
 
 async def read_back(to: str) -> asyncrec.Manifest:
-    """Read every shard, each checksum verified, and hold the number of its records against the manifest's.
+    """Read every shard by the schema that the manifest keeps, and hold the number of records against the manifest's.
 
     Raises:
-        asyncrec.FormatError: a shard is damaged.
+        asyncrec.FormatError: a shard is damaged: each checksum is verified.
+        asyncrec.ExampleError: a record does not hold what the schema says.
         asyncrec.DatasetError: a shard holds more or fewer records than the manifest says.
     """
     manifest = await asyncrec.read_manifest(to)
+    if manifest.schema is None:
+        raise asyncrec.DatasetError(f"{to}: its manifest has no schema; another program wrote it")
+    schema = asyncrec.Schema.from_json(manifest.schema)
     paths = await asyncrec.list_shards(manifest)
     for shard, path in zip(manifest.shards, paths, strict=True):
         found = 0
         async with asyncrec.open_reader(path) as reader:
             async for records in reader.batches():
-                found += len(records)
+                columns = await to_thread.run_sync(schema.decode_batch, records)  # arrays; the pages' URLs, say
+                found += len(columns["url"])
         if found != shard.records:
             raise asyncrec.DatasetError(f"{path} holds {found:,} records, the manifest says {shard.records:,}")
     return manifest

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from crawl_site import from_record, to_record
+from crawl_site import SCHEMA, from_record, to_record
 from crawling.website import Page
 from site_server import Answer, SiteServer
 
@@ -48,6 +48,8 @@ async def _pages_in(dataset: Path) -> dict[str, Page]:
             assert page.url not in pages
             pages[page.url] = page
     assert len(pages) == manifest.records
+    assert manifest.schema is not None
+    assert asyncrec.Schema.from_json(manifest.schema) == SCHEMA
     return pages
 
 

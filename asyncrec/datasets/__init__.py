@@ -1,6 +1,7 @@
-"""Whole jobs: a generator of examples becomes shuffled, sharded, described splits, which are read back by name.
+"""Whole jobs: from what makes examples to data sets that are shuffled, sharded and described, and back.
 
-``writer`` is the job, of which ``source`` runs the generator, ``examples`` makes records of what it yields,
-``description`` says what all of them hold, ``shuffler`` orders them by the hash of their keys, and ``ordered`` writes
-them to shards whose boundaries are known. ``sidecars`` are datum's two JSON files, ``reader`` reads a split back.
+Of `DatasetWriter`, in ``writer``: ``source`` runs the generator, ``taker`` keeps what it yields, made ready by
+``examples`` and described by ``description``; ``shuffler`` orders the records by the hashes of their keys, on disk in
+``buckets``, and ``ordered`` writes them to shards whose boundaries are known. ``sidecars`` are datum's two JSON files,
+``reader`` reads splits back. ``tabular`` makes data sets of rows that describe examples.
 """

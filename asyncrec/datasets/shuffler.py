@@ -6,7 +6,7 @@ order that datum gives them. The salt is the split's name, so that equal keys st
 Records are held in memory up to a limit. Beyond it all that is held goes to bucket files, by the first byte of the
 hash, one file open at a time; in the end bucket after bucket is read back and sorted. A bucket that exceeds the limit
 itself is split again by the next byte, and so on: any amount is sorted within the limit, and no more than three files
-are open. Bucket files are TFRecord frames: what the disk garbled is found, and not written on.
+are open.
 
 Everything here blocks: it is meant for worker threads, one at a time.
 """
@@ -15,18 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from struct import Struct
 from typing import Literal
 
+from asyncrec.datasets.buckets import BucketFiles, Item, pack, unpack
 from asyncrec.datasets.fingerprints import Fingerprints
-from asyncrec.errors import DuplicateKeyError, FormatError
-from asyncrec.framing.frames import FrameDecoder, encode_frames
-from asyncrec.storage.local_disk import mapped_errors
+from asyncrec.errors import DuplicateKeyError
 
 __all__ = ["MEMORY_LIMIT", "HashShuffler", "OnDuplicate"]
 
@@ -34,22 +28,16 @@ OnDuplicate = Literal["raise", "first", "last"]
 
 # Large enough that a spill appends some 250 KiB to each of its 256 buckets, small beside what training takes.
 MEMORY_LIMIT = 64 << 20
-# What CPython takes for one held record beside its bytes: dict entry, tuple, hash, number, key; measured.
-_OVERHEAD = 450
+# What CPython takes for a held record beside its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
+# tracemalloc; the rest is for the dict's growing.
+_OVERHEAD = 340
 # Hashes of spilled records kept to tell a duplicate at once: 16 MiB. Beyond, duplicates show while sorting.
 _KNOWN_KEYS = 1 << 20
 # Records handed on together: one hop to a thread, and one chunk of most stores.
 _BATCH_BYTES = 1 << 20
 _BATCH_RECORDS = 1024
-_READ_BYTES = 1 << 20
 _SHOWN_KEY = 200
 _SORTED = "sorted"  # no bucket's name, which are hexadecimal
-
-# A record in a bucket file: its hash, its number, how many bytes of its key's text follow; then the record.
-_HEAD = Struct("<16sQH")
-
-_Item = tuple[int, str, bytes]  # number, key as shown, record
-_Entry = tuple[bytes, _Item]
 
 
 class HashShuffler:
@@ -66,7 +54,6 @@ class HashShuffler:
     Attributes:
         added: how many records came.
         records, size: how many there are to be written, and their bytes together; exact after `settle`.
-        spilled_bytes: written to bucket files.
         most_held_bytes: the most that was held at once, beyond the limit by at most the one record that led there.
     """
 
@@ -85,18 +72,15 @@ class HashShuffler:
         self.added = 0
         self.records = 0
         self.size = 0
-        self.spilled_bytes = 0
         self.most_held_bytes = 0
         self._salted = hashlib.md5(salt.encode(), usedforsecurity=False)
         self._limit = memory_limit
         self._on_duplicate = on_duplicate
-        self._parent = temporary_folder
-        self._folder: str | None = None
+        self.files = BucketFiles(temporary_folder)
         self._known: Fingerprints | None = None
         self._window = _Window(self, "")
         self._sorted: str | None = None
         self._draining = False
-        self._remover: weakref.finalize[..., HashShuffler] | None = None
 
     def add(self, key: object, record: bytes) -> None:
         """Take one record.
@@ -133,6 +117,11 @@ class HashShuffler:
         return hasher.digest()
 
     @property
+    def spilled_bytes(self) -> int:
+        """Written to bucket files."""
+        return self.files.written_bytes
+
+    @property
     def held_bytes(self) -> int:
         """Held now, while records are added."""
         return self._window.bytes
@@ -152,7 +141,7 @@ class HashShuffler:
         self._begin_draining()
         self.records = self.size = 0
         for batch in _batched(self._window.drain()):
-            self.write(_SORTED, batch)
+            self.files.write(_SORTED, batch)
             self.records += len(batch)
             self.size += sum(map(len, batch))
         self._sorted = _SORTED
@@ -165,17 +154,16 @@ class HashShuffler:
         """
         self._begin_draining()
         if self._sorted is not None:
-            return _batched(self.read(self._sorted))
+            return _batched(self.files.read(self._sorted))
         return _batched(self._window.drain())
 
     def close(self) -> None:
         """Remove the bucket files. Idempotent; also done when the object or the process ends."""
         self._window = _Window(self, "")
         self._known = None
-        if self._remover is not None:
-            self._remover()
+        self.files.close()
 
-    # -- bucket files -------------------------------------------------------------------------------------------------
+    # -- what windows ask ---------------------------------------------------------------------------------------------
 
     def spilled(self, digests: list[bytes]) -> None:
         """These went from memory to disk."""
@@ -186,38 +174,12 @@ class HashShuffler:
         for digest in digests:
             self._known.add(digest)
 
-    def write(self, name: str, records: list[bytes]) -> None:
-        """Append to a bucket file."""
-        path = self._path(name)
-        with self._mapped():
-            with open(path, "ab") as file:
-                for buffer in encode_frames(records):
-                    file.write(buffer)
-                    self.spilled_bytes += len(buffer)
-
-    def read(self, name: str) -> Iterator[bytes]:
-        """What was written to a bucket file, checked."""
-        path = self._path(name)
-        decoder = FrameDecoder(max_record_bytes=1 << 62)  # a record that was held fits into memory
-        try:
-            with open(path, "rb") as file:
-                while block := file.read(_READ_BYTES):
-                    yield from decoder.feed(block)
-            decoder.finish()
-        except FormatError as error:
-            error.path = path
-            error.add_note("a file of the shuffle did not come back as it was written: do not trust this disk")
-            raise
-
-    def remove(self, name: str) -> None:
-        os.unlink(self._path(name))
-
     def over_limit(self, window: _Window) -> bool:
         self.most_held_bytes = max(self.most_held_bytes, window.bytes)
         # A single record, however large, is not spilled: there is nothing to sort it with.
         return window.bytes > self._limit and len(window.held) > 1
 
-    def resolve(self, before: _Item, item: _Item) -> _Item:
+    def resolve(self, before: Item, item: Item) -> Item:
         """Which of two records with one key stays."""
         if self._on_duplicate == "raise":
             raise _duplicate(before, item)
@@ -227,28 +189,9 @@ class HashShuffler:
         self._draining = True
         self._known = None
 
-    def _path(self, name: str) -> str:
-        if self._folder is None:
-            with self._mapped():
-                if self._parent is not None:
-                    os.makedirs(self._parent, exist_ok=True)
-                self._folder = tempfile.mkdtemp(prefix="asyncrec-shuffle-", dir=self._parent)
-            self._remover = weakref.finalize(self, shutil.rmtree, self._folder, True)
-        return os.path.join(self._folder, name)
-
-    @contextmanager
-    def _mapped(self) -> Iterator[None]:
-        where = self._folder or os.fspath(self._parent or tempfile.gettempdir())
-        try:
-            with mapped_errors("spilling the shuffle's records to", where):
-                yield
-        except OSError as error:
-            error.add_note("temporary_folder names another place; a larger memory_limit spills later")
-            raise
-
-    def _find_spilled(self, digest: bytes) -> _Item | None:
+    def _find_spilled(self, digest: bytes) -> Item | None:
         """The record with this hash, from its bucket file."""
-        for entry_digest, item in map(_unpack, self.read(self._window.bucket(digest))):
+        for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
             if entry_digest == digest:
                 return item
         return None
@@ -263,17 +206,17 @@ class _Window:
     def __init__(self, shuffler: HashShuffler, prefix: str) -> None:
         self._shuffler = shuffler
         self._prefix = prefix
-        self.held: dict[bytes, _Item] = {}
+        self.held: dict[bytes, Item] = {}
         self.bytes = 0
         self.spilled: set[str] = set()
 
-    def add(self, digest: bytes, item: _Item) -> None:
+    def add(self, digest: bytes, item: Item) -> None:
         before = self.held.get(digest)
         if before is not None:
             item = self._shuffler.resolve(before, item)
-            self.bytes -= len(before[2]) + _OVERHEAD
+            self.bytes -= _cost(before)
         self.held[digest] = item
-        self.bytes += len(item[2]) + _OVERHEAD
+        self.bytes += _cost(item)
         if self._shuffler.over_limit(self):
             self._spill()
 
@@ -290,14 +233,14 @@ class _Window:
         self._spill()
         for bucket in sorted(self.spilled):
             below = _Window(self._shuffler, bucket)
-            for digest, item in map(_unpack, self._shuffler.read(bucket)):
+            for digest, item in map(unpack, self._shuffler.files.read(bucket)):
                 below.add(digest, item)
-            self._shuffler.remove(bucket)
+            self._shuffler.files.remove(bucket)
             yield from below.drain()
 
     def _spill(self) -> None:
         for bucket, digests in self._grouped():
-            self._shuffler.write(bucket, [_pack(digest, self.held.pop(digest)) for digest in digests])
+            self._shuffler.files.write(bucket, [pack(digest, self.held.pop(digest)) for digest in digests])
             self._shuffler.spilled(digests)
             self.spilled.add(bucket)
         self.bytes = 0
@@ -311,16 +254,8 @@ class _Window:
         return [(self.bucket(groups[byte][0]), groups[byte]) for byte in sorted(groups)]
 
 
-def _pack(digest: bytes, item: _Item) -> bytes:
-    number, shown, record = item
-    key = shown.encode("utf-8", "surrogatepass")
-    return b"".join((_HEAD.pack(digest, number, len(key)), key, record))
-
-
-def _unpack(data: bytes) -> _Entry:
-    digest, number, length = _HEAD.unpack_from(data)
-    start = _HEAD.size + length
-    return digest, (number, data[_HEAD.size : start].decode("utf-8", "surrogatepass"), data[start:])
+def _cost(item: Item) -> int:
+    return len(item[1]) + len(item[2]) + _OVERHEAD
 
 
 def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -336,7 +271,7 @@ def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _duplicate(one: _Item, other: _Item) -> DuplicateKeyError:
+def _duplicate(one: Item, other: Item) -> DuplicateKeyError:
     first, second = sorted([one, other])
     return DuplicateKeyError(
         f"two examples have one key: number {first[0]} has {first[1]}, number {second[0]} has {second[1]} (counted "

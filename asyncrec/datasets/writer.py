@@ -11,12 +11,13 @@ from typing import Any
 import anyio
 
 from asyncrec.datasets.description import Description
-from asyncrec.datasets.examples import flatten, prepare, with_shapes
+from asyncrec.datasets.examples import with_shapes
 from asyncrec.datasets.ordered import Replaced, write_shards
 from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
 from asyncrec.datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
-from asyncrec.datasets.source import Example, Examples, Serializer, run
+from asyncrec.datasets.source import Examples, Serializer, run
+from asyncrec.datasets.taker import ExampleTaker
 from asyncrec.errors import DatasetError
 from asyncrec.example.codec import encode_example
 from asyncrec.framing.compression import CompressionOptions, parse_compression
@@ -73,9 +74,6 @@ class DatasetWriter:
         gen_kwargs: for the generator. One whose keyword has the name of an option above is given with
             ``functools.partial(generator, compression=...)``.
 
-    Attributes:
-        current_examples: taken from the generator so far.
-
     Raises:
         ValueError: an option, or the split's name, is not what it may be.
     """
@@ -107,7 +105,7 @@ class DatasetWriter:
         if isinstance(sparse_features, str):
             raise TypeError(f"sparse_features are names, in a list: [{sparse_features!r}]")
         self.split = split
-        self.current_examples = 0
+        self._taker: ExampleTaker | None = None
         self._generator = generator
         self._serializer = serializer
         self._path = os.fspath(path)
@@ -128,6 +126,11 @@ class DatasetWriter:
         self._shuffler = self._make_shuffler()
         self._show_progress = progress
         self._description = Description(self._sparse)
+
+    @property
+    def current_examples(self) -> int:
+        """Taken from the generator so far."""
+        return 0 if self._taker is None else self._taker.taken
 
     async def create_records(self) -> None:
         """Run the generator, and write the split: `cache_records`, then `flush`.
@@ -156,14 +159,21 @@ class DatasetWriter:
         await self._drop()
         self._shuffler = self._make_shuffler()
         self._description = Description(self._sparse)
-        self.current_examples = 0
+        self._taker = None
         try:
             with Progress(f"{self.split}: examples", self._total, show=self._show_progress) as progress:
-                taker = _Taker(self, progress)
+                taker = self._taker = ExampleTaker(
+                    self._shuffler,
+                    self._description,
+                    progress,
+                    sparse_features=self._sparse,
+                    flattens=self._serializer is None,
+                    own_serializer=self._serializer not in (None, encode_example),
+                )
                 try:
                     await run(self._generator, self._kwargs, self._serializer or encode_example, taker)
                 except Exception as error:
-                    error.add_note(f"{self._shown}: after {self.current_examples:,} examples; nothing was written")
+                    error.add_note(f"{self._shown}: after {taker.taken:,} examples; nothing was written")
                     raise
             if not self.current_examples:
                 raise DatasetError(f"{self._shown}: the generator gave no example; nothing was written")
@@ -264,47 +274,3 @@ class DatasetWriter:
         with anyio.CancelScope(shield=True):  # removing files of our own, on a local disk: not limited in time
             await in_thread(self._shuffler.close)
         self._shuffler = self._make_shuffler()
-
-
-class _Taker:
-    """Checks, describes and keeps examples; in worker threads, one at a time."""
-
-    def __init__(self, writer: DatasetWriter, progress: Progress) -> None:
-        self._writer = writer
-        self._progress = progress
-        self._default = writer._serializer is None
-        self._sparse = writer._sparse
-        self._as_it_is = writer._serializer is encode_example
-        self._prepared = 0
-
-    @property
-    def size(self) -> int:
-        return self._writer._shuffler.size
-
-    def prepare(self, item: Example) -> Example:
-        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
-            raise TypeError(
-                f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; "
-                "the generator is to yield pairs of a key and a dict"
-            )
-        self._prepared += 1
-        key, features = item
-        if self._sparse:
-            features = with_shapes(features, self._sparse)
-        return key, prepare(features) if self._default else features
-
-    def take(self, example: Example, record: bytes) -> None:
-        key, features = example
-        writer = self._writer
-        number = writer.current_examples
-        if not isinstance(record, bytes):
-            if not isinstance(record, bytearray | memoryview):
-                raise TypeError(f"example {number}: the serializer gave a {type(record).__name__}, not bytes")
-            record = bytes(record)
-        if self._default or self._as_it_is:
-            writer._description.see(features, number)
-        else:
-            writer._description.see_record(record, flatten(features), number)
-        writer._shuffler.add(key, record)
-        writer.current_examples += 1
-        self._progress.advance()

@@ -5,8 +5,8 @@
     python examples/crawl_site.py --start-url https://example.org/       # a site that you may crawl
 
 Without ``--start-url`` the site is the standard library of the Python that runs this, served by a web server on this
-machine (`crawling.local_site`). Every page is one record, a tf.train.Example; its URL is the record's key, its folder the
-partition. Run it again: it continues where the data set ends, and writes no page twice. Ctrl-C and SIGTERM end it
+machine (`crawling.local_site`). Every page is one record, a tf.train.Example; its URL is the record's key, its folder
+the partition. Run it again: it continues where the data set ends, and writes no page twice. Ctrl-C and SIGTERM end it
 cleanly at any time.
 
 Where to look: `crawl` opens the one writer, `fetch_pages` is each task, `read_back` reads what was written.
@@ -109,6 +109,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
 
     However the crawl ends, leaving the writer's context commits what is not committed yet.
     """
+    earlier = await earlier_pages(to)
     async with asyncrec.open_sharded_writer(
         to,
         max_shard_bytes=MAX_SHARD_BYTES,
@@ -122,7 +123,8 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
     ) as writer:
         frontier = Frontier(limit=pages, wanted=lambda url: site.allows(url) and not writer.has(url))
         frontier.add([site.start_url])
-        await continue_from(to, frontier)
+        if earlier is not None:
+            await continue_from(earlier, frontier)
         # One thread: Python would not let two encode at once, and each that tries keeps the event loop waiting longer.
         encoding = anyio.CapacityLimiter(1)
         began = time.perf_counter()
@@ -133,16 +135,27 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         tally.seconds = time.perf_counter() - began
 
 
-async def continue_from(to: str, frontier: Frontier) -> None:
+async def earlier_pages(to: str) -> asyncrec.Manifest | None:
+    """What earlier runs wrote.
+
+    Raises:
+        asyncrec.DatasetError: it holds something else than pages.
+    """
+    try:
+        manifest = await asyncrec.read_manifest(to)
+    except asyncrec.ObjectNotFoundError:
+        return None  # the first run
+    if manifest.schema is None or asyncrec.Schema.from_json(manifest.schema) != SCHEMA:
+        raise asyncrec.DatasetError(f"{to} holds other records than this program writes; give another place with --to")
+    return manifest
+
+
+async def continue_from(manifest: asyncrec.Manifest, frontier: Frontier) -> None:
     """Give the frontier the links of every page that earlier runs wrote, so that no page is asked for twice."""
 
     def links(records: Sequence[bytes]) -> list[str]:
         return [link for page in map(from_record, records) for link in links_in(page)]
 
-    try:
-        manifest = await asyncrec.read_manifest(to)
-    except asyncrec.ObjectNotFoundError:
-        return  # the first run
     for path in await asyncrec.list_shards(manifest):
         async with asyncrec.open_reader(path) as reader:
             async for records in reader.batches():
@@ -158,8 +171,7 @@ async def read_back(to: str) -> asyncrec.Manifest:
         asyncrec.DatasetError: a shard holds more or fewer records than the manifest says.
     """
     manifest = await asyncrec.read_manifest(to)
-    if manifest.schema is None:
-        raise asyncrec.DatasetError(f"{to}: its manifest has no schema; another program wrote it")
+    assert manifest.schema is not None, "the crawl wrote it"
     schema = asyncrec.Schema.from_json(manifest.schema)
     paths = await asyncrec.list_shards(manifest)
     for shard, path in zip(manifest.shards, paths, strict=True):

@@ -92,6 +92,19 @@ def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_fi
     assert {name: now[name] for name in written} == written, "the second run touched what the first had written"
 
 
+def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+            await writer.write(b"no page")
+
+    anyio.run(write)
+    before = files_in(tmp_path)
+    run = crawl(tmp_path, "--pages", "3", "--to", "pages")
+    assert run.returncode == 1
+    assert "pages holds other records than this program writes; give another place with --to" in run.stderr
+    assert files_in(tmp_path) == before
+
+
 def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
     """Elsewhere standard error stays empty, as the other tests hold."""
     terminal, side = os.openpty()

@@ -21,9 +21,58 @@ Calls that go to that thread and back cost some 60 microseconds. What moves many
 
 from __future__ import annotations
 
-from asyncrec.blocking.records import RecordReader as RecordReader
-from asyncrec.blocking.records import RecordWriter as RecordWriter
-from asyncrec.blocking.records import open_reader as open_reader
-from asyncrec.blocking.records import open_writer as open_writer
-from asyncrec.blocking.records import read_records as read_records
-from asyncrec.blocking.records import write_records as write_records
+from asyncrec.blocking.dataset import Dataset, interleave, open_dataset
+from asyncrec.blocking.datasets import (
+    DatasetWriter,
+    SplitReader,
+    TupleReader,
+    generate_dataset,
+    get_tfrecord_filepaths,
+    open_split,
+    write_folds,
+    write_splits_from_csv,
+)
+from asyncrec.blocking.records import RecordReader, RecordWriter, open_reader, open_writer, read_records, write_records
+from asyncrec.blocking.shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest
+from asyncrec.blocking.storage import (
+    ByteSink,
+    ByteSource,
+    FileWriter,
+    Storage,
+    directory_check,
+    open_file,
+    open_storage,
+)
+from asyncrec.blocking.streams import Stream
+
+__all__ = [
+    "ByteSink",
+    "ByteSource",
+    "Dataset",
+    "DatasetWriter",
+    "FileWriter",
+    "RecordReader",
+    "RecordWriter",
+    "ShardedWriter",
+    "SplitReader",
+    "Storage",
+    "Stream",
+    "TupleReader",
+    "directory_check",
+    "generate_dataset",
+    "get_tfrecord_filepaths",
+    "interleave",
+    "list_shards",
+    "open_dataset",
+    "open_file",
+    "open_reader",
+    "open_sharded_writer",
+    "open_split",
+    "open_storage",
+    "open_writer",
+    "read_manifest",
+    "read_records",
+    "write_folds",
+    "write_records",
+    "write_splits_from_csv",
+]

@@ -7,13 +7,13 @@ over lists of records, and writing collects them: at most 1,024 records or 512 K
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import wraps
 from os import PathLike
 from typing import Any, Literal
 
 from asyncrec.blocking.owner import Handle, Owner, as_call, as_context
-from asyncrec.blocking.streams import RecordIterator
+from asyncrec.blocking.streams import Puller, RecordLists
 from asyncrec.framing.frames import FRAME_OVERHEAD
 from asyncrec.records import reader, writer
 from asyncrec.records.slab import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
@@ -23,11 +23,22 @@ from asyncrec.storage.base import Buffer, ObjectInfo, Storage
 __all__ = ["RecordReader", "RecordWriter", "open_reader", "open_writer", "read_records", "write_records"]
 
 
-class RecordReader(RecordIterator[reader.RecordReader]):
+class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
     """`asyncrec.RecordReader`, iterated with ``for``: records, or lists of them from `batches`.
 
     A single pass, for one thread at a time.
     """
+
+    def __init__(self, owner: Owner[reader.RecordReader], value: reader.RecordReader) -> None:
+        super().__init__(owner, value)
+        self._records = RecordLists(Puller(owner, value.batches()))
+
+    def __next__(self) -> bytes:
+        return self._records.next_record()
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """The records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
+        return self._records
 
     @property
     def path(self) -> str:
@@ -39,7 +50,7 @@ class RecordReader(RecordIterator[reader.RecordReader]):
         return self._value.compression
 
     def stats(self) -> reader.ReaderStats:
-        """What was read so far. `__next__` is given records of a list that was read."""
+        """What was read so far, in whole lists."""
         return self._value.stats()
 
 

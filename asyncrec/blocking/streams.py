@@ -6,13 +6,13 @@ A list that came is kept on the loop's side until it was taken over: a call that
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from asyncrec.blocking.owner import Handle, Owner
 
-__all__ = ["AsyncStream", "ListIterator", "Puller", "RecordIterator", "Stream"]
+__all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -21,13 +21,6 @@ T_co = TypeVar("T_co", covariant=True)
 # Taken over at once where records are asked for one by one: a call's cost is then a fraction of a microsecond each.
 # Of one batch for training, so that no more is held than would be anyway.
 CHUNK = 256
-
-
-class HasBatches(Protocol):
-    def batches(self) -> AsyncIterator[list[bytes]]: ...
-
-
-R = TypeVar("R", bound=HasBatches)
 
 
 class Puller(Generic[T]):
@@ -66,44 +59,26 @@ class Puller(Generic[T]):
             self._error = error
 
 
-class RecordIterator(Handle[R], Iterator[bytes]):
-    """Iterates over the records of an asynchronous reader, taking over its lists."""
+class RecordLists(Iterator[list[bytes]]):
+    """Lists of records as they come, or records one by one; each goes on where the other stopped."""
 
-    def __init__(self, owner: Owner[R], value: R) -> None:
-        super().__init__(owner, value)
-        self._lists = Puller(owner, value.batches())
+    def __init__(self, lists: Puller[list[bytes]]) -> None:
+        self._lists = lists
         self._current: Iterator[bytes] = iter(())
 
-    def __next__(self) -> bytes:
+    def __next__(self) -> list[bytes]:
+        return list(self._current) or self._more()
+
+    def next_record(self) -> bytes:
         for record in self._current:
             return record
         self._current = iter(self._more())
         return next(self._current)
 
-    def batches(self) -> Iterator[list[bytes]]:
-        """The records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
-        return ListIterator(self)
-
-    def _rest(self) -> list[bytes]:
-        return list(self._current) or self._more()
-
     def _more(self) -> list[bytes]:
         for records in self._lists.pull():
             return records
-        return []
-
-
-class ListIterator(Iterator[list[bytes]]):
-    """Made by `RecordIterator.batches`."""
-
-    def __init__(self, reader: RecordIterator[Any]) -> None:
-        self._reader = reader
-
-    def __next__(self) -> list[bytes]:
-        records = self._reader._rest()
-        if not records:
-            raise StopIteration
-        return records
+        raise StopIteration
 
 
 class AsyncStream(Protocol[T_co]):
@@ -112,7 +87,7 @@ class AsyncStream(Protocol[T_co]):
     def __aiter__(self) -> AsyncIterator[T_co]: ...
     async def __anext__(self) -> T_co: ...
     def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> Awaitable[None] | None: ...
 
 
 class Stream(Handle[Any], Iterator[T]):
@@ -173,7 +148,7 @@ class Stream(Handle[Any], Iterator[T]):
                 "the state was taken between the records of a list, by another worker or among another number of them; "
                 "take it between batches to go on with another number"
             )
-        self._owner.call_sync(self._value.load_state_dict, state)
+        self._owner.call_inside(self._load, state)
         self._skip = skip
 
     def stats(self) -> Any:
@@ -190,6 +165,11 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = 0
         if not self._current:
             raise StopIteration
+
+    async def _load(self, state: dict[str, Any]) -> None:
+        loading = self._value.load_state_dict(state)
+        if isinstance(loading, Awaitable):  # records of a shuffle buffer are read again
+            await loading
 
     def _note_state(self) -> None:
         self._before = self._value.state_dict() if self._chunk > 1 else None

@@ -1,0 +1,95 @@
+"""Random access and shuffled streams without async: `open_dataset`, `interleave`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, ParamSpec, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec.blocking.owner import Handle, Opened, Owner, as_context
+from asyncrec.blocking.streams import CHUNK, AsyncStream, Stream
+from asyncrec.example.schema import Schema
+from asyncrec.sampling import dataset, stream
+from asyncrec.sampling.dataset import RecordLocation
+from asyncrec.shards.manifest import Manifest
+
+__all__ = ["Dataset", "interleave", "open_dataset"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Dataset(Handle[dataset.Dataset]):
+    """`asyncrec.Dataset`. Any number of threads may use it. ``dataset[i]`` is ``dataset.get(i)``."""
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def __getitem__(self, index: SupportsIndex) -> bytes:
+        return self.get(index)
+
+    def __repr__(self) -> str:
+        return repr(self._value)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The snapshot it shows."""
+        return self._value.manifest
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the manifest says of the features; `None` when no writer said."""
+        return self._value.schema
+
+    def get(self, index: SupportsIndex) -> bytes:
+        """See `asyncrec.Dataset.get`. Many at once are much faster: `get_many`."""
+        return self._owner.call(self._value.get, index)
+
+    def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
+        """See `asyncrec.Dataset.get_many`."""
+        wanted = indices if isinstance(indices, np.ndarray) else list(indices)
+        return self._owner.call(self._value.get_many, wanted)
+
+    def get_by_key(self, key: str | bytes) -> bytes:
+        """See `asyncrec.Dataset.get_by_key`."""
+        return self._owner.call(self._value.get_by_key, key)
+
+    def find(self, key: str | bytes) -> int:
+        """See `asyncrec.Dataset.find`."""
+        return self._owner.call(self._value.find, key)
+
+    def locate(self, index: SupportsIndex) -> RecordLocation:
+        """See `asyncrec.Dataset.locate`."""
+        return self._owner.call(self._value.locate, index)
+
+    def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
+        """See `asyncrec.Dataset.shuffled`, whose arguments these are."""
+        shard = options.get("shard", (0, 1))
+        return Opened(
+            lambda owner, value: Stream(owner, value, shard=shard, chunk=CHUNK),
+            lambda: Owner(self._value.shuffled(**options), "shuffled"),
+        )
+
+
+def as_stream(
+    func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
+) -> Callable[P, Opened[Stream[T]]]:
+    """A function that opens a `Stream` where ``func`` opens an asynchronous one; same parameters and docstring."""
+
+    @wraps(func)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        shard: Any = kwargs.get("shard", (0, 1))
+        return Opened(
+            lambda owner, value: Stream(owner, value, shard=shard, chunk=chunk),
+            lambda: Owner(func(*args, **kwargs), func.__name__),
+        )
+
+    return opened
+
+
+open_dataset = as_context(dataset.open_dataset, Dataset)
+interleave = as_stream(stream.interleave, chunk=CHUNK)

@@ -80,8 +80,8 @@ async def write_shards(
     boundaries = shard_boundaries(records, num_shards)
     supply = _Supply(batches)
     new: list[ShardEntry] = []
+    waiting: list[tuple[Shard, float]] = []
     try:
-        waiting: list[tuple[Shard, float]] = []
         async with AsyncExitStack() as complete:
             for number in range(num_shards):
                 key = fixed_shard_name(name, number, num_shards)
@@ -101,9 +101,14 @@ async def write_shards(
         old = before.manifest.shards if before.manifest else ()
         names = {entry.path for entry in entries}  # adding one again replaces it
         await committer.close(entries, remove=tuple(entry.path for entry in old if entry.path not in names))
-    except BaseException:
+    except BaseException as error:
         if not committer.unsettled:
             await committer.take_back(_objects(new))
+        if touched := sorted(shard.key for shard, _ in waiting if shard.beside_published):
+            error.add_note(
+                f"{folder.root}: what was there before is damaged: {len(waiting)} shards were to be replaced together, "
+                f"and {len(touched)} were, or their indexes: {', '.join(touched[:3])}; write the split again"
+            )
         raise
     kept = set(_objects(entries))
     stale = dict.fromkeys([*before.listed, *_objects(old)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from asyncrec.datasets.description import schema_of_table
 from asyncrec.datasets.sidecars import read_shard_info, read_table
-from asyncrec.errors import DatasetError
+from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example.schema import Schema
 from asyncrec.records.index import RecordIndex, parse_index
 from asyncrec.records.reader import open_reader
@@ -137,9 +137,9 @@ async def open_split(
         DatasetError: while reading: a shard has fewer records than the data set says.
     """
     wanted = parse_split(split) if isinstance(split, str) else split
-    text = os.fspath(path).rstrip("/")
+    text = os.fspath(path)
     # A path with a name in it, as of a data set, so that the folder is found the same way.
-    whole = f"{text}/{wanted.names[0]}" if text or storage is None else wanted.names[0]
+    whole = f"{text.rstrip('/')}/{wanted.names[0]}" if text else wanted.names[0]
     async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rpartition("/")[0]
         folder = PrefixedStorage(store, prefix) if prefix else store
@@ -215,9 +215,10 @@ async def _feed(
 async def _feed_slice(folder: Storage, each: _Slice, send: MemoryObjectSendStream[list[bytes]]) -> None:
     offset, skip = 0, each.skip
     if skip and each.index is not None and each.compression != "ZLIB":
-        index = await in_thread(parse_index, await folder.get(each.index))
-        if len(index) > skip:
-            offset, skip = _start(index, skip)
+        with suppress(ObjectNotFoundError):  # without it the records before are read, and passed over
+            index = await in_thread(parse_index, await folder.get(each.index))
+            if len(index) > skip:
+                offset, skip = _start(index, skip)
     missing = each.take
     async with open_reader(each.key, storage=folder, compression=each.compression, start_offset=offset) as records:
         async for batch in records.batches():

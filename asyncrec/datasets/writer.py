@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -58,7 +59,7 @@ class DatasetWriter:
         serializer: makes bytes of the features; may be asynchronous. `None`: an Example, of the features flattened
             (``{"a": {"b": 1}}`` is ``a/b``), with the files' bytes for text that ends in .png, .jpg or .jpeg.
             `asyncrec.encode_example` makes an Example of the features as they are.
-        path: the folder, local or a URL of any backend; with ``storage``, a prefix in it.
+        path: the folder, local or a URL of any backend; ``""`` is the one at hand. With ``storage``, a prefix in it.
         split: its name.
         total_examples: for the progress bar; `None` if it is not known.
         sparse_features: arrays whose shapes differ; each with two axes or more gets ``<name>_shape`` beside it.
@@ -230,9 +231,7 @@ class DatasetWriter:
 
     @property
     def _dataset(self) -> str:
-        if self._storage is not None and not self._path:
-            return self.split
-        return f"{self._path.rstrip('/')}/{self.split}"
+        return f"{self._path.rstrip('/')}/{self.split}" if self._path else self.split
 
     @property
     def _shown(self) -> str:
@@ -242,7 +241,9 @@ class DatasetWriter:
         schema = self._description.schema()
         manifest = await load_manifest(folder, name, path=self._shown)
         listed = [entry.path for entry in manifest.shards] if manifest else []
-        listed += [file for file in (await read_shard_info(folder)).get(name, ()) if file.startswith(f"{name}-")]
+        # Of datum's: what is deleted in the end must be a shard of this split, whatever the file says.
+        its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
+        listed += [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
         num_shards = self._num_shards or shard_count(shuffler.size, shuffler.records)
         with Progress(f"{self.split}: records", shuffler.records, show=self._show_progress) as progress:
             entries, stale = await write_shards(

@@ -65,6 +65,14 @@ async def test_a_part_is_found_by_the_index_in_any_compression(compression: Any)
         assert await ids(storage, f"train[{start}:]") == train[start:]
 
 
+async def test_a_part_is_found_without_the_index_too() -> None:
+    storage = MemoryStorage()
+    await written(storage, train=100)
+    train = await ids(storage, "train")
+    await storage.delete("_index/train-00001-of-00003.tfrecord.index")
+    assert await ids(storage, "train[50:60]") == train[50:60]
+
+
 async def test_what_lies_before_a_part_is_not_read() -> None:
     class Counting(MemoryStorage):
         starts: list[int]

@@ -310,6 +310,13 @@ class TestWhatIsWritten:
             await DatasetWriter(numbers, None, "deep/er", "train", storage=storage).create_records()
             assert "deep/er/shard_info.json" in await keys(storage)
 
+    async def test_no_path_is_the_folder_at_hand(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        await DatasetWriter(numbers, None, "", "train").create_records()
+        assert (tmp_path / "train-00000-of-00001.tfrecord").exists()
+        async with open_split("", "train[:5]") as reader:
+            assert len([features async for features in reader]) == 5
+
     async def test_large_records_go_through(self, tmp_path: Path) -> None:
         def large(split: str) -> Iterator[tuple[int, Datum]]:
             for i in range(5):
@@ -424,14 +431,17 @@ class TestReplacing:
         await second(calm)
         assert sorted(await ids(inner)) == list(range(100, 160))
         outcomes = set()
+        untold = []
         for k in range(len(calm.operations)):
             inner = MemoryStorage()
             await first(inner)
             before = {key: await inner.get(key) for key in await keys(inner)}
             flaky = FlakyStorage(inner, {k: Fault("error", error=TransientStorageError)})
+            notes: list[str] = []
             try:
                 await second(flaky)
-            except StorageError:
+            except StorageError as error:
+                notes = getattr(error, "__notes__", [])
                 after = {key: await inner.get(key) for key in await keys(inner)}
                 if after == before:
                     outcomes.add("as it was")
@@ -444,8 +454,12 @@ class TestReplacing:
                 else:
                     assert num_shards == 3, "new names are taken back"
                     outcomes.add("within the window")
+                    told = "".join(notes)
+                    if "what was there before is damaged" not in told:
+                        untold.append(calm.operations[k])
             else:
                 outcomes.add("new")  # only the removal of what was replaced failed
+        assert untold == []
         assert "as it was" in outcomes
         assert ("within the window" in outcomes) == (num_shards == 3)
 
@@ -651,6 +665,14 @@ class TestOfDatum:
         assert (await json_of(storage, "datum_to_type_and_shape_mapping.json")).keys() == {"old", "id", "name"}
         with pytest.raises(ObjectNotFoundError):
             await storage.head("train-00001-of-00002.tfrecord")
+
+    async def test_a_file_that_lists_what_is_not_the_split_s_own_has_nothing_of_it_deleted(self) -> None:
+        storage = MemoryStorage()
+        await DatasetWriter(numbers, None, "", "train-extra", storage=storage).create_records()
+        lie = {"train": {"train-extra-00000-of-00001.tfrecord": 1, "shard_info.json": 1}}
+        await storage.put("shard_info.json", json.dumps(lie).encode())
+        await DatasetWriter(numbers, None, "", "train", storage=storage).create_records()
+        assert len(await ids(storage, "train-extra+train")) == 200
 
     async def test_sparse_features_come_back_in_their_shape(self) -> None:
         def examples(split: str) -> Iterator[tuple[int, Datum]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import assert_type
 
 import asyncrec
-from asyncrec import Manifest, ObjectInfo, RecordReader, RecordWriter, ShardedWriter, Storage
+from asyncrec import Manifest, ObjectInfo, RecordReader, RecordWriter, Schema, ShardedWriter, Storage, WrittenSplits
 
 
 async def writing(path: Path) -> None:
@@ -44,6 +44,32 @@ async def sharding(path: str) -> None:
         assert_type(ticket, int)
         await writer.wait(ticket, "committed")
     assert_type(await asyncrec.read_manifest(path), Manifest)
+
+
+class Toy(asyncrec.DeclaredExample):
+    @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_INT32)
+    def label(self) -> int:
+        return 3
+
+
+async def examples(path: str) -> None:
+    schema = Schema({"label": asyncrec.FixedLen((), "int64"), "tags": asyncrec.VarLen("bytes")})
+    record = asyncrec.encode_example({"label": 3, "tags": [b"a"]})
+    assert_type(record, bytes)
+    assert_type(Schema.infer([record]), Schema)
+    feature = asyncrec.int64_feature(3)
+    assert_type(feature, asyncrec.Feature)
+    message = asyncrec.Example(features=asyncrec.Features(feature={"label": feature}))
+    asyncrec.encode_example(message)
+    async with asyncrec.open_sharded_writer(path, schema=schema):
+        pass
+    assert_type(await asyncrec.write_splits_from_csv(path, Toy, "a.csv", ratios=[0.5, 0.5], user="s"), WrittenSplits)
+    paths = await asyncrec.get_tfrecord_filepaths(path)
+    assert_type(paths, list[str])
+    async with asyncrec.generate_dataset(paths, Toy) as dataset:
+        assert_type(dataset, asyncrec.TupleReader)
+        async for (label,) in dataset:
+            print(label)
 
 
 async def storing(url: str) -> None:

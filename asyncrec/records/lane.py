@@ -24,7 +24,7 @@ import anyio
 from asyncrec.framing.frames import FRAME_OVERHEAD
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
-from asyncrec.records.slab import KEY_BYTES, SLAB_RECORDS, Slab
+from asyncrec.records.slab import KEY_BYTES, SLAB_BYTES, SLAB_RECORDS, Slab
 
 __all__ = ["Flush", "Lane", "LaneHost", "ObjectLimits", "told_again"]
 
@@ -95,7 +95,6 @@ class Lane:
 
     Attributes:
         error: what the owner failed with.
-        records, bytes: taken in, in frames.
     """
 
     def __init__(
@@ -114,6 +113,8 @@ class Lane:
         self._host = host
         self._budget = budget
         self._limits = limits
+        # Whether the end of an object is decided on the callers' side, record by record.
+        self._limited = limits.records is not None or (limits.bytes is not None and not compressed)
         self._compressed = compressed
         self._durable_flush = durable_flush
         self._eager = eager
@@ -129,8 +130,8 @@ class Lane:
         self.opened = anyio.Event()
         self.finished = anyio.Event()
         self.error: BaseException | None = None
-        self.records = 0
-        self.bytes = 0
+        self._records = 0
+        self._bytes = 0
         self.seconds_compressing = 0.0
         self.seconds_storing = 0.0
 
@@ -139,16 +140,19 @@ class Lane:
     def append(self, record: bytes, ticket: int, key: bytes | None = None) -> None:
         """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size."""
         size = len(record) + FRAME_OVERHEAD
-        slab = self._room_for(size, 1, ticket)
-        if key is not None and slab.keys is None:
-            slab.keys = [_NO_KEY] * len(slab.records)
-        slab.records.append(record)
-        if slab.keys is not None:
+        slab = self._pending
+        if slab is None or self._limited:
+            slab = self._room_for(size, 1, ticket)
+        records = slab.records
+        if key is not None or slab.keys is not None:
+            if slab.keys is None:
+                slab.keys = [_NO_KEY] * len(records)
             slab.keys.append(_NO_KEY if key is None else key)
-        slab.size += size
+        records.append(record)
+        slab.size = total = slab.size + size
         slab.last = ticket
-        self._count(1, size)
-        if slab.full or (self._budget.bound < 0 and self._budget.starving):
+        # Written out, and Slab.full not asked: this is the path of every single record.
+        if total >= SLAB_BYTES or len(records) >= SLAB_RECORDS or (self._budget.bound < 0 and self._budget.starving):
             self.seal()
 
     def append_many(self, records: list[bytes], size: int, first: int, step: int = 1) -> None:
@@ -166,7 +170,6 @@ class Lane:
             slab.keys += [_NO_KEY] * len(records)
         slab.size += size
         slab.last = first + (len(records) - 1) * step
-        self._count(len(records), size)
         if slab.full or (self._budget.bound < 0 and self._budget.starving):
             self.seal()
 
@@ -177,15 +180,17 @@ class Lane:
             self.end_object()
         self._uncommitted.append((slab.first, slab.time))
         self._unspooled.append((slab.first, slab.time))
-        self._count(len(slab.lengths), slab.size)
-        self._put(slab)
+        if self._limited:
+            self._object_records += len(slab.lengths)
+            self._object_bytes += slab.size
+        self._sealed(slab)
 
     def seal(self) -> None:
         """Hand the pending records to the owner."""
         if self._pending is not None:
             slab, self._pending = self._pending, None
             slab.seal()
-            self._put(slab)
+            self._sealed(slab)
             self._budget.let_others_run()
 
     def end_object(self) -> None:
@@ -216,6 +221,16 @@ class Lane:
             self._arrived.set()
 
     @property
+    def records(self) -> int:
+        """Taken in."""
+        return self._records + (len(self._pending.records) if self._pending else 0)
+
+    @property
+    def bytes(self) -> int:
+        """Taken in, in frames."""
+        return self._bytes + (self._pending.size if self._pending else 0)
+
+    @property
     def first_uncommitted(self) -> int | None:
         return self._uncommitted[0][0] if self._uncommitted else None
 
@@ -242,6 +257,9 @@ class Lane:
             self._unspooled.append((ticket, slab.time))
             if self._limits.seconds is not None:
                 self._arrived.set()  # an idle owner must know since when
+        if self._limited:
+            self._object_records += records
+            self._object_bytes += size
         return slab
 
     def _overflows(self, size: int, records: int) -> bool:
@@ -251,11 +269,10 @@ class Lane:
             return True
         return limits.bytes is not None and not self._compressed and self._object_bytes + size > limits.bytes
 
-    def _count(self, records: int, size: int) -> None:
-        self._object_records += records
-        self._object_bytes += size
-        self.records += records
-        self.bytes += size
+    def _sealed(self, slab: Slab) -> None:
+        self._records += len(slab.lengths)
+        self._bytes += slab.size
+        self._put(slab)
 
     def _put(self, item: Slab | Flush | None) -> None:
         if self.error is not None:

@@ -185,7 +185,9 @@ class RecordWriter:
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         async with self._open_sink as sink:
-            self._output = ObjectOutput(ChunkWriter(sink), compression=self._compression)
+            # A local disk keeps no checksum to compare with: its size and an fsync are what there is.
+            chunks = ChunkWriter(sink, checksum=not self._durable_flush)
+            self._output = ObjectOutput(chunks, compression=self._compression)
             yield self._output
         self.published = sink.published
         kept = None if sink.published is None else sink.published.crc32c

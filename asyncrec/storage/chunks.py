@@ -35,11 +35,12 @@ class ChunkWriter:
 
     Attributes:
         size: bytes taken.
-        crc32c: of all of them.
+        crc32c: of all of them; without ``checksum``, which is for those whom nobody asks, 0.
     """
 
-    def __init__(self, sink: ByteSink) -> None:
+    def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
         self._sink = sink
+        self._checksum = checksum
         self._held: list[Buffer] = []
         self._held_size = 0
         self._error: Exception | None = None
@@ -58,7 +59,9 @@ class ChunkWriter:
         try:
             buffers = [_bytewise(buffer) for buffer in buffers]
             size = sum(map(len, buffers))
-            if size > _MOST_ON_LOOP:
+            if not self._checksum:
+                pass
+            elif size > _MOST_ON_LOOP:
                 self.crc32c = await in_thread(_checksum, buffers, self.crc32c)
             else:
                 self.crc32c = _checksum(buffers, self.crc32c)

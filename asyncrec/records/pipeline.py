@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 from asyncrec.errors import FormatError
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.frames import FrameDecoder
+from asyncrec.records.slab import LARGE_RECORD
 from asyncrec.storage.base import ByteSource
 from asyncrec.tasks import in_thread
 
@@ -109,9 +110,12 @@ class Pipeline:
             raise
 
     async def _plain(self, source: ByteSource) -> list[bytes] | None:
-        block = await source.receive(self._decoder.wanted or self._chunk_size)
+        wanted = self._decoder.wanted
+        block = await source.receive(wanted or self._chunk_size)
         if block:
-            records = self._decoder.feed(block)
+            # Joining and checking a large record is a worker thread's work.
+            feed = self._decoder.feed
+            records = await in_thread(feed, block) if wanted > LARGE_RECORD else feed(block)
             if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > LARGER_RECORDS * len(records):
                 self._chunk_size = 2 * CHUNK_SIZE
             return records

@@ -424,7 +424,11 @@ class ShardedWriter:
             await self._committer.take_back(_objects(self._unlisted))
 
     def _removed(self) -> tuple[str, ...]:
-        return tuple(entry.path for entry in self._before.shards) if self._replace and self._before else ()
+        """What only the old data set has: a name that is added again is replaced by that."""
+        if not self._replace or self._before is None:
+            return ()
+        added = {entry.path for entry in self._unlisted}
+        return tuple(entry.path for entry in self._before.shards if entry.path not in added)
 
     async def _delete_replaced(self) -> None:
         """Delete what only the old manifest named. The new one holds already: what stays is merely not listed."""

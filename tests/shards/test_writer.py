@@ -287,6 +287,14 @@ class TestFixed:
         assert await keys(storage, "train-") == ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]
         assert len(await keys(storage, "_index/")) == 2
 
+    async def test_replacing_by_shards_of_the_same_names(self) -> None:
+        storage = MemoryStorage()
+        for run in range(3):
+            async with asyncrec.open_sharded_writer("train", num_shards=2, storage=storage, mode="replace") as writer:
+                await writer.write_many(numbered(4, 100 * run))
+            assert sorted(await stored(storage, "train")) == numbered(4, 100 * run)
+        assert len(await keys(storage, "train-")) == 2
+
     async def test_committing_before_the_exit_is_refused(self) -> None:
         async with asyncrec.open_sharded_writer("train", num_shards=2, storage=MemoryStorage()) as writer:
             ticket = await writer.write(b"1")

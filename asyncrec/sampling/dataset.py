@@ -6,6 +6,7 @@ manifest and nothing else; indexes and keys are read when they are first needed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -257,7 +258,7 @@ class Dataset:
                 raise TypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
             wanted = indices.astype(np.int64)
         else:
-            numbers = [index.__index__() for index in indices]
+            numbers = [operator.index(number) for number in indices]
             # What int64 does not hold is outside, too.
             wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
         count = len(self)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.permute import Permutation, key_of, shuffled
+from asyncrec.sampling.permute import key_of, permuted, shuffled
 
 __all__ = ["EpochOrder", "Mode"]
 
@@ -78,10 +78,10 @@ class EpochOrder:
 
 class _Everywhere:
     def __init__(self, count: int, key: int) -> None:
-        self._permutation = Permutation(count, key)
+        self._count, self._key = count, key
 
     def between(self, start: int, stop: int) -> Indices:
-        return self._permutation.at(np.arange(start, stop))
+        return permuted(np.arange(start, stop), self._count, self._key)
 
 
 class _Blocks:

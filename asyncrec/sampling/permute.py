@@ -11,13 +11,13 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Permutation", "key_of", "mix64", "shuffled"]
+__all__ = ["key_of", "mix64", "permuted", "shuffled"]
 
 _U64 = NDArray[np.uint64]
 
-# Four Feistel rounds of a strong round function are indistinguishable from random (Luby and Rackoff, 1988); two more
-# cost little and make up for halves of a few bits in small sets.
-_ROUNDS = 6
+# Four rounds would do for large sets (Luby and Rackoff, 1988). For sets of ten numbers, as small classes are, six still
+# favour some places by 8 %; from twelve on nothing is to be seen in 60,000 permutations. They cost 0.1 us a number.
+_ROUNDS = 12
 
 
 def key_of(*parts: object) -> int:
@@ -36,32 +36,40 @@ def mix64(values: _U64) -> _U64:
 
 def shuffled(count: int, key: int) -> NDArray[np.int64]:
     """The numbers 0 .. ``count - 1`` in an order that depends on ``key`` alone; 16 bytes of memory each."""
-    hashes = mix64(np.arange(count, dtype=np.uint64) ^ np.uint64(key))
+    # The key is mixed first: keys that differ in their low bits alone would only swap numbers.
+    hashes = mix64(np.arange(count, dtype=np.uint64) ^ mix64(np.array([key], np.uint64)))
     return np.argsort(hashes, kind="stable").astype(np.int64, copy=False)
 
 
-class Permutation:
-    """A permutation of 0 .. ``count - 1`` in constant memory: any part of it is had without the rest.
+def permuted(
+    positions: NDArray[np.int64], counts: NDArray[np.int64] | int, keys: NDArray[np.uint64] | int
+) -> NDArray[np.int64]:
+    """What stands at ``positions`` of a permutation of 0 .. ``counts - 1``: any part of it is had without the rest.
+
+    ``counts`` and ``keys`` are one for all, or one for each position, which is below its count. For equal count and key
+    it is one permutation.
 
     A Feistel network over the next power of four, and cycle walking back into the range (Black and Rogaway, "Ciphers
-    with arbitrary finite domains", CT-RSA 2002): at most 4 steps a number in the mean.
+    with arbitrary finite domains", CT-RSA 2002): less than 4 steps a number in the mean.
     """
+    counts = np.broadcast_to(np.asarray(counts, np.int64), positions.shape)
+    # Mixed first, as in `shuffled`: keys that differ in low bits alone would give the same but for other names.
+    keys = np.broadcast_to(mix64(np.atleast_1d(np.asarray(keys, np.uint64))), positions.shape)
+    # The exponent of a float is the bit length of what it holds, exactly up to 2**53 records.
+    bits = np.frexp((counts - 1).astype(np.float64))[1]
+    half = np.maximum(1, (bits + 1) // 2).astype(np.uint64)
+    found = _enciphered(positions.astype(np.uint64), half, keys)
+    while len(outside := np.flatnonzero(found >= counts.astype(np.uint64))):
+        found[outside] = _enciphered(found[outside], half[outside], keys[outside])
+    return found.astype(np.int64)
 
-    def __init__(self, count: int, key: int) -> None:
-        self.count = count
-        self._half = np.uint64(max(1, (max(1, count - 1).bit_length() + 1) // 2))
-        self._mask = np.uint64((1 << int(self._half)) - 1)
-        self._keys = mix64(np.uint64(key) ^ mix64(np.arange(_ROUNDS, dtype=np.uint64)))
 
-    def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands at these positions, each in 0 .. ``count - 1``."""
-        found = self._encipher(positions.astype(np.uint64))
-        while len(outside := np.flatnonzero(found >= self.count)):
-            found[outside] = self._encipher(found[outside])
-        return found.astype(np.int64)
+def _enciphered(values: _U64, half: _U64, keys: _U64) -> _U64:
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    left, right = values >> half, values & mask
+    for number in range(_ROUNDS):
+        left, right = right, left ^ (mix64(right ^ keys ^ _ROUND_KEYS[number]) & mask)
+    return (left << half) | right
 
-    def _encipher(self, values: _U64) -> _U64:
-        left, right = values >> self._half, values & self._mask
-        for key in self._keys:
-            left, right = right, left ^ (mix64(right ^ key) & self._mask)
-        return (left << self._half) | right
+
+_ROUND_KEYS = mix64(np.arange(_ROUNDS, dtype=np.uint64))

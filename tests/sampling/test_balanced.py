@@ -1,0 +1,213 @@
+"""`asyncrec.ClassBalancedSampler`: every class equally often, from records scattered over all shards."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncrec
+from asyncrec.errors import SchemaError, StoragePermissionError
+from asyncrec.sampling.balance import BalancedOrder
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+def chance_of(counts: Any) -> float:
+    """How many standard deviations the counts' chi-square against equal ones lies above its mean: 3.09 is P = 0.001.
+
+    Wilson and Hilferty, "The distribution of chi-square", PNAS 1931.
+    """
+    counts = np.asarray(counts, float)
+    freedom = len(counts) - 1
+    chi_square = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
+    spread = 2 / (9 * freedom)
+    return float(((chi_square / freedom) ** (1 / 3) - (1 - spread)) / spread**0.5)
+
+
+def sizes(classes: int) -> list[int]:
+    """From 1 to some hundred records, very unequal."""
+    return [1 + (number * number) % 311 for number in range(classes)]
+
+
+def codes_of(counts: list[int], seed: int = 0) -> np.ndarray[Any, np.dtype[np.int32]]:
+    codes = [code for code, count in enumerate(counts) for _ in range(count)]
+    random.Random(seed).shuffle(codes)
+    return np.array(codes, np.int32)
+
+
+def test_ten_thousand_batches_hold_distinct_classes_and_all_classes_come_equally_often() -> None:
+    codes = codes_of(sizes(1000))
+    order = BalancedOrder(codes, classes_per_batch=16, per_class=3, key=5)
+    batches = order.batches(np.arange(10_000))
+    classes = codes[batches].reshape(10_000, 16, 3)
+    assert (classes == classes[:, :, :1]).all()
+    assert all(len(set(batch)) == 16 for batch in classes[:, :, 0].tolist())
+    assert chance_of(np.bincount(classes[:, :, 0].ravel(), minlength=1000)) < 3.09
+
+
+def test_records_of_a_class_come_equally_often_and_none_twice_in_a_batch_where_there_are_enough() -> None:
+    codes = codes_of([7, 50, 2, 300, 3])
+    order = BalancedOrder(codes, classes_per_batch=2, per_class=3, key=5)
+    batches = order.batches(np.arange(30_000))
+    for code in (0, 1, 3, 4):
+        of_class = [part for part in batches.reshape(-1, 3).tolist() if codes[part[0]] == code]
+        assert all(len(set(part)) == 3 for part in of_class)
+        counts = Counter(record for part in of_class for record in part)
+        assert len(counts) == (codes == code).sum()
+        if len(counts) > 3:
+            assert chance_of(list(counts.values())) < 3.09
+    few = [part for part in batches.reshape(-1, 3).tolist() if codes[part[0]] == 2]
+    assert all(len(set(part)) == 2 for part in few), "both of them, one twice"
+
+
+def test_batches_are_a_function_of_their_number() -> None:
+    order = BalancedOrder(codes_of(sizes(40)), classes_per_batch=7, per_class=2, key=1)
+    whole = order.batches(np.arange(100))
+    for number in (0, 1, 5, 57, 99):
+        assert order.batches(np.array([number])).tolist() == [whole[number].tolist()]
+
+
+async def stored(storage: MemoryStorage, label: Any = int, *, classes: int = 20) -> dict[bytes, int]:
+    codes = codes_of([1 + code for code in range(classes)])
+    found = {}
+    async with asyncrec.open_sharded_writer("pages", max_shard_records=30, storage=storage) as writer:
+        for number, code in enumerate(codes.tolist()):
+            record = asyncrec.encode_example({"label": label(code), "number": number})
+            found[record] = code
+            await writer.write(record)
+    return found
+
+
+@pytest.mark.parametrize("label", [int, float, lambda code: b"class %02d\0" % code])
+async def test_the_class_is_a_feature_of_any_type(label: Any) -> None:
+    storage = MemoryStorage()
+    of = await stored(storage, label)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        for _ in range(2):  # read through, and then from the column that was kept
+            async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label") as sampler:
+                assert sampler.classes == tuple(label(code) for code in range(20))
+                for _ in range(30):
+                    batch = [of[record] for record in await anext(sampler)]
+                    assert batch[::2] == batch[1::2]
+                    assert len(set(batch)) == 5
+
+
+async def test_the_column_is_kept_beside_the_index_and_read_from_there() -> None:
+    storage = MemoryStorage()
+    await stored(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label"):
+            pass
+    (kept,) = [info.key async for info in storage.list_objects("_classes/")]
+    assert kept.startswith("_classes/pages-")
+    counting = FlakyStorage(storage)
+    async with asyncrec.open_dataset("pages", storage=counting) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label"):
+            pass
+    assert not [key for kind, key in counting.operations if kind == "receive" and key.endswith(".tfrecord")]
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut short"])
+async def test_a_column_that_is_damaged_is_made_anew(content: bytes) -> None:
+    storage = MemoryStorage()
+    await stored(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label"):
+            (kept,) = [info async for info in storage.list_objects("_classes/")]
+        await storage.put(kept.key, content)
+        async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label") as sampler:
+            assert len(sampler.classes) == 20
+        assert (await storage.head(kept.key)).crc32c is not None
+        assert len(await storage.get(kept.key)) == kept.size
+
+
+async def test_a_store_that_is_not_written_to_costs_the_column_and_nothing_else() -> None:
+    storage = MemoryStorage()
+    of = await stored(storage)
+    flaky = FlakyStorage(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_fn=of.__getitem__) as sampler:
+            expected = [await anext(sampler) for _ in range(3)]
+    assert [info async for info in storage.list_objects("_classes/")] == [], "that of a function is not kept"
+
+    original = flaky.perform
+
+    async def refusing(operation: str, key: str, call: Any, **short: Any) -> Any:
+        if operation == "open_sink":
+            raise StoragePermissionError(f"{key}: read only")
+        return await original(operation, key, call, **short)
+
+    flaky.perform = refusing  # type: ignore[method-assign]  # a store that may only be read
+    async with asyncrec.open_dataset("pages", storage=flaky) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 5, 2, class_feature="label") as sampler:
+            assert [await anext(sampler) for _ in range(3)] == expected
+
+
+async def test_resuming_at_every_k_goes_on_as_before_with_any_number_of_workers() -> None:
+    storage = MemoryStorage()
+    await stored(storage)
+    options = {"class_feature": "label", "seed": 4}
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 3, 2, **options) as sampler:
+            states = [json.dumps(sampler.state_dict())]
+            whole = []
+            for _ in range(60):
+                whole.append(await anext(sampler))
+                states.append(json.dumps(sampler.state_dict()))
+        for k in range(0, 48, 1):
+            for workers in (1, 4):
+                parts = []
+                for worker in range(workers):
+                    sampler = asyncrec.ClassBalancedSampler(dataset, 3, 2, shard=(worker, workers), **options)
+                    sampler.load_state_dict(json.loads(states[k]))
+                    async with sampler:
+                        parts.append([await anext(sampler) for _ in range(8 // workers)])
+                        assert sampler.state_dict() == json.loads(states[k + 8])
+                assert [batch for each in zip(*parts, strict=True) for batch in each] == whole[k : k + 8]
+
+
+async def test_misuse_is_told() -> None:
+    storage = MemoryStorage()
+    await stored(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        with pytest.raises(TypeError, match="class_feature"):
+            asyncrec.ClassBalancedSampler(dataset, 3, 2)
+        with pytest.raises(ValueError, match="per_class=0"):
+            asyncrec.ClassBalancedSampler(dataset, 3, 0, class_feature="label")
+        with pytest.raises(ValueError, match="shard"):
+            asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label", shard=(1, 1))
+        with pytest.raises(ValueError, match="20 classes, and a batch needs 21"):
+            async with asyncrec.ClassBalancedSampler(dataset, 21, 2, class_feature="label"):
+                pass
+        with pytest.raises(SchemaError, match="'colour'") as raised:
+            async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="colour"):
+                pass
+        assert "pages-" in raised.value.__notes__[0]
+        async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label") as sampler:
+            state = sampler.state_dict()
+            for change in [{"version": 9}, {"kind": "x"}, {"seed": 1}, {"snapshot": "0"}, {"position": -1}]:
+                with pytest.raises(ValueError, match=next(iter(change))):
+                    sampler.load_state_dict(state | change)
+            await anext(sampler)
+            with pytest.raises(RuntimeError, match="before iterating"):
+                sampler.load_state_dict(state)
+
+
+async def test_a_fault_while_reading_is_raised() -> None:
+    storage = MemoryStorage()
+    await stored(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label") as sampler:
+            await anext(sampler)
+            for shard in dataset.manifest.shards:
+                await storage.delete(shard.path)
+            with pytest.raises(FileNotFoundError, match="pages-"):
+                while True:
+                    await anext(sampler)

@@ -1,0 +1,163 @@
+"""`open_dataset(cache=...)`: whole shards kept in a local folder, verified, shared and bounded."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import IntegrityError
+from asyncrec.sampling.cache import ShardCache
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"%04d" % number * 5 for number in range(400)]
+
+
+async def stored() -> FlakyStorage:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", max_shard_records=100, storage=storage, writer_id="w") as writer:
+        await writer.write_many(RECORDS)
+    return FlakyStorage(storage)
+
+
+def reads(storage: FlakyStorage) -> int:
+    """How often a shard was opened in the store since this was last asked."""
+    count = sum(kind == "open_source" and key.endswith(".tfrecord") for kind, key in storage.operations)
+    storage.operations.clear()
+    return count
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.tfrecord"))
+
+
+async def test_each_shard_is_fetched_once_and_read_from_the_cache_ever_after(tmp_path: Path) -> None:
+    storage = await stored()
+    for opened in (4, 0):  # the second time as another process would, later
+        async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path / "cache") as dataset:
+            assert await dataset.get_many(range(400)) == RECORDS
+            assert await dataset.get_many(range(399, 0, -7)) == RECORDS[399:0:-7]
+            assert reads(storage) == opened
+            assert dataset.cache is not None
+            assert dataset.cache.downloads == opened
+    assert len(files(tmp_path / "cache")) == 4
+
+
+async def test_many_tasks_and_processes_fetch_a_shard_once_between_them(tmp_path: Path) -> None:
+    storage = await stored()
+    async with (
+        asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as one,
+        asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as two,
+        anyio.create_task_group() as tasks,
+    ):
+        for dataset in (one, two) * 5:
+            tasks.start_soon(dataset.get_many, range(400))
+    assert reads(storage) == 4
+
+
+async def test_while_another_process_downloads_a_shard_it_is_waited_for(tmp_path: Path) -> None:
+    storage = await stored()
+    held = []
+    for lock in range(64):
+        fd = os.open(tmp_path / f".lock-{lock:02d}", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        held.append(fd)
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        with anyio.move_on_after(0.2) as scope:
+            await dataset.get(0)
+        assert scope.cancelled_caught
+        assert reads(storage) == 0
+        for fd in held:
+            os.close(fd)
+        assert await dataset.get(0) == RECORDS[0]
+
+
+async def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
+    storage = await stored()
+    size = (await asyncrec.read_manifest("pages", storage=storage)).shards[0].bytes
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=2 * size + 1) as dataset:
+        for second, number in enumerate((0, 100, 0, 200)):
+            await dataset.get(number)
+            for path in files(tmp_path):  # time passes
+                os.utime(path, ns=(0, os.stat(path).st_mtime_ns - 10**9 * (10 - second)))
+        assert len(files(tmp_path)) == 2
+        reads(storage)
+        await dataset.get_many([1, 201])
+        assert reads(storage) == 0, "of the three, the second was not used for longest"
+        await dataset.get(101)
+        assert reads(storage) == 1
+        assert sum(path.stat().st_size for path in files(tmp_path)) <= 2 * size + 1
+
+
+async def test_a_shard_larger_than_the_cache_is_read_from_the_store(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=100) as dataset:
+        assert await dataset.get(0) == RECORDS[0]
+        assert files(tmp_path) == []
+    with pytest.raises(ValueError, match="cache_bytes"):
+        ShardCache(tmp_path, 0)
+
+
+async def test_what_comes_damaged_is_not_kept(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        path = dataset.manifest.shards[0].path
+        data = bytearray(await storage.get(path))
+        data[20] ^= 1
+        await storage.put(path, data)
+        with pytest.raises(IntegrityError, match="nothing of it is kept"):
+            await dataset.get(0)
+        assert files(tmp_path) == []
+        assert not list(tmp_path.glob("*.partial"))
+
+
+async def test_a_file_that_was_cut_short_is_fetched_again(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        await dataset.get(0)
+        (kept,) = files(tmp_path)
+        kept.write_bytes(kept.read_bytes()[:10])
+        assert await dataset.get(1) == RECORDS[1]
+        assert dataset.cache is not None
+        assert dataset.cache.downloads == 2
+
+
+async def test_a_shard_that_was_replaced_is_another_file(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        await dataset.get(0)
+    path = dataset.manifest.shards[0].path
+    await storage.put(path, await storage.get(path))
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        await dataset.get(0)
+    assert len(files(tmp_path)) == 2
+
+
+async def test_a_store_that_fails_while_a_shard_comes_leaves_nothing(tmp_path: Path) -> None:
+    inner = (await stored())._storage
+    async with asyncrec.open_dataset("pages", storage=inner, cache=tmp_path) as dataset:
+        dataset._places.folder = FlakyStorage(inner, {2: Fault(error=asyncrec.StorageError, for_good=True)})
+        with pytest.raises(asyncrec.StorageError):
+            await dataset.get(0)
+        assert files(tmp_path) == []
+        assert not list(tmp_path.glob(".*.partial"))
+        dataset._places.folder = inner
+        assert await dataset.get(0) == RECORDS[0]
+
+
+async def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    storage = await stored()
+    old, new = tmp_path / ".a.tfrecord.1.partial", tmp_path / ".b.tfrecord.1.partial"
+    for path in (old, new):
+        path.write_bytes(b"begun")
+    os.utime(old, (0, 0))
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        await dataset.get(0)
+    assert (old.exists(), new.exists()) == (False, True)

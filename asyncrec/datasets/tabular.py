@@ -49,6 +49,9 @@ EXAMPLES_CSV = "examples.csv"
 _MAX_SHARD_BYTES = 1_000_000
 # Loading is mostly waiting; eight threads keep a disk busy, and hold eight examples in memory.
 _CONCURRENCY = 8
+# Of records that wait for the store; a split at a time is written, so it is the job's. More would not make it faster:
+# small shards are slow by the store's answers, not by its bandwidth. It holds some parts of any cloud's upload.
+_MEMORY_LIMIT = 64 << 20
 # Rows of examples.csv are handed to the store in blocks of this many characters.
 _CSV_BLOCK = 64 << 10
 
@@ -362,7 +365,9 @@ async def _open_split(
 ) -> AsyncIterator[_Split]:
     """On a clean exit the split is committed, and then its ``examples.csv`` published."""
     async with folder.open_sink(f"{name}/{EXAMPLES_CSV}") as sink:
-        async with open_sharded_writer(f"{name}/{name}", mode="replace", storage=folder, **options) as writer:
+        async with open_sharded_writer(
+            f"{name}/{name}", mode="replace", memory_limit=_MEMORY_LIMIT, storage=folder, **options
+        ) as writer:
             yield _Split(writer, ChunkWriter(sink), encoding)
         committed.append(name)
 

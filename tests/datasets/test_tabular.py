@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
+import os
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from asyncrec.datasets.tuples import generate_dataset, get_tfrecord_filepaths
 from asyncrec.errors import DatasetError, SchemaError, StorageError
 from asyncrec.example.declared import DeclaredExample, IgnoreExample, tfrecordable
 from asyncrec.storage.base import Storage
+from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import Fault, FlakyStorage
 
@@ -516,7 +518,8 @@ async def test_misuse_is_told_before_anything_happens() -> None:
     assert list(await contents(storage)) == ["list.csv"]
 
 
-async def test_whatever_operation_fails_each_split_is_the_old_one_or_the_new_one_whole() -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_whatever_operation_fails_each_split_is_the_old_one_or_the_new_one_whole(when: Any) -> None:
     """And the old ones all, unless a note names those that were committed."""
     base = await stored_csv(6)
     await write(base, ratios=0.5)
@@ -527,7 +530,7 @@ async def test_whatever_operation_fails_each_split_is_the_old_one_or_the_new_one
     assert old["train"] != new["train"]
     for k in range(len(calm.operations)):
         storage = await _copy(base)
-        flaky = FlakyStorage(storage, {k: Fault()})
+        flaky = FlakyStorage(storage, {k: Fault(when=when)})
         try:
             await write(flaky, ratios=0.5, seed=1)
         except StorageError as error:
@@ -544,6 +547,44 @@ async def _copy(storage: Storage) -> MemoryStorage:
     for key, data in (await contents(storage)).items():
         await copy.put(key, data)
     return copy
+
+
+async def test_a_disk_that_fills_leaves_the_earlier_splits(tmp_path: Path) -> None:
+    """Seen by the system's own answer, with records in several shards already."""
+    (tmp_path / "list.csv").write_bytes(csv_of(40))
+    async with asyncrec.open_storage(tmp_path) as storage:
+        await write(storage, max_shard_bytes=500)
+        before = await contents(storage)
+        disk = _FullDisk(tmp_path, room=2000)
+        with pytest.raises(StorageError, match="No space left on device"):
+            await write(disk.storage, max_shard_bytes=500, seed=1)
+        assert await contents(storage) == before
+    assert [path.name for path in (tmp_path / "out").rglob("*.partial")] == []
+
+
+class _FullDisk:
+    """The operating system, on a disk with room for some bytes."""
+
+    def __init__(self, folder: Path, room: int) -> None:
+        self.room = room
+        self.storage = LocalStorage(folder, system=self)
+
+    def writev(self, descriptor: int, buffers: Any) -> int:
+        self.room -= sum(map(len, buffers))
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.writev(descriptor, buffers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+async def test_a_csv_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(asyncrec.ObjectNotFoundError, match=r"none\.csv"):
+        await write_splits_from_csv(f"{tmp_path}/out/", Toy, tmp_path / "none.csv")
+    (tmp_path / "list.csv").write_bytes(csv_of(10))
+    await write_splits_from_csv(f"{tmp_path}/out/", Toy, f"{tmp_path}/list.csv")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["eval", "train"]
 
 
 async def test_cancelled_nothing_is_left() -> None:
@@ -632,25 +673,24 @@ async def test_leaving_early_is_clean() -> None:
 
 
 async def test_the_event_loop_goes_on_while_methods_block() -> None:
+    """Each load ends only when the loop has answered it."""
+    started, answered = threading.Semaphore(0), threading.Semaphore(0)
+
     class Blocking(Toy):
         def load(self, **kwargs: Any) -> None:
-            end = time.monotonic() + 0.02
-            while time.monotonic() < end:
-                turns.wait(0.001)
+            started.release()
+            assert answered.acquire(timeout=10), "the event loop is held"
             super().load()
 
-    turns = threading.Event()
-    count = 0
-
-    async def turn() -> None:
-        nonlocal count
+    async def answer() -> None:
         while True:
             await checkpoint()
-            count += 1
+            if started.acquire(blocking=False):
+                answered.release()
 
     storage = await stored_csv(10)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(turn)
+        tasks.start_soon(answer)
         await write(storage, Blocking, concurrency=2)
         tasks.cancel_scope.cancel()
-    assert count > 100
+    assert len(await names(storage, "train")) == 8

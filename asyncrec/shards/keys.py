@@ -20,9 +20,6 @@ __all__ = ["NO_KEY", "KeySet", "key_digest", "partition_of"]
 
 NO_KEY = bytes(KEY_BYTES)
 
-# A Python set costs about 100 bytes a digest, a sorted array 16: so many fresh ones (25 MB) before they are merged.
-_FRESH = 1 << 18
-
 
 def key_digest(key: str | bytes) -> bytes:
     """16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
@@ -37,48 +34,49 @@ def partition_of(value: str | bytes | int, partitions: int) -> int:
 
 
 class KeySet:
-    """A set of digests in about 16 bytes each."""
+    """A set of digests: those of a snapshot in 16 bytes each, those added since in about 100, a Python set's price.
+
+    The snapshot's are sorted once, which is a worker thread's work; adding never sorts, so it never holds the loop.
+    """
 
     def __init__(self) -> None:
-        self._sorted: NDArray[np.bytes_] = np.empty(0, dtype="S16")
-        self._fresh: set[bytes] = set()
+        # The first and last eight bytes of each, ordered by the first: no two of 2^32 digests are likely to share them.
+        self._first: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._last: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._added: set[bytes] = set()
 
     def __len__(self) -> int:
-        return len(self._sorted) + len(self._fresh)
+        return len(self._first) + len(self._added)
 
     def __contains__(self, digest: bytes) -> bool:
-        if digest in self._fresh:
+        if digest in self._added:
             return True
-        if not len(self._sorted):
-            return False
-        wanted = np.frombuffer(digest, dtype="S16")[0]
-        position = int(np.searchsorted(self._sorted, wanted))
-        return position < len(self._sorted) and self._sorted[position] == wanted
+        first, last = np.frombuffer(digest, dtype="<u8")
+        begin, end = np.searchsorted(self._first, first, "left"), np.searchsorted(self._first, first, "right")
+        return bool((self._last[begin:end] == last).any())
 
     def add(self, digest: bytes) -> bool:
         """Take it in; whether it was new."""
         if digest in self:
             return False
-        self._fresh.add(digest)
-        if len(self._fresh) >= _FRESH:
-            self._merge(self._fresh)
-            self._fresh = set()
+        self._added.add(digest)
         return True
 
     def add_files(self, contents: Iterable[bytes]) -> None:
-        """Take in whole ``.keys`` files.
+        """Take in whole ``.keys`` files, all of a snapshot at once: before anything is added. Not on the event loop.
 
         Raises:
             ValueError: the size of one is no multiple of 16.
         """
-        parts = [self._sorted]
+        pairs = [np.column_stack((self._first, self._last))]
         for content in contents:
             if len(content) % KEY_BYTES:
                 raise ValueError(f"{len(content)} bytes of keys are no multiple of {KEY_BYTES}")
-            parts.append(np.frombuffer(content, dtype="S16"))
-        merged = np.unique(np.concatenate(parts))
-        # S16 compares without trailing zeros, so "no key" is the empty string here and sorts first.
-        self._sorted = merged[1:] if len(merged) and merged[0] == b"" else merged
-
-    def _merge(self, digests: Iterable[bytes]) -> None:
-        self._sorted = np.union1d(self._sorted, np.frombuffer(b"".join(digests), dtype="S16"))
+            pairs.append(np.frombuffer(content, dtype="<u8").reshape(-1, 2))
+        merged = np.concatenate(pairs)
+        merged = merged[merged.any(axis=1)]  # all zero is no key
+        order = np.lexsort((merged[:, 1], merged[:, 0]))
+        merged = merged[order]
+        if len(merged):
+            merged = merged[np.concatenate(([True], (merged[1:] != merged[:-1]).any(axis=1)))]
+        self._first, self._last = np.ascontiguousarray(merged[:, 0]), np.ascontiguousarray(merged[:, 1])

@@ -22,7 +22,7 @@ from asyncrec.shards.snapshot import dataset_at, for_each, load_manifest
 from asyncrec.shards.writer import Partition, ShardedWriter
 from asyncrec.storage.base import Storage
 from asyncrec.storage.url import redact
-from asyncrec.tasks import TaskScope
+from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["open_sharded_writer"]
 
@@ -33,8 +33,6 @@ _MAX_SHARD_BYTES = 256 << 20
 _MEMORY_LIMIT = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
-# Keys of a snapshot are read this many files at a time, so that they need no second copy in memory.
-_KEY_FILES = 64
 
 
 class HasJson(Protocol):
@@ -86,7 +84,7 @@ async def open_sharded_writer(
         schema: kept in the manifest.
         metadata: kept in the manifest; what JSON can hold.
         on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
-            opened on; 16 bytes of memory for each key.
+            opened on; 16 bytes of memory for each key of the snapshot, and about 100 for each of this writer.
         on_error: what becomes of the open shards when the body ends with an exception or is cancelled: ``"commit"``
             commits their whole records (the default), ``"discard"`` drops them (the default for fixed, and for
             ``mode="replace"``).
@@ -231,10 +229,8 @@ async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
     """The keys of everything in the snapshot."""
     keys = KeySet()
     files = [shard.keys for shard in before.shards if shard.keys] if before else []
-    for start in range(0, len(files), _KEY_FILES):
-        part = files[start : start + _KEY_FILES]
-        try:
-            keys.add_files(await for_each(folder.get, part))
-        except ValueError as error:
-            raise ManifestError(f"{folder.root}: the keys of {part[0]} or after cannot be read: {error}") from error
+    try:
+        await in_thread(keys.add_files, await for_each(folder.get, files))
+    except ValueError as error:
+        raise ManifestError(f"{folder.root}: the keys of the data set cannot be read: {error}") from error
     return keys

@@ -8,7 +8,6 @@ Each shard that is open has a lane (`asyncrec.records.lane`) with an owner task;
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Literal
@@ -18,7 +17,7 @@ import anyio
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.budget import ByteBudget
-from asyncrec.records.lane import Lane, ObjectLimits, told_again
+from asyncrec.records.lane import Lane, ObjectLimits
 from asyncrec.records.output import ObjectOutput
 from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched, framed_size
 from asyncrec.records.writer import Level
@@ -26,17 +25,13 @@ from asyncrec.shards.commit import Committer, Shard
 from asyncrec.shards.keys import KeySet, key_digest, partition_of
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
+from asyncrec.shards.progress import Progress
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.stats import ShardedWriterStats
 from asyncrec.storage.base import Buffer, Storage
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Partition", "ShardedWriter"]
-
-_log = logging.getLogger("asyncrec.shards")
-
-# A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.
-_LONG_WAIT_SECONDS = 30
 
 _TOGETHER = "shards that are fixed, or replace others, are committed together, by leaving the context"
 
@@ -85,8 +80,6 @@ class ShardedWriter:
         self._next_lane = 0
         self._sequence = 0
         self._closed = False
-        self._finished = False
-        self._progress = anyio.Event()
         self._publish = anyio.Event()
         self._prepared = 0
         self._unlisted: list[ShardEntry] = []
@@ -102,6 +95,7 @@ class ShardedWriter:
             )
             for number in range(num_shards or open_shards)
         ]
+        self._progress = Progress(path, self._lanes)
         budget.on_starving = self._seal
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -207,7 +201,7 @@ class ShardedWriter:
         self._check()
         last = self._tickets
         await self._flush()
-        return self._level_of(last)
+        return self._progress.level_of(last)
 
     async def commit(self) -> Level:
         """Publish and commit everything taken so far: the open shards end here.
@@ -221,7 +215,7 @@ class ShardedWriter:
         last = self._tickets
         for lane in self._lanes:
             lane.end_object()
-        await self._reached(last)
+        await self._progress.committed(last)
         return "committed"
 
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
@@ -239,13 +233,13 @@ class ShardedWriter:
         if not 0 <= ticket <= self._tickets:
             raise ValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
-            if self._together and not self._finished:
+            if self._together and not self._progress.ended:
                 raise ValueError(f"{self.path}: {_TOGETHER}")
-            await self._reached(ticket)
+            await self._progress.committed(ticket)
             return
         if not self._spools:
             raise ValueError(f"{self.path}: {self._unreachable(level)}")
-        while self._level_of(ticket) == "buffered":
+        while self._progress.level_of(ticket) == "buffered":
             self._check()
             await self._flush()
 
@@ -325,55 +319,17 @@ class ShardedWriter:
         requests = [lane.flush() for lane in self._lanes]
         for request in requests:
             await request.done.wait()
-        self._check_failed()
-
-    async def _reached(self, ticket: int) -> None:
-        """Wait until everything up to the ticket is committed."""
-        while self._level_of(ticket) != "committed":
-            self._check_failed()
-            if self._finished:
-                raise anyio.ClosedResourceError(f"{self.path}: the writer ended before ticket {ticket} was committed")
-            progress = self._progress
-            with anyio.move_on_after(_LONG_WAIT_SECONDS) as scope:
-                await progress.wait()
-            if scope.cancelled_caught:
-                _log.warning(
-                    "%s: waited %d s for ticket %d to be committed; max_shard_seconds or commit() would end it",
-                    self.path,
-                    _LONG_WAIT_SECONDS,
-                    ticket,
-                )
-
-    def _level_of(self, ticket: int) -> Level:
-        uncommitted = [first for lane in self._lanes if (first := lane.first_uncommitted) is not None]
-        if not uncommitted or ticket < min(uncommitted):
-            return "committed"
-        unspooled = [first for lane in self._lanes if (first := lane.first_unspooled) is not None]
-        return "spooled" if not unspooled or ticket < min(unspooled) else "buffered"
-
-    @property
-    def _error(self) -> BaseException | None:
-        return next((lane.error for lane in self._lanes if lane.error is not None), None)
-
-    def _check_failed(self) -> None:
-        if (error := self._error) is not None:
-            raise told_again(error)
-
-    def _raise_failure(self) -> None:
-        """At the exit: the error itself. What was merely cancelled with the writer has none of its own."""
-        if (error := self._error) is not None:
-            raise error if isinstance(error, Exception) else told_again(error)
+        self._progress.check()
 
     def _check(self) -> None:
-        self._check_failed()
+        self._progress.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     def _progressed(self) -> None:
-        if self._error is not None:
+        if self._progress.error is not None:
             self._budget.release_all()
-        self._progress.set()
-        self._progress = anyio.Event()
+        self._progress.changed()
 
     # -- opening and closing ------------------------------------------------------------------------------------------
 
@@ -383,7 +339,7 @@ class ShardedWriter:
         if self._num_shards is not None:
             for lane in self._lanes:
                 await lane.opened.wait()
-                self._raise_failure()
+                self._progress.raise_failure()
 
     async def _finish(self) -> None:
         """Commit everything. Raises what failed, after whatever could be committed was."""
@@ -394,12 +350,12 @@ class ShardedWriter:
         if self._num_shards is not None:
             await self._all_sent()
         await self._lanes_finished()
-        self._raise_failure()
+        self._progress.raise_failure()
         self._unlisted.sort(key=lambda entry: entry.path)
         await self._committer.close(self._unlisted, remove=self._removed())
         self._unlisted = []
         await self._delete_replaced()
-        self._finished = True
+        self._progress.ended = True
         self._progressed()
 
     async def _lanes_finished(self) -> None:
@@ -408,9 +364,9 @@ class ShardedWriter:
 
     async def _all_sent(self) -> None:
         """Fixed shards are all sent before the first is published."""
-        while self._prepared < len(self._lanes) and self._error is None:
+        while self._prepared < len(self._lanes) and self._progress.error is None:
             await self._progress.wait()
-        self._raise_failure()
+        self._progress.raise_failure()
         self._publish.set()
 
     async def _take_back(self) -> None:
@@ -438,7 +394,7 @@ class ShardedWriter:
 
     def _abandon(self) -> None:
         self._closed = True
-        self._finished = True
+        self._progress.ended = True
         self._budget.release_all()
         self._progressed()
 

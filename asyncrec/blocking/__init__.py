@@ -21,7 +21,6 @@ Calls that go to that thread and back cost some 60 microseconds. What moves many
 
 from __future__ import annotations
 
-from asyncrec.blocking.dataset import Dataset, interleave, open_dataset
 from asyncrec.blocking.datasets import (
     DatasetWriter,
     SplitReader,
@@ -33,6 +32,7 @@ from asyncrec.blocking.datasets import (
     write_splits_from_csv,
 )
 from asyncrec.blocking.records import RecordReader, RecordWriter, open_reader, open_writer, read_records, write_records
+from asyncrec.blocking.sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
 from asyncrec.blocking.shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest
 from asyncrec.blocking.storage import (
     ByteSink,
@@ -48,9 +48,11 @@ from asyncrec.blocking.streams import Stream
 __all__ = [
     "ByteSink",
     "ByteSource",
+    "ClassBalancedSampler",
     "Dataset",
     "DatasetWriter",
     "FileWriter",
+    "InterleaveSampler",
     "RecordReader",
     "RecordWriter",
     "ShardedWriter",

@@ -128,11 +128,11 @@ class Stream(Handle[Any], Iterator[T]):
         """Where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
         if 0 < self._given < len(self._current):
             assert self._before is not None, "taken before each list"
-            return {**self._before, "skip": self._given, "shard": self._shard}
+            return {**self._before, "list_position": self._given, "list_shard": self._shard}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
         state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)
-        return state
+        return {**state, "list_position": self._skip, "list_shard": self._shard} if self._skip else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there. Before iterating.
@@ -142,8 +142,8 @@ class Stream(Handle[Any], Iterator[T]):
                 workers, and is given to another.
         """
         state = dict(state)
-        skip = int(state.pop("skip", 0))
-        if skip and state.pop("shard") != self._shard:
+        skip = int(state.pop("list_position", 0))
+        if skip and state.pop("list_shard") != self._shard:
             raise ValueError(
                 "the state was taken between the records of a list, by another worker or among another number of them; "
                 "take it between batches to go on with another number"

@@ -1,11 +1,11 @@
-"""Random access and shuffled streams without async: `open_dataset`, `interleave`."""
+"""Reading for training, without async: random access, shuffled and interleaved streams, balanced batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from asyncrec.blocking.owner import Handle, Opened, Owner, as_context
 from asyncrec.blocking.streams import CHUNK, AsyncStream, Stream
 from asyncrec.example.schema import Schema
-from asyncrec.sampling import dataset, stream
+from asyncrec.sampling import balanced, dataset, sampler, stream
 from asyncrec.sampling.dataset import RecordLocation
 from asyncrec.shards.manifest import Manifest
 
-__all__ = ["Dataset", "interleave", "open_dataset"]
+__all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,5 +91,21 @@ def as_stream(
     return opened
 
 
+def _of_dataset(
+    func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
+) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
+    """As `as_stream`, for batches drawn from a `Dataset` of this module."""
+    opened = as_stream(func, chunk=1)
+
+    @wraps(func)
+    def opened_of(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        return opened(dataset._value, *args, **kwargs)
+
+    return opened_of
+
+
 open_dataset = as_context(dataset.open_dataset, Dataset)
 interleave = as_stream(stream.interleave, chunk=CHUNK)
+# What is given is a batch already, so that each is taken over alone.
+InterleaveSampler = as_stream(sampler.InterleaveSampler, chunk=1)
+ClassBalancedSampler = _of_dataset(balanced.ClassBalancedSampler)

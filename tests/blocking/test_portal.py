@@ -1,0 +1,237 @@
+"""The loop behind the blocking API: where it runs, what interrupts it, what a fork and the end of Python do to it.
+
+What concerns a whole process is run in one of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from asyncrec import blocking
+from asyncrec.blocking.owner import Handle, as_call, as_context
+from asyncrec.blocking.portal import current_portal
+
+
+def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_it_works_where_an_event_loop_runs_already(tmp_path: Path) -> None:
+    async def as_in_a_notebook() -> list[bytes]:
+        blocking.write_records(tmp_path / "a", [b"1", b"2"])
+        return blocking.read_records(tmp_path / "a")
+
+    assert anyio.run(as_in_a_notebook) == [b"1", b"2"]
+
+
+def test_a_callback_on_its_own_loop_is_told_instead_of_waiting_for_itself() -> None:
+    async def callback() -> None:
+        blocking.read_records("anything")
+
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        current_portal().run(callback)
+
+
+def test_all_threads_share_one_loop() -> None:
+    async def thread() -> int:
+        return threading.get_ident()
+
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(as_call(thread)())) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(set(found)) == 1
+    assert found[0] != threading.get_ident()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_a_users_function_raises_to_end_the_program_reaches_the_caller_and_not_the_loop(
+    kind: type[BaseException],
+) -> None:
+    async def raising() -> None:
+        raise kind
+
+    with pytest.raises(kind):
+        current_portal().run(raising)
+    assert as_call(anyio.sleep)(0) is None
+
+
+@asynccontextmanager
+async def noting(events: list[str], *, fails: bool = False) -> AsyncIterator[list[str]]:
+    if fails:
+        raise OSError("cannot open")
+    task = anyio.get_current_task().id
+    try:
+        yield events
+    except BaseException as error:
+        events.append(type(error).__name__)
+        raise
+    finally:
+        events.append("same task" if anyio.get_current_task().id == task else "another task")
+
+
+class Noting(Handle[list[str]]):
+    def inside(self) -> int:
+        async def task() -> int:
+            return anyio.get_current_task().id
+
+        return self._owner.call_inside(task)
+
+
+opened = as_context(noting, Noting)
+
+
+def test_a_context_is_entered_used_and_left_in_one_task() -> None:
+    events: list[str] = []
+    with opened(events) as first:
+        assert first.inside() == first.inside()
+        with opened(events) as second:
+            assert second.inside() != first.inside()
+    assert events == ["same task", "same task"]
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, StopIteration])
+def test_the_bodys_exception_reaches_the_context_and_goes_on_as_itself(kind: type[BaseException]) -> None:
+    events: list[str] = []
+    error = kind("body")
+    with pytest.raises(kind) as caught, opened(events):
+        raise error
+    assert caught.value is error
+    assert events == [kind.__name__, "same task"]
+
+
+def test_a_context_that_cannot_be_entered_raises_where_it_is_entered() -> None:
+    with pytest.raises(OSError, match="cannot open"), opened([], fails=True):
+        raise AssertionError("not reached")
+
+
+def test_what_is_used_after_its_with_says_so() -> None:
+    with opened([]) as handle:
+        pass
+    with pytest.raises(anyio.ClosedResourceError, match="closed"):
+        handle.inside()
+
+
+INTERRUPT = """
+import signal, sys, threading
+import anyio
+from asyncrec.blocking.portal import current_portal
+from asyncrec import blocking
+
+begun = threading.Event()
+main = threading.main_thread().ident
+threading.Thread(target=lambda: (begun.wait(), signal.pthread_kill(main, signal.SIGINT)), daemon=True).start()
+
+async def for_ever():
+    begun.set()
+    try:
+        await anyio.sleep_forever()
+    finally:
+        print("cleaned up", flush=True)
+
+try:
+    with blocking.open_writer(sys.argv[1] + "/x") as writer:
+        writer.write(b"1")
+        current_portal().run(for_ever)
+except KeyboardInterrupt:
+    print("interrupted")
+import os
+print(os.listdir(sys.argv[1]))
+print(blocking.write_records(sys.argv[1] + "/y", [b"1"]).size)
+"""
+
+
+def test_an_interruption_cancels_the_call_cleans_up_and_leaves_the_context(tmp_path: Path) -> None:
+    done = run(INTERRUPT, tmp_path)
+    assert done.stdout.splitlines() == ["cleaned up", "interrupted", "[]", "17"], done.stderr
+    assert done.returncode == 0
+
+
+FORK = """
+import os, sys
+from asyncrec import blocking
+path = sys.argv[1] + "/x"
+blocking.write_records(path, [b"1", b"2"])
+with blocking.open_reader(path) as reader:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            try:
+                next(reader)
+            except RuntimeError as error:
+                print(error, flush=True)
+            print(blocking.read_records(path), flush=True)
+        finally:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    print(next(reader))
+"""
+
+
+def test_after_a_fork_the_child_has_a_loop_of_its_own_and_what_it_inherited_raises(tmp_path: Path) -> None:
+    done = run(FORK, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told, read, parent = done.stdout.splitlines()
+    assert "forked" in told
+    assert "open it again in this process" in told
+    assert read == "[b'1', b'2']"
+    assert parent == "b'1'"
+
+
+WORKERS = """
+import multiprocessing, sys
+from asyncrec import blocking
+
+def read(path):
+    return len(blocking.read_records(path))
+
+if __name__ == "__main__":
+    path = sys.argv[1] + "/x"
+    blocking.write_records(path, [b"1", b"2"])
+    with multiprocessing.get_context("METHOD").Pool(2) as pool:
+        print(pool.map(read, [path] * 4))
+        pool.close()
+        pool.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes_use_it_and_end(tmp_path: Path, method: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WORKERS.replace("METHOD", method))
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(program), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "[2, 2, 2, 2]\n", done.stderr
+
+
+LEFT_OPEN = """
+import os, sys
+from asyncrec import blocking
+path = sys.argv[1] + "/x"
+writer = blocking.open_writer(path).__enter__()
+writer.write(b"1")
+writer.flush()
+print(len(os.listdir(sys.argv[1])))
+"""
+
+
+def test_python_ends_with_something_still_open_and_nothing_appears(tmp_path: Path) -> None:
+    done = run(LEFT_OPEN, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import blocking
+from asyncrec.records.slab import SLAB_RECORDS
+
+
+def records_of(dataset: Path) -> list[bytes]:
+    return [record for path in blocking.list_shards(dataset) for record in blocking.read_records(path)]
+
+
+def test_tickets_are_known_at_once_and_waited_for(tmp_path: Path) -> None:
+    count = 2 * SLAB_RECORDS + 5
+    with blocking.open_sharded_writer(tmp_path / "pages", max_shard_records=500) as writer:
+        tickets = [writer.write(b"%d" % number, key=str(number)) for number in range(count)]
+        assert tickets == list(range(1, count + 1))
+        writer.wait(tickets[-1], "spooled")
+        writer.wait(tickets[499], "committed")
+        assert writer.commit() == "committed"
+        writer.wait(tickets[-1], "committed")
+        assert writer.write_many([b"x", b"y"]) == count + 2
+        assert writer.write(b"z") == count + 3
+    assert blocking.read_manifest(tmp_path / "pages").records == count + 3
+
+
+def test_the_tickets_of_duplicates_are_those_of_the_last_write(tmp_path: Path) -> None:
+    """The same numbers as the asynchronous writer gives, whatever is collected and what was handed on."""
+    with blocking.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
+        assert writer.write(b"a", key="a") == 1
+        assert writer.write(b"a again", key="a") == 1
+        assert writer.has("a")
+        writer.flush()
+        assert writer.write(b"a once more", key="a") == 1
+        assert writer.write(b"b", key="b") == 2
+        writer.wait(2, "spooled")
+        assert writer.stats().duplicates == 2
+        assert not writer.has("c")
+    assert records_of(tmp_path / "pages") == [b"a", b"b"]
+
+
+def test_partition_by_is_called_on_the_callers_side(tmp_path: Path) -> None:
+    def partition_by(record: bytes) -> str:
+        if record == b"bad":
+            raise LookupError("no partition")
+        return record[:1].decode()
+
+    with blocking.open_sharded_writer(tmp_path / "pages", open_shards=4, partition_by=partition_by) as writer:
+        with pytest.raises(LookupError):
+            writer.write(b"bad")
+        assert writer.write(b"a1") == 1
+        assert writer.write_many([b"b1", b"a2", b"b2"]) == 4
+    shards = [set(blocking.read_records(path)) for path in blocking.list_shards(tmp_path / "pages")]
+    assert any({b"a1", b"a2"} <= shard for shard in shards)
+    assert any({b"b1", b"b2"} <= shard for shard in shards)
+
+
+def test_what_cannot_be_a_key_or_a_partition_is_told_by_the_write_itself(tmp_path: Path) -> None:
+    with blocking.open_sharded_writer(tmp_path / "pages") as writer:
+        with pytest.raises(TypeError):
+            writer.write(b"1", key=1.5)  # type: ignore[arg-type]  # what is tested
+        with pytest.raises(TypeError):
+            writer.write(b"1", partition=1.5)  # type: ignore[arg-type]  # what is tested
+        assert writer.write(b"2") == 1
+    assert records_of(tmp_path / "pages") == [b"2"]
+
+
+def test_a_rolling_writer_whose_body_fails_commits_what_it_took(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), blocking.open_sharded_writer(tmp_path / "pages") as writer:
+        writer.write(b"1")
+        raise ZeroDivisionError
+    assert records_of(tmp_path / "pages") == [b"1"]
+
+
+def test_fixed_shards_are_discarded_when_the_body_fails(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), blocking.open_sharded_writer(tmp_path / "pages", num_shards=2) as writer:
+        writer.write(b"1")
+        raise ZeroDivisionError
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_no_write_has_a_ticket_that_was_not_given(tmp_path: Path) -> None:
+    with blocking.open_sharded_writer(tmp_path / "pages") as writer:
+        ticket = writer.write(b"1")
+        with pytest.raises(ValueError, match="no write has the ticket"):
+            writer.wait(ticket + 1, "spooled")
+
+
+def test_fixed_shards_have_no_commit(tmp_path: Path) -> None:
+    with blocking.open_sharded_writer(tmp_path / "pages", num_shards=2) as writer:
+        with pytest.raises(RuntimeError, match="committed together"):
+            writer.commit()
+        writer.write_many([b"1", b"2", b"3"])
+    assert isinstance(blocking.read_manifest(tmp_path / "pages"), asyncrec.Manifest)
+    assert sorted(records_of(tmp_path / "pages")) == [b"1", b"2", b"3"]

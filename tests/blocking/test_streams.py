@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import blocking
+from asyncrec.blocking.owner import Opened
+
+COUNT = 1000
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> str:
+    with blocking.open_sharded_writer(tmp_path / "numbers", num_shards=4) as writer:
+        for number in range(COUNT):
+            writer.write(b"%d" % number, key=str(number))
+    return str(tmp_path / "numbers")
+
+
+def test_any_record_of_a_data_set(dataset: str) -> None:
+    with blocking.open_dataset(dataset) as numbers:
+        assert len(numbers) == COUNT
+        assert numbers.get_many([5, 0, -1]) == [numbers[5], numbers.get(0), numbers[COUNT - 1]]
+        assert numbers.get_by_key("77") == b"77"
+        assert numbers[numbers.find("78")] == b"78"
+        assert numbers.locate(0).offset == 0
+        with pytest.raises(IndexError):
+            numbers[COUNT]
+
+
+def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:
+    with blocking.open_dataset(dataset) as numbers:
+        with numbers.shuffled(seed=3) as stream:
+            one_by_one = list(stream)
+        with numbers.shuffled(seed=3) as stream:
+            in_batches = [record for records in stream.batches(64) for record in records]
+    assert one_by_one == in_batches
+    assert sorted(map(int, one_by_one)) == list(range(COUNT))
+    paths = blocking.list_shards(dataset)
+    with blocking.interleave(paths, cycle_length=2, block_length=3) as interleaved:
+        first = [next(interleaved) for _ in range(6)]
+    one, other = (blocking.read_records(path, limit=3) for path in paths[:2])
+    assert first == one + other
+
+
+@pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 257, 999, 1000])
+@pytest.mark.parametrize("kind", ["shuffled", "interleave"])
+def test_a_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) -> None:
+    def open_stream(numbers: blocking.Dataset) -> Opened[blocking.Stream[bytes]]:
+        if kind == "shuffled":
+            return numbers.shuffled(seed=1)
+        return blocking.interleave(blocking.list_shards(dataset), shuffle_buffer=50, seed=1)
+
+    with blocking.open_dataset(dataset) as numbers:
+        with open_stream(numbers) as stream:
+            everything = list(stream)
+        with open_stream(numbers) as stream:
+            for _ in range(given):
+                next(stream)
+            state = json.loads(json.dumps(stream.state_dict()))
+        with open_stream(numbers) as stream:
+            stream.load_state_dict(state)
+            assert stream.state_dict() == state
+            assert list(stream) == everything[given:]
+
+
+def test_a_state_within_a_list_is_refused_by_another_worker(dataset: str) -> None:
+    with blocking.open_dataset(dataset) as numbers:
+        with numbers.shuffled(shard=(0, 2)) as stream:
+            next(stream)
+            state = stream.state_dict()
+        with numbers.shuffled(shard=(0, 4)) as stream, pytest.raises(ValueError, match="between batches"):
+            stream.load_state_dict(state)
+
+
+def test_batches_after_single_records_are_refused_while_some_are_held(dataset: str) -> None:
+    with blocking.open_dataset(dataset) as numbers, numbers.shuffled() as stream:
+        next(stream)
+        with pytest.raises(RuntimeError, match="record by record"):
+            stream.batches(10)
+
+
+def test_splits_and_tuples_are_read_as_they_were_written(tmp_path: Path) -> None:
+    def generator(split: str) -> list[tuple[str, dict[str, int]]]:
+        return [(f"{split}{number}", {"n": number}) for number in range(600)]
+
+    writer = blocking.DatasetWriter(generator, None, tmp_path, "train", progress=False)
+    writer.create_records()
+    assert writer.current_examples == 600
+    with blocking.open_split(tmp_path, "train[:50%]") as split:
+        assert len(split) == 300
+        found = [int(features["n"]) for features in split]
+    paths = blocking.get_tfrecord_filepaths(tmp_path)
+    with blocking.generate_dataset(paths, None) as tuples:
+        assert tuples.names == ("n",)
+        everything = [int(number) for (number,) in tuples]
+    assert found == everything[:300]
+    assert sorted(everything) == list(range(600))
+
+
+def test_an_error_comes_after_every_record_before_it(dataset: str) -> None:
+    path = blocking.list_shards(dataset)[0]
+    data = bytearray(Path(path).read_bytes())
+    data[-5] ^= 1
+    Path(path).write_bytes(data)
+    records = 0
+    with pytest.raises(asyncrec.CorruptRecordError), blocking.interleave([path]) as stream:
+        for _ in stream:
+            records += 1
+    assert records == blocking.read_manifest(dataset).shards[0].records - 1
+
+
+def test_balanced_batches_come_one_by_one_and_go_on_after_any(dataset: str) -> None:
+    def last_digit(record: bytes) -> int:
+        return int(record) % 10
+
+    def sampler() -> Opened[blocking.Stream[list[bytes]]]:
+        return blocking.InterleaveSampler(
+            str(Path(dataset).parent), bytes, 2, 8, num_repeat=2, seed=1, class_fn=last_digit
+        )
+
+    with sampler() as stream:
+        batches = [next(stream) for _ in range(20)]
+    assert all(len({last_digit(record) for record in batch}) == 4 for batch in batches)
+    with sampler() as stream:
+        for _ in range(7):
+            next(stream)
+        state = json.loads(json.dumps(stream.state_dict()))
+        assert stream.stats().batches >= 7
+    with sampler() as stream:
+        stream.load_state_dict(state)
+        assert [next(stream) for _ in range(13)] == batches[7:]
+
+
+def test_batches_of_classes_that_are_scattered_over_shards(dataset: str) -> None:
+    with (
+        blocking.open_dataset(dataset) as numbers,
+        blocking.ClassBalancedSampler(numbers, 3, 2, class_fn=lambda record: int(record) % 10) as stream,
+    ):
+        for _ in range(5):
+            assert len({int(record) % 10 for record in next(stream)}) == 3

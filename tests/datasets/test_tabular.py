@@ -120,6 +120,18 @@ async def test_the_usage_of_tfrecorders_page_on_disk(tmp_path: Path) -> None:
         assert data.tolist() == [[0, 2], [4, 6]]
 
 
+async def test_urls_of_any_storage_do(anyio_backend_name: str) -> None:
+    root = f"memory://tabular-{anyio_backend_name}/a"
+    async with asyncrec.open_storage(root) as storage:
+        await storage.put("list.csv", csv_of())
+    result = await write_splits_from_csv(f"{root}/out", Toy, f"{root}/list.csv", compression="GZIP", storage_options={})
+    assert result.manifests["eval"].path == f"{root}/out/eval/eval"
+    paths = await get_tfrecord_filepaths(f"{root}/out/eval/")
+    assert paths == await asyncrec.list_shards(result.manifests["eval"])
+    async with generate_dataset(paths[0]) as dataset:
+        assert len([values async for values in dataset]) == 4
+
+
 async def test_every_example_is_in_one_split_and_examples_csv_says_which() -> None:
     storage = await stored_csv(30)
     result = await write(storage, ratios=[0.7, 0.2, 0.1])

@@ -74,6 +74,11 @@ class ByteBudget:
         self.reserved -= size
         self._wake()
 
+    def account(self, change: int) -> None:
+        """So many bytes more, or less, are held beside the records; they are there already, so nobody is refused."""
+        self.reserved += change
+        self._wake()
+
     def let_others_run(self) -> None:
         """Have the next `take` yield to the event loop first: a caller that never waits must not hold it."""
         self._yield_due = True

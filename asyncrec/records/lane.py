@@ -125,6 +125,7 @@ class Lane:
         self._closed = False
         self._object_records = 0
         self._object_bytes = 0
+        self._beside = 0
         self._uncommitted: deque[tuple[int, float]] = deque()
         self._unspooled: deque[tuple[int, float]] = deque()
         self.opened = anyio.Event()
@@ -322,8 +323,12 @@ class Lane:
         async with self._host.open_object() as output:
             self.opened.set()
             begun = self._queue[0].time if self._queue and isinstance(self._queue[0], Slab) else self._clock()
-            last_ticket = await self._fill(output)
-            await output.finish()
+            try:
+                last_ticket = await self._fill(output)
+                await output.finish()
+            finally:
+                self._budget.account(-self._beside)
+                self._beside = 0
             await self._host.before_publish()
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing
@@ -361,6 +366,8 @@ class Lane:
                     await output.write(slabs)
                 finally:
                     self._budget.arrived(sum(slab.size for slab in slabs))
+                    self._budget.account(output.held_beside - self._beside)
+                    self._beside = output.held_beside
                 last_ticket = slabs[-1].last
                 if self._compressed and limits.bytes is not None and output.size >= limits.bytes:
                     self._count_again()

@@ -57,8 +57,9 @@ class ObjectOutput:
         return self._chunks.crc32c
 
     @property
-    def has_keys(self) -> bool:
-        return self._keys is not None
+    def held_beside(self) -> int:
+        """Bytes of index and keys in memory: they fill chunks of their own."""
+        return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
 
     async def write(self, slabs: Sequence[Slab]) -> None:
         """Take sealed slabs. After an error, or cancelled, the object can only be abandoned."""

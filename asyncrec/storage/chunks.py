@@ -48,6 +48,11 @@ class ChunkWriter:
         self.size = 0
         self.crc32c = 0
 
+    @property
+    def held(self) -> int:
+        """Bytes taken and not sent yet: less than a chunk."""
+        return self._held_size
+
     async def write(self, buffers: Sequence[Buffer]) -> None:
         """Take all of them, sending as many chunks as they fill.
 

@@ -1,0 +1,103 @@
+"""A ``tf.data.Dataset`` of a data set's records: shuffled and batched here, decoded by its schema.
+
+    from asyncrec.integrations.tensorflow import shuffled
+
+    dataset = shuffled("s3://crawl/2026/pages", batch_size=64, seed=0).prefetch(2)
+
+TensorFlow reads TFRecord files itself: this is for stores that it does not read, and for the orders it does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from typing import Any
+
+try:
+    import tensorflow as tf
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ModuleNotFoundError(
+        "asyncrec.integrations.tensorflow needs TensorFlow, which is not installed: pip install tensorflow",
+        name="tensorflow",
+    ) from error
+
+from asyncrec import blocking
+from asyncrec.errors import SchemaError
+from asyncrec.example.entries import Entry
+from asyncrec.example.kinds import FixedLen, VarLen
+from asyncrec.example.schema import Schema
+from asyncrec.shards.manifest import Manifest
+
+__all__ = ["element_spec", "shuffled"]
+
+
+def element_spec(schema: Schema) -> dict[str, Any]:
+    """What a batch that the schema decodes is to TensorFlow: a ``TensorSpec`` for FixedLen, ragged for VarLen.
+
+    Raises:
+        SchemaError: another kind of feature; read it as bytes, with a schema of your own.
+    """
+    return {name: _spec(name, entry) for name, entry in schema.features.items()}
+
+
+def shuffled(
+    path: str | PathLike[str] | Manifest,
+    *,
+    batch_size: int,
+    schema: Schema | None = None,
+    storage_options: dict[str, Any] | None = None,
+    **shuffling: Any,
+) -> Any:
+    """A ``tf.data.Dataset`` of batches, dicts of tensors by feature.
+
+    Each iteration opens the data set for itself, when it begins, and closes it when it ends or is dropped.
+
+    Args:
+        path: the data set's folder and name, or a `Manifest`.
+        batch_size: records in a batch; the last of an epoch may have fewer.
+        schema: of the records; the manifest's unless given.
+        storage_options: for the backend.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``shard=(i, n)`` this is worker i of n.
+
+    Raises:
+        SchemaError: there is no schema, or it has a feature that `element_spec` does not know.
+    """
+    if schema is None:
+        with blocking.open_dataset(path, storage_options=storage_options) as dataset:
+            schema = dataset.schema
+    if schema is None:
+        raise SchemaError(f"{path}: its manifest has no schema: give schema=, as Schema.infer(records) makes one")
+    decoder: Schema = schema
+
+    def batches() -> Iterator[dict[str, Any]]:
+        with (
+            blocking.open_dataset(path, storage_options=storage_options) as dataset,
+            dataset.shuffled(**shuffling) as stream,
+        ):
+            for records in stream.batches(batch_size):
+                yield {
+                    name: _value(decoder.features[name], value) for name, value in decoder.decode_batch(records).items()
+                }
+
+    return tf.data.Dataset.from_generator(batches, output_signature=element_spec(decoder))
+
+
+def _spec(name: str, entry: Entry) -> Any:
+    if isinstance(entry, FixedLen):
+        return tf.TensorSpec((None, *entry.shape), _dtype(entry.dtype), name=name)
+    if isinstance(entry, VarLen):
+        return tf.RaggedTensorSpec((None, None), _dtype(entry.dtype), ragged_rank=1)
+    raise SchemaError(f"{name}: a {type(entry).__name__} has no tensor here: leave it out, or read it as bytes")
+
+
+def _value(entry: Entry, value: Any) -> Any:
+    if isinstance(entry, VarLen):
+        values = tf.constant(value.values, dtype=_dtype(entry.dtype))
+        return tf.RaggedTensor.from_row_splits(values, value.row_splits)
+    return value
+
+
+def _dtype(dtype: str) -> Any:
+    return tf.string if dtype in ("bytes", "str") else tf.as_dtype(dtype)

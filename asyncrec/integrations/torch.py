@@ -1,0 +1,266 @@
+"""Datasets for PyTorch's ``DataLoader``: `ShuffledDataset`, `StreamDataset` and, map-style, `RecordDataset`.
+
+    from asyncrec.integrations.torch import ShuffledDataset
+
+    dataset = ShuffledDataset("s3://crawl/2026/pages", batch_size=64, transform=collate, seed=0)
+    loader = DataLoader(dataset, batch_size=None, num_workers=4)
+    for epoch in range(10):
+        dataset.set_epoch(epoch)
+        for batch in loader: ...
+
+Each worker process opens what it reads itself, when it begins to read, on an event loop of its own: nothing that is
+open goes through a fork, and a dataset that is sent to a worker is a few strings and functions. Which share is a
+worker's follows from its rank, where ``torch.distributed`` is initialised, and its number among the loader's workers
+(`worker_shard`).
+
+With torchdata's ``StatefulDataLoader`` the iterable datasets go on behind the last batch that the loader gave, with as
+many workers as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from os import PathLike, fspath, getpid
+from typing import Any
+
+try:
+    import torch
+    import torch.distributed
+    from torch.utils.data import Dataset, IterableDataset, get_worker_info
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "asyncrec.integrations.torch needs PyTorch, which is not installed: pip install 'asyncrec[torch]'", name="torch"
+    ) from error
+
+from asyncrec import blocking
+from asyncrec.blocking.owner import Opened
+from asyncrec.blocking.streams import Stream
+from asyncrec.shards.manifest import Manifest
+
+__all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
+
+Transform = Callable[[Any], Any]
+
+
+def worker_shard() -> tuple[int, int]:
+    """``(i, n)``: this is worker i of n, counted over all ranks and, in each, over the loader's workers.
+
+    Outside a worker process a rank counts as one worker. All ranks must have equally many workers.
+    """
+    rank, ranks = 0, 1
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    info = get_worker_info()
+    worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+    return rank * workers + worker, ranks * workers
+
+
+class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
+    """Whatever a stream gives, as an ``IterableDataset``. For ``DataLoader(dataset, batch_size=None)``.
+
+        def balanced(shard):
+            return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, shard=shard)
+
+        dataset = StreamDataset(balanced, transform=collate)
+
+    Args:
+        open_stream: called in the worker with its share ``(i, n)``; returns a stream of `asyncrec.blocking`, not yet
+            entered. Picklable where workers are spawned: a function of a module, not a lambda.
+        transform: called with each item, in the worker.
+    """
+
+    def __init__(
+        self, open_stream: Callable[[tuple[int, int]], Opened[Stream[Any]]], *, transform: Transform | None = None
+    ) -> None:
+        self._open_stream = open_stream
+        self._transform = transform
+        self._state: dict[str, Any] | None = None
+        self._iterator: _Items | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        state, self._state = self._state, None
+        self._iterator = _Items(self._open, self._transform, state)
+        return self._iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the last iteration stands: for `load_state_dict`, of the same worker among as many."""
+        if self._iterator is None:
+            return {"stream": None if self._state is None else self._state["stream"], "shard": list(worker_shard())}
+        return {"stream": self._iterator.state_dict(), "shard": list(worker_shard())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on from there.
+
+        Raises:
+            ValueError: the state is of another worker, or was taken with another number of them.
+        """
+        if state["shard"] != list(worker_shard()):
+            raise ValueError(
+                f"the state is of worker {state['shard'][0]} of {state['shard'][1]}, and this is worker "
+                f"{worker_shard()[0]} of {worker_shard()[1]}: go on with as many ranks and workers as before"
+            )
+        self._iterator = None
+        self._state = None if state["stream"] is None else dict(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_iterator": None}
+
+    def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
+        stream = stack.enter_context(self._open_stream(worker_shard()))
+        return stream, stream
+
+
+class ShuffledDataset(StreamDataset):
+    """The records of a data set, shuffled (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
+
+    For ``DataLoader(dataset, batch_size=None)``: the batches are made here, since they are what is dealt to workers.
+    All workers of all ranks get equally many.
+
+    Args:
+        path: the data set's folder and name. With a `Manifest` all epochs and ranks read the same snapshot, whatever is
+            written meanwhile.
+        batch_size: records in a batch.
+        transform: called with each list of records, in the worker.
+        storage_options: for the backend.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`, but ``shard`` and ``epoch``.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | Manifest,
+        *,
+        batch_size: int,
+        transform: Transform | None = None,
+        storage_options: dict[str, Any] | None = None,
+        **shuffling: Any,
+    ) -> None:
+        if refused := {"shard", "epoch"} & shuffling.keys():
+            raise TypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: at least 1")
+        super().__init__(_no_stream, transform=transform)
+        self._path = path if isinstance(path, Manifest) else fspath(path)
+        self._batch_size = batch_size
+        self._storage_options = storage_options
+        self._shuffling = shuffling
+        # In shared memory: persistent workers have a copy of this object, and are to see it change.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which order the next iteration has; called before it, in the main process. 0 unless told."""
+        self._epoch.fill_(epoch)
+
+    def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
+        dataset = stack.enter_context(blocking.open_dataset(self._path, storage_options=self._storage_options))
+        shuffled = dataset.shuffled(shard=worker_shard(), epoch=int(self._epoch), **self._shuffling)
+        stream = stack.enter_context(shuffled)
+        return stream, stream.batches(self._batch_size)
+
+
+class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
+    """Any record of a data set by its number, map-style: for ``DataLoader(dataset, batch_size=64, shuffle=True)``.
+
+    A batch is read at once (``__getitems__``), nearby records together. For whole epochs `ShuffledDataset` reads in
+    much larger pieces.
+
+    Args:
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
+        transform: called with each record, in the worker.
+        storage_options: for the backend.
+        cache: a local folder to keep shards in; see `asyncrec.open_dataset`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | Manifest,
+        *,
+        transform: Transform | None = None,
+        storage_options: dict[str, Any] | None = None,
+        cache: str | PathLike[str] | None = None,
+    ) -> None:
+        self._transform = transform
+        self._storage_options = storage_options
+        self._cache = cache
+        self._path: str | Manifest = path if isinstance(path, Manifest) else fspath(path)
+        self._opened: tuple[int, blocking.Dataset, ExitStack] | None = None
+        with blocking.open_dataset(self._path, storage_options=storage_options) as dataset:
+            self._count = len(dataset)
+            if isinstance(self._path, Manifest) or dataset.manifest.id:
+                self._path = dataset.manifest
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Any:
+        (item,) = self.__getitems__([index])
+        return item
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
+        records = self._dataset().get_many(indices)
+        return list(records) if self._transform is None else [self._transform(record) for record in records]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def __del__(self) -> None:
+        opened = self.__dict__.get("_opened")
+        if opened is not None and opened[0] == getpid():
+            with suppress(RuntimeError):  # Python ends, and closed it
+                opened[2].close()
+
+    def _dataset(self) -> blocking.Dataset:
+        """Opened by whichever process reads."""
+        if self._opened is None or self._opened[0] != getpid():
+            stack = ExitStack()
+            opening = blocking.open_dataset(self._path, storage_options=self._storage_options, cache=self._cache)
+            self._opened = getpid(), stack.enter_context(opening), stack
+        return self._opened[1]
+
+
+class _Items(Iterator[Any]):
+    """One iteration: opened at the first item, closed behind the last, or when it is dropped."""
+
+    def __init__(
+        self,
+        open_: Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]],
+        transform: Transform | None,
+        state: Mapping[str, Any] | None,
+    ) -> None:
+        self._transform = transform
+        self._stack = ExitStack()
+        self._pid = getpid()
+        self._last: dict[str, Any] | None = None
+        try:
+            self._stream, self._items = open_(self._stack)
+            if state is not None:
+                self._stream.load_state_dict(state["stream"])
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __next__(self) -> Any:
+        if self._last is not None:
+            raise StopIteration
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._last = self._stream.state_dict()
+            self._stack.close()
+            raise
+        return item if self._transform is None else self._transform(item)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._stream.state_dict() if self._last is None else self._last
+
+    def __del__(self) -> None:
+        if self._pid == getpid():
+            with suppress(RuntimeError):  # Python ends, and closed it
+                self._stack.close()
+
+
+def _no_stream(shard: tuple[int, int]) -> Opened[Stream[Any]]:
+    raise AssertionError(f"a ShuffledDataset opens its own, not {shard}")

@@ -1,0 +1,71 @@
+"""The ``tf.data.Dataset`` over a data set: its spec is the schema's, and every record is in it once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import asyncrec
+from asyncrec import blocking
+from asyncrec.integrations.tensorflow import shuffled
+
+COUNT = 300
+SCHEMA = asyncrec.Schema(
+    {
+        "number": asyncrec.FixedLen((), "int64"),
+        "vector": asyncrec.FixedLen((3,), "float32"),
+        "name": asyncrec.FixedLen((), "bytes"),
+        "tags": asyncrec.VarLen("bytes"),
+    }
+)
+
+
+def example(number: int) -> bytes:
+    return asyncrec.encode_example(
+        {
+            "number": number,
+            "vector": np.full(3, number, np.float32),
+            "name": b"%d" % number,
+            "tags": [b"tag"] * (number % 3),
+        }
+    )
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    with blocking.open_sharded_writer(tmp_path / "numbers", max_shard_records=100, schema=SCHEMA) as writer:
+        writer.write_many(map(example, range(COUNT)))
+    return str(tmp_path / "numbers")
+
+
+def test_every_record_comes_once_in_batches_of_the_schemas_types(numbers: str) -> None:
+    dataset = shuffled(numbers, batch_size=64, seed=1)
+    spec = dataset.element_spec
+    assert (spec["number"].dtype, spec["vector"].shape.as_list()) == (tf.int64, [None, 3])
+    assert isinstance(spec["tags"], tf.RaggedTensorSpec)
+    seen = []
+    for batch in dataset:
+        number = batch["number"].numpy()
+        seen += number.tolist()
+        assert (batch["vector"].numpy() == number[:, None]).all()
+        assert batch["name"].numpy().tolist() == [b"%d" % each for each in number]
+        assert batch["tags"].row_lengths().numpy().tolist() == [each % 3 for each in number]
+    assert sorted(seen) == list(range(COUNT))
+
+
+def test_each_iteration_begins_anew_and_may_be_left_early(numbers: str) -> None:
+    dataset = shuffled(numbers, batch_size=10, seed=1)
+    first = [batch["number"].numpy().tolist() for batch in dataset.take(3)]
+    assert first == [batch["number"].numpy().tolist() for batch in dataset.take(3)]
+
+
+def test_without_a_schema_the_error_says_what_to_give(tmp_path: Path) -> None:
+    with blocking.open_sharded_writer(tmp_path / "plain") as writer:
+        writer.write(b"1")
+    with pytest.raises(asyncrec.SchemaError, match="give schema="):
+        shuffled(str(tmp_path / "plain"), batch_size=1)
+    with pytest.raises(asyncrec.SchemaError, match="Tensor"):
+        shuffled(str(tmp_path / "plain"), batch_size=1, schema=asyncrec.Schema({"x": asyncrec.Tensor("float32")}))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.framing.compression import Decompressor
-from asyncrec.framing.frames import FrameDecoder
+from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.records.index import RecordIndex
 from asyncrec.sampling.kept import KeptLately
 from asyncrec.sampling.places import Places
@@ -187,42 +187,52 @@ class _Cutting:
         self, path: str, within: Indices, begins: Indices, sizes: Indices, *, member: int | None = None
     ) -> None:
         self._path = path
-        self._locals = within
+        self._within = within
         self._begins = begins
         self._sizes = sizes
         self._member = member
 
     def of(self, data: bytes, start: int) -> list[bytes]:
         """``data`` begins at byte ``start``."""
-        records: list[bytes] = []
-        # Runs of neighbours are decoded together; what lies between them is not asked for, and not looked at.
-        ends = self._begins + self._sizes
-        cuts = np.flatnonzero(np.diff(self._locals) != 1) + 1
-        for first, last in pairwise([0, *cuts.tolist(), len(self._locals)]):
-            begin, end = int(self._begins[first]) - start, int(ends[last - 1]) - start
-            records += self._decode(data[begin:end], first, last)
-        return records
+        # Runs of neighbours are cut out together; what lies between them is not asked for, and not looked at.
+        cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
+        firsts = np.concatenate([[0], cuts])
+        lasts = np.concatenate([cuts, [len(self._within)]]) - 1
+        begins = (self._begins[firsts] - start).tolist()
+        ends = (self._begins[lasts] + self._sizes[lasts] - start).tolist()
+        return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """One piece for each record."""
-        return [record for at, piece in enumerate(pieces) for record in self._decode(piece, at, at + 1)]
+        """The frames in order, and nothing else."""
+        # One decoder for all of them: it checks many small records at once in a third of the time.
+        frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        decoder = FrameDecoder(max_record_bytes=int(self._sizes.max()))
+        records = decoder.feed(frames)
+        lengths = np.fromiter(map(len, records), np.int64, len(records))
+        if decoder.error is None and np.array_equal(lengths + FRAME_OVERHEAD, self._sizes):
+            return records
+        raise self._explain(frames)
 
-    def _decode(self, data: bytes, first: int, last: int) -> list[bytes]:
-        decoder = FrameDecoder(max_record_bytes=max(1, len(data)))
-        decoder.offset, decoder.records = int(self._begins[first]), int(self._locals[first])
-        try:
-            records = decoder.feed(data)
-            decoder.finish()
-            if len(records) == last - first:
-                return records
-            error: FormatError = self._other("there are more records than it says", decoder)
-        except (TruncatedError, RecordTooLargeError):
-            error = self._other("a record is longer than it says, or the shard was cut short", decoder)
-        except FormatError as damage:
-            error = damage
-        error.path = self._path
-        error.member_offset = self._member
-        raise error
+    def _explain(self, frames: bytes) -> FormatError:
+        """What is wrong with the first record that is not as it should be."""
+        ends = np.cumsum(self._sizes)
+        for at, (begin, end) in enumerate(zip((ends - self._sizes).tolist(), ends.tolist(), strict=True)):
+            decoder = FrameDecoder(max_record_bytes=max(1, end - begin))
+            decoder.offset, decoder.records = int(self._begins[at]), int(self._within[at])
+            try:
+                records = decoder.feed(frames[begin:end])
+                decoder.finish()
+                if len(records) == 1:
+                    continue
+                error: FormatError = self._other("there are more records than it says", decoder)
+            except (TruncatedError, RecordTooLargeError):
+                error = self._other("a record is longer than it says, or the shard was cut short", decoder)
+            except FormatError as damage:
+                error = damage
+            error.path = self._path
+            error.member_offset = self._member
+            return error
+        raise AssertionError("each record is whole, and all together are not")
 
     def _other(self, problem: str, decoder: FrameDecoder) -> CorruptRecordError:
         return CorruptRecordError(

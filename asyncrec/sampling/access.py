@@ -1,6 +1,6 @@
 """Reading chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
 
-An uncompressed shard is read in ranges: records with less than `gap` bytes between them share one, up to 8 MiB. Of a
+An uncompressed shard is read in ranges: records with less than 512 KiB between them share one, up to 8 MiB. Of a
 compressed one, members are decompressed in a worker thread from their beginning; small ones are kept for a while, so
 that neighbours come cheap. A file that is one large member (as TensorFlow writes them) is decompressed from its start
 up to the last record wanted each time: correct, in bounded memory, and slow; asyncrec writes members of 4 MiB.
@@ -31,9 +31,9 @@ __all__ = ["Reading", "ShardAccess", "join_ranges"]
 
 Indices = NDArray[np.int64]
 
-# Bytes read for nothing rather than in a read of their own: what comes in the time that a request takes to begin.
-_GAP_REMOTE = 512 << 10
-_GAP_LOCAL = 32 << 10
+# Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a
+# store that is some 20 ms, of a file 0.3 ms (opening, closing, hops to threads), and both are worth about as much.
+_GAP = 512 << 10
 # One read, and one hop to a thread, at most: large enough that neither's own cost counts.
 _MOST_READ = 8 << 20
 # Reads at once: enough to hide a store's delay, few enough for its connections; times _MOST_READ it bounds what is held
@@ -66,7 +66,6 @@ class ShardAccess:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._gap = _GAP_REMOTE if places.remote else _GAP_LOCAL
         self._members: KeptLately[tuple[int, int], bytes] = KeptLately(_KEPT_BYTES, len)
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
 
@@ -77,7 +76,7 @@ class ShardAccess:
             parts: Iterable[tuple[int, int]] = pairwise([0, *cuts.tolist(), len(within)])
         else:
             begins = index.offsets[within]
-            parts = join_ranges(begins, begins + index.sizes[within], gap=self._gap, most=_MOST_READ)
+            parts = join_ranges(begins, begins + index.sizes[within], gap=_GAP, most=_MOST_READ)
         for first, last in parts:
             yield Reading(shard, index, within[first:last], first)
 

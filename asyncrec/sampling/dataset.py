@@ -23,6 +23,7 @@ from asyncrec.sampling.indexes import Indexes
 from asyncrec.sampling.keyed import KeyColumn
 from asyncrec.sampling.order import Mode
 from asyncrec.sampling.places import Places
+from asyncrec.sampling.runs import runs_of
 from asyncrec.sampling.shuffled import BUFFER_BYTES, BUFFER_SIZE, ShuffledStream
 from asyncrec.sampling.unlisted import unlisted_manifest
 from asyncrec.shards.manifest import Manifest
@@ -243,7 +244,7 @@ class Dataset:
                 members[shard] = np.flatnonzero(np.diff(index.members, prepend=-1))
 
             await concurrently(look, zipped, tasks=_TASKS)
-            found = await in_thread(_runs, self._starts, members, block_records, most)
+            found = await in_thread(runs_of, self._starts, members, block_records, most)
             self._blocks[block_records, most] = found
         return found
 
@@ -275,32 +276,6 @@ def _distinct(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
     if len(wanted) < 2 or (np.diff(wanted) > 0).all():
         return wanted, None
     return np.unique(wanted, return_inverse=True)
-
-
-def _runs(
-    starts: NDArray[np.int64], members: dict[int, NDArray[np.int64]], block_records: int, most: int
-) -> NDArray[np.int64]:
-    parts = []
-    for shard, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-        if first == last:
-            continue
-        cuts = members.get(shard)
-        if cuts is None:
-            pieces = max(1, round((last - first) / block_records))
-            parts.append(first + np.arange(pieces) * (last - first) // pieces)
-            continue
-        # Members are joined while they are small, and cut when they are large.
-        begin = 0
-        bounds = [*cuts.tolist()[1:], last - first]
-        chosen = []
-        for at, bound in enumerate(bounds):
-            following = bounds[at + 1] if at + 1 < len(bounds) else None
-            if following is None or following - begin > block_records:
-                pieces = -(-(bound - begin) // max(most, block_records))
-                chosen += [begin + piece * (bound - begin) // pieces for piece in range(pieces)]
-                begin = bound
-        parts.append(first + np.array(chosen, np.int64))
-    return np.concatenate([*parts, starts[-1:]]).astype(np.int64)
 
 
 @asynccontextmanager

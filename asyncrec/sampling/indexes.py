@@ -29,8 +29,10 @@ _log = logging.getLogger("asyncrec.sampling")
 
 # All indexes held: 24 bytes a record, so those of some three million.
 _HELD_BYTES = 64 << 20
-# 40 bytes a line and more than a thousand million records: what is larger is not ours.
-_MOST_TEXT = 64 << 30
+# A line has three numbers of at most 20 digits. Where the count is not known, a frame has 16 bytes at least; of
+# compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
+_MOST_LINE = 64
+_LEAST_FRAME = 16
 _READ_BYTES = 1 << 20
 # Of compressed data the most is read before a hop to a thread decompresses it, in steps that stay in the cache.
 _INFLATE_STEP = 256 << 10
@@ -67,7 +69,8 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
     """The index beside a shard; `None` where there is none, or another's."""
     key = entry.index or index_key(entry.path)
     try:
-        text = await folder.get(key, max_bytes=_MOST_TEXT)
+        most = entry.records if count_known else entry.bytes // _LEAST_FRAME
+        text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
         index = await in_thread(parse_index, text)
     except ObjectNotFoundError:
         _log.info("%s: no index; the shard is read through to make one", entry.path)

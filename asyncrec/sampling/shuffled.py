@@ -11,6 +11,7 @@ its own records of a window, nearby ones together.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -121,6 +122,7 @@ class ShuffledStream:
         self._interleaving = (cycle_length, block_length)
         self._blocks: NDArray[np.int64] | None = None
         self._order: tuple[int, EpochOrder] | None = None
+        self._ordering = threading.Lock()
 
         self._unit = 0  # records in a batch; 0 before the first was asked for
         self._epoch = epoch
@@ -292,7 +294,11 @@ class ShuffledStream:
         return await self._dataset.get_many(await in_thread(self._indices, part))
 
     def _indices(self, part: _Part) -> NDArray[np.int64]:
-        """In a worker thread, one at a time."""
+        """In a worker thread; one at a time, also while another, whose result nobody wants any more, still runs."""
+        with self._ordering:
+            return self._indices_alone(part)
+
+    def _indices_alone(self, part: _Part) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != part.epoch:
             identity = self._identity
             cycle_length, block_length = self._interleaving

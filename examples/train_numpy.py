@@ -1,0 +1,169 @@
+"""Train a small model on the pages of the demo: which package of the standard library is a file from, by its bytes?
+
+    make demo && python examples/train_numpy.py           # on demo-data/pages
+    python examples/train_numpy.py --data FOLDER/NAME     # any data set with `url`, `package` and `body`
+
+Without the demo's data a small data set is made first, of this Python's own library. The model is softmax regression on
+a histogram of the 256 byte values, in NumPy alone; it is no good classifier, and learns a good deal more than chance.
+
+Where to look: `train` draws batches in a fresh order each epoch, `features_of` is the model's whole view of a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import asyncrec
+from asyncrec import blocking
+
+PACKAGES = 6  # so many classes: the packages with the most pages
+BATCH = 64
+EPOCHS = 20
+LEARNING_RATE = 0.5
+MOST_FILES = 60  # of a package, in the data set that is made here
+
+SCHEMA = asyncrec.Schema(
+    {
+        "url": asyncrec.FixedLen((), "str"),
+        "package": asyncrec.FixedLen((), "str"),
+        "body": asyncrec.FixedLen((), "bytes"),
+    },
+    allow_extra=True,
+)
+
+Floats = NDArray[np.float32]
+
+
+def make_pages(to: str) -> None:
+    """A small data set of pages: the sources of the standard library, by package."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    with blocking.open_sharded_writer(to, max_shard_bytes=1 << 20, schema=SCHEMA, mode="new") as writer:
+        for folder in sorted(path for path in library.iterdir() if (path / "__init__.py").exists()):
+            for file in sorted(folder.rglob("*.py"))[:MOST_FILES]:
+                url = file.relative_to(library).as_posix()
+                page = {"url": url, "package": folder.name, "body": file.read_bytes()}
+                writer.write(asyncrec.encode_example(page), key=url)
+
+
+def features_of(body: bytes) -> Floats:
+    """float32 (256,): how often each byte value occurs, as the square root of its share; the squares add up to 1."""
+    counts = np.bincount(np.frombuffer(body, np.uint8), minlength=256)
+    return np.sqrt(counts / max(1, len(body)), dtype=np.float32)
+
+
+def is_test(url: str) -> bool:
+    """One page in five, the same ones in each run: by a hash of its URL."""
+    return blake2b(url.encode(), digest_size=1).digest()[0] < 51
+
+
+class Task:
+    """What is to be learned: the packages, and the arrays that a batch of records becomes."""
+
+    def __init__(self, packages: Sequence[str]) -> None:
+        self.packages = list(packages)
+        self._labels = {package: label for label, package in enumerate(packages)}
+
+    def arrays(self, records: Sequence[bytes], *, test: bool) -> tuple[Floats, NDArray[np.int64]]:
+        """float32 (n, 256) and int64 (n,): features and labels of the packages' records, to learn or to test."""
+        columns = SCHEMA.decode_batch(records)
+        chosen = [
+            (features_of(body), self._labels[package])
+            for url, package, body in zip(columns["url"], columns["package"], columns["body"], strict=True)
+            if package in self._labels and is_test(url) == test
+        ]
+        features = np.array([features for features, _ in chosen], np.float32).reshape(-1, 256)
+        return features, np.array([label for _, label in chosen], np.int64)
+
+
+def find_task(dataset: blocking.Dataset) -> tuple[Task, Counter[str]]:
+    """The packages with the most pages, and how many each has."""
+    with dataset.shuffled() as stream:
+        counts = Counter(
+            package for records in stream.batches(BATCH) for package in SCHEMA.decode_batch(records)["package"]
+        )
+    largest = counts.most_common(PACKAGES)
+    return Task([package for package, _ in largest]), Counter(dict(largest))
+
+
+def scores(features: Floats, weights: Floats) -> Floats:
+    """float32 (n, classes): log probabilities."""
+    raw = features @ weights[:-1] + weights[-1]
+    raw -= raw.max(axis=1, keepdims=True)
+    logs: Floats = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
+    return logs
+
+
+def train(dataset: blocking.Dataset, task: Task, counts: Counter[str], weights: Floats, epoch: int) -> float:
+    """One epoch of gradient descent on ``weights``, float32 (257, classes), in place; returns the mean loss."""
+    # Packages differ much in size: each counts the same.
+    importance = np.array([1 / counts[package] for package in task.packages], np.float32)
+    importance /= importance.mean()
+    losses = []
+    with dataset.shuffled(seed=0, epoch=epoch) as stream:
+        for records in stream.batches(BATCH):
+            features, labels = task.arrays(records, test=False)
+            if not len(labels):
+                continue
+            logs = scores(features, weights)
+            rows = np.arange(len(labels))
+            losses.append(float(-logs[rows, labels].mean()))
+            error = np.exp(logs)
+            error[rows, labels] -= 1
+            error *= importance[labels, None] / len(labels)
+            weights[:-1] -= LEARNING_RATE * features.T @ error
+            weights[-1] -= LEARNING_RATE * error.sum(axis=0)
+    return float(np.mean(losses))
+
+
+def accuracy(dataset: blocking.Dataset, task: Task, weights: Floats) -> tuple[float, float]:
+    """On pages that were not learned from: the model's accuracy, the mean of its packages' own; and a guess's."""
+    right, all_ = np.zeros(len(task.packages)), np.zeros(len(task.packages))
+    with dataset.shuffled() as stream:
+        for records in stream.batches(BATCH):
+            features, labels = task.arrays(records, test=True)
+            np.add.at(all_, labels, 1)
+            np.add.at(right, labels, scores(features, weights).argmax(axis=1) == labels)
+    seen = all_ > 0
+    return float((right[seen] / all_[seen]).mean()), 1 / int(seen.sum())
+
+
+def main(arguments: Sequence[str] | None = None) -> float:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", metavar="URL", help="the data set: folder and name (demo-data/pages, if it is there)")
+    path = parser.parse_args(arguments).data or find_data()
+    with blocking.open_dataset(path) as dataset:
+        task, counts = find_task(dataset)
+        print(f"{path}: {len(dataset):,} pages; " + ", ".join(f"{name or '(top)'} {n:,}" for name, n in counts.items()))
+        weights = np.zeros((257, len(task.packages)), np.float32)
+        for epoch in range(EPOCHS):
+            loss = train(dataset, task, counts, weights, epoch)
+            if epoch % 5 == 4:
+                print(f"epoch {epoch + 1:2}: loss {loss:.3f}")
+        reached, chance = accuracy(dataset, task, weights)
+    print(f"accuracy on pages not seen, the mean over packages: {reached:.0%}; by chance {chance:.0%}")
+    return reached
+
+
+def find_data(folder: str = "demo-data") -> str:
+    """The demo's pages, or else a small data set of our own, made unless it is there."""
+    for name in ("pages", "library"):
+        try:
+            if blocking.read_manifest(f"{folder}/{name}").schema is not None:
+                return f"{folder}/{name}"
+        except asyncrec.ObjectNotFoundError:
+            continue
+    make_pages(f"{folder}/library")
+    return f"{folder}/library"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

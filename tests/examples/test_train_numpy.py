@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import train_numpy
+
+
+def test_a_data_set_is_made_and_the_model_learns_more_than_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train_numpy, "MOST_FILES", 25)
+    reached = train_numpy.main([])
+    assert reached > 1.5 / train_numpy.PACKAGES
+    printed = capsys.readouterr().out
+    assert printed.startswith("demo-data/library: ")
+    assert "epoch 20: loss" in printed
+    assert train_numpy.main([]) == reached, "the same data set, found again, in the same orders"

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 import anyio
 from anyio import to_thread
+from crawling.batches import show_balanced_batches
 from crawling.ending import Ending
 from crawling.frontier import Frontier
 from crawling.local_site import connector_to, served_folder
@@ -222,6 +223,7 @@ async def run(options: argparse.Namespace) -> int:
         print(f"crawl_site: {site.start_url} gave no page: {missed(tally)}", file=sys.stderr)
         return 1
     show_report(tally, options.to, manifest.shards, seconds=seconds)
+    await show_balanced_batches(options.to)
     return 0
 
 

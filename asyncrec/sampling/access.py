@@ -1,6 +1,6 @@
 """Reading chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
 
-An uncompressed shard is read in ranges: records with less than 512 KiB between them share one, up to 8 MiB. Of a
+An uncompressed shard is read in ranges: records with less than 512 KiB between them share one, up to a bound. Of a
 compressed one, members are decompressed in a worker thread from their beginning; small ones are kept for a while, so
 that neighbours come cheap. A file that is one large member (as TensorFlow writes them) is decompressed from its start
 up to the last record wanted each time: correct, in bounded memory, and slow; asyncrec writes members of 4 MiB.
@@ -34,9 +34,11 @@ Indices = NDArray[np.int64]
 # Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a
 # store that is some 20 ms, of a file 0.3 ms (opening, closing, hops to threads), and both are worth about as much.
 _GAP = 512 << 10
-# One read, and one hop to a thread, at most: large enough that neither's own cost counts.
-_MOST_READ = 8 << 20
-# Reads at once: enough to hide a store's delay, few enough for its connections; times _MOST_READ it bounds what is held
+# One read at most. Of a store, so large that a request's own cost does not count; of a file less, since a thread that
+# cuts more at once makes the event loop wait longer for the interpreter.
+_MOST_READ_REMOTE = 8 << 20
+_MOST_READ_LOCAL = 1 << 20
+# Reads at once: enough to hide a store's delay, few enough for its connections; times a read it bounds what is held
 # beside the records themselves.
 _CONCURRENT = 16
 # Decompressed members kept, and the largest that is: sixteen of those asyncrec writes.
@@ -67,7 +69,10 @@ class ShardAccess:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._members: KeptLately[tuple[int, int], bytes] = KeptLately(_KEPT_BYTES, len)
+        self._most_read = _MOST_READ_REMOTE if places.remote else _MOST_READ_LOCAL
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
+        # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
+        self._cutting = anyio.CapacityLimiter(1)
 
     def readings(self, shard: int, index: RecordIndex, within: Indices) -> Iterator[Reading]:
         """The reads that give these records, ascending and distinct."""
@@ -76,7 +81,7 @@ class ShardAccess:
             parts: Iterable[tuple[int, int]] = pairwise([0, *cuts.tolist(), len(within)])
         else:
             begins = index.offsets[within]
-            parts = join_ranges(begins, begins + index.sizes[within], gap=_GAP, most=_MOST_READ)
+            parts = join_ranges(begins, begins + index.sizes[within], gap=_GAP, most=self._most_read)
         for first, last in parts:
             yield Reading(shard, index, within[first:last], first)
 
@@ -109,7 +114,7 @@ class ShardAccess:
         cutting = _Cutting(self._places.shown(reading.shard), reading.within, begins, sizes)
         if len(data) <= _CUT_ON_LOOP and len(reading.within) <= _FEW_RUNS:
             return cutting.of(data, start)
-        return await in_thread(cutting.of, data, start)
+        return await in_thread(cutting.of, data, start, limiter=self._cutting)
 
     async def _of_member(self, reading: Reading) -> list[bytes]:
         index, within = reading.index, reading.within
@@ -129,13 +134,13 @@ class ShardAccess:
 
             data = await self._members.get(key, make)
             try:
-                return await in_thread(cutting.of, data, 0)
+                return await in_thread(cutting.of, data, 0, limiter=self._cutting)
             except FormatError:
                 self._members.forget(key)
                 raise
         ranges = list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True))
         pieces = await self._inflate(reading.shard, member, end, ranges, int(within[0]))
-        return await in_thread(cutting.of_pieces, pieces)
+        return await in_thread(cutting.of_pieces, pieces, limiter=self._cutting)
 
     async def _inflate(
         self, shard: int, member: int, end: int, ranges: Sequence[tuple[int, int]], record: int

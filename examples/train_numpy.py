@@ -28,7 +28,7 @@ from asyncrec import blocking
 PACKAGES = 6  # so many classes: the packages with the most pages
 BATCH = 64
 EPOCHS = 20
-LEARNING_RATE = 0.5
+LEARNING_RATE = 5.0
 MOST_FILES = 60  # of a package, in the data set that is made here
 
 SCHEMA = asyncrec.Schema(

@@ -28,7 +28,7 @@ from asyncrec import blocking
 PACKAGES = 6  # so many classes: the packages with the most pages
 BATCH = 64
 EPOCHS = 20
-LEARNING_RATE = 5.0
+LEARNING_RATE = 5.0  # at first; it falls to nothing
 MOST_FILES = 60  # of a package, in the data set that is made here
 
 SCHEMA = asyncrec.Schema(
@@ -107,6 +107,7 @@ def train(dataset: blocking.Dataset, task: Task, counts: Counter[str], weights: 
     # Packages differ much in size: each counts the same.
     importance = np.array([1 / counts[package] for package in task.packages], np.float32)
     importance /= importance.mean()
+    rate = LEARNING_RATE * (1 - epoch / EPOCHS)
     losses = []
     with dataset.shuffled(seed=0, epoch=epoch) as stream:
         for records in stream.batches(BATCH):
@@ -119,8 +120,8 @@ def train(dataset: blocking.Dataset, task: Task, counts: Counter[str], weights: 
             error = np.exp(logs)
             error[rows, labels] -= 1
             error *= importance[labels, None] / len(labels)
-            weights[:-1] -= LEARNING_RATE * features.T @ error
-            weights[-1] -= LEARNING_RATE * error.sum(axis=0)
+            weights[:-1] -= rate * features.T @ error
+            weights[-1] -= rate * error.sum(axis=0)
     return float(np.mean(losses))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -126,8 +127,7 @@ class Stream(Handle[Any], Iterator[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
-        if 0 < self._given < len(self._current):
-            assert self._before is not None, "taken before each list"
+        if 0 < self._given < len(self._current) and self._before is not None:
             return {**self._before, "list_position": self._given, "list_shard": self._shard}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
@@ -172,7 +172,10 @@ class Stream(Handle[Any], Iterator[T]):
             await loading
 
     def _note_state(self) -> None:
-        self._before = self._value.state_dict() if self._chunk > 1 else None
+        self._before = None
+        if self._chunk > 1:
+            with suppress(RuntimeError):  # a stream without state says so when it is asked for one
+                self._before = self._value.state_dict()
 
 
 class _Lists(Iterator[list[T]]):

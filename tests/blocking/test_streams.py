@@ -142,3 +142,12 @@ def test_batches_of_classes_that_are_scattered_over_shards(dataset: str) -> None
     ):
         for _ in range(5):
             assert len({int(record) % 10 for record in next(stream)}) == 3
+
+
+def test_a_stream_without_state_is_read_and_says_so_when_asked(dataset: str) -> None:
+    paths = blocking.list_shards(dataset)
+    with blocking.interleave(paths, parallelism=2, deterministic=False) as stream:
+        next(stream)
+        with pytest.raises(RuntimeError, match="deterministic"):
+            stream.state_dict()
+        assert len(list(stream)) == COUNT - 1

@@ -10,7 +10,6 @@ def test_a_data_set_is_made_and_the_model_learns_more_than_chance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train_numpy, "MOST_FILES", 25)
     reached = train_numpy.main([])
     assert reached > 1.5 / train_numpy.PACKAGES
     printed = capsys.readouterr().out

@@ -80,8 +80,14 @@ if TYPE_CHECKING:
     from asyncrec.sampling.dataset import Dataset as Dataset
     from asyncrec.sampling.dataset import RecordLocation as RecordLocation
     from asyncrec.sampling.dataset import open_dataset as open_dataset
+    from asyncrec.sampling.sampler import InterleaveSampler as InterleaveSampler
+    from asyncrec.sampling.sampler import SamplerStats as SamplerStats
+    from asyncrec.sampling.shuffle import ShuffleBuffer as ShuffleBuffer
     from asyncrec.sampling.shuffled import ShuffledStream as ShuffledStream
     from asyncrec.sampling.shuffled import StreamStats as StreamStats
+    from asyncrec.sampling.stream import InterleaveStats as InterleaveStats
+    from asyncrec.sampling.stream import InterleaveStream as InterleaveStream
+    from asyncrec.sampling.stream import interleave as interleave
     from asyncrec.shards.manifest import Manifest as Manifest
     from asyncrec.shards.manifest import WriterState as WriterState
     from asyncrec.shards.opening import open_sharded_writer as open_sharded_writer
@@ -170,7 +176,10 @@ _HOMES = {
     "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),
     "asyncrec.sampling.balanced": ("ClassBalancedSampler",),
     "asyncrec.sampling.dataset": ("Dataset", "RecordLocation", "open_dataset"),
+    "asyncrec.sampling.sampler": ("InterleaveSampler", "SamplerStats"),
+    "asyncrec.sampling.shuffle": ("ShuffleBuffer",),
     "asyncrec.sampling.shuffled": ("ShuffledStream", "StreamStats"),
+    "asyncrec.sampling.stream": ("InterleaveStats", "InterleaveStream", "interleave"),
     "asyncrec.shards.manifest": ("Manifest", "WriterState"),
     "asyncrec.shards.opening": ("open_sharded_writer",),
     "asyncrec.shards.segment": ("ShardEntry",),

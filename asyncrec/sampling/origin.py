@@ -39,6 +39,14 @@ class Taken:
         self.records.append(record)
         self.drawn.append(origin)
 
+    def extend(self, other: Taken) -> None:
+        """What was taken after this."""
+        if other.drawn:
+            self.drawn, self.runs = self.origins(), []
+        self.records += other.records
+        self.drawn += other.drawn
+        self.runs += other.runs
+
     def origins(self) -> list[Origin]:
         origins = self.drawn.copy()
         for source, batch, begin, count in self.runs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -24,8 +24,9 @@ __all__ = ["InterleaveStats", "InterleaveStream", "interleave", "new_seed"]
 
 _KIND = "asyncrec.interleave"
 
-# Records taken together for `__anext__`, as far as they are at hand: an await for each would cost more than the record.
-_AT_ONCE = 256
+# Records taken together for `__anext__`, as far as they are at hand: to look up each would cost more than the record,
+# and those not yet given out are in the state.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class InterleaveStream:
         self._parameters = parameters
         self._left = Taken()  # taken for `__anext__`
         self._left_at = 0
+        self._loaded: Mapping[str, Any] | None = None
+        self._begun = False
         self._closed = False
 
     def __aiter__(self) -> InterleaveStream:
@@ -63,8 +66,7 @@ class InterleaveStream:
 
     async def __anext__(self) -> bytes:
         if self._left_at == len(self._left.records):
-            self._check_open()
-            self._left = await self._mixing.take(_AT_ONCE, held_only=True)
+            self._left = await self._take(_AT_ONCE, held_only=True)
             self._left_at = 0
             if not self._left.records:
                 raise StopAsyncIteration
@@ -90,20 +92,24 @@ class InterleaveStream:
         Raises:
             RuntimeError: with ``deterministic=False``.
         """
+        if self._loaded is not None and not self._begun:
+            return dict(self._loaded)
         state = self._mixing.state_dict()
         left = [[source, *position] for source, position in self._left.origins()[self._left_at :]]
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
         return enveloped(_KIND, self._inputs, self._parameters, state)
 
-    async def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
 
         Raises:
             ValueError: it is of another stream: other shards, other parameters.
             RuntimeError: reading has begun.
         """
-        await self._mixing.load_state_dict(dict(checked(state, _KIND, self._inputs, self._parameters)))
+        if self._begun:
+            raise RuntimeError("a state is loaded before the first record is read")
+        self._loaded = checked(state, _KIND, self._inputs, self._parameters)
 
     def stats(self) -> InterleaveStats:
         mixing = self._mixing
@@ -111,18 +117,22 @@ class InterleaveStream:
         return InterleaveStats(records, mixing.shards, mixing.seconds_waited)
 
     async def _next_batch(self, size: int) -> list[bytes]:
-        self._check_open()
         records = self._left.records[self._left_at :]
         if len(records) >= size:
             self._left_at += size
             return records[:size]
-        more = (await self._mixing.take(size - len(records))).records
+        more = (await self._take(size - len(records))).records
         self._left, self._left_at = Taken(), 0
         return records + more if records else more
 
-    def _check_open(self) -> None:
+    async def _take(self, count: int, *, held_only: bool = False) -> Taken:
         if self._closed:
             raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
+        if not self._begun:
+            if self._loaded is not None:
+                await self._mixing.load_state_dict(dict(self._loaded))
+            self._begun = True
+        return await self._mixing.take(count, held_only=held_only)
 
 
 class _Batches:

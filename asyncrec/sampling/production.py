@@ -1,0 +1,252 @@
+"""`Production`: the batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
+
+A pass reads every shard once, in an order drawn from (seed, number of the pass). Without a class function a batch is
+the next records, and runs on into the next pass. With one, `ClassQueues` makes the batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Literal, NamedTuple
+
+from asyncrec.errors import DatasetError
+from asyncrec.sampling.deserialize import Deserializer
+from asyncrec.sampling.inputs import Inputs
+from asyncrec.sampling.mixing import Mixing, Plan
+from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
+from asyncrec.sampling.queues import ClassQueues
+from asyncrec.tasks import TaskScope
+
+__all__ = ["BatchPlan", "OnExhausted", "Production"]
+
+_log = logging.getLogger("asyncrec.sampling")
+
+OnExhausted = Literal["stop", "repeat", "short"]
+ClassFunction = Callable[[Any], Hashable]
+
+
+class BatchPlan(NamedTuple):
+    """The parameters of the batches; see `asyncrec.InterleaveSampler`."""
+
+    batch_size: int
+    per_class: int
+    class_fn: ClassFunction | None
+    class_buffer: int
+    num_repeat: int
+    drop_remainder: bool
+    on_exhausted: OnExhausted
+
+
+class Production:
+    """Used by one task. Cancelled, nothing is lost.
+
+    Attributes:
+        batches, records: made; read for them.
+        epoch: the number of the pass, from 0.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        plan: Plan,
+        batch_plan: BatchPlan,
+        deserializer: Deserializer,
+        *,
+        seed: int,
+        scope: TaskScope | None,
+    ) -> None:
+        self._inputs = inputs
+        self._plan = plan
+        self._batch_plan = batch_plan
+        self._deserializer = deserializer
+        self._scope = scope
+        self.seed = seed
+        self.epoch = 0
+        self.batches = 0
+        self._records_before = 0
+        self._waited_before = 0.0
+        self._in_pass = 0  # batches
+        self._last_batch = False  # on_exhausted="repeat": one more, and that is all
+        self._ended = False
+        self._gathered = Taken()
+        self._examples: deque[tuple[Any, Origin]] = deque()  # read, and not yet in a queue
+        self._queues: ClassQueues[tuple[Any, Origin]] | None = None
+        if batch_plan.class_fn is not None:
+            classes = batch_plan.batch_size // batch_plan.per_class
+            self._queues = ClassQueues(classes, batch_plan.per_class, batch_plan.class_buffer)
+        self._mixing = self._pass()
+
+    @property
+    def records(self) -> int:
+        return self._records_before + self._mixing.records
+
+    @property
+    def seconds_waited(self) -> float:
+        return self._waited_before + self._mixing.seconds_waited
+
+    @property
+    def dropped(self) -> int:
+        return self._queues.dropped if self._queues is not None else 0
+
+    @property
+    def held(self) -> int:
+        """Positions in a state, about: what taking one costs."""
+        queued = len(self._queues) if self._queues is not None else 0
+        return self._plan.cycle_length + self._plan.shuffle_buffer + queued + len(self._examples)
+
+    async def next_batch(self) -> list[Any] | None:
+        """`None` at the end, and again after it."""
+        if self._ended:
+            return None
+        batch = await (self._consecutive() if self._queues is None else self._balanced(self._queues))
+        if batch is None:
+            self._ended = True
+        else:
+            self.batches += 1
+            self._in_pass += 1
+        return batch
+
+    async def aclose(self) -> None:
+        await self._mixing.aclose()
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "batches": self.batches,
+            "records_before": self._records_before,
+            "in_pass": self._in_pass,
+            "last_batch": self._last_batch,
+            "ended": self._ended,
+            "mixing": self._mixing.state_dict(),
+            "gathered": pack_origins(self._gathered.origins()),
+        }
+        if self._queues is not None:
+            state["queues"] = self._queues.state_dict()
+            state["queued"] = pack_origins(origin for _, origin in self._queues.items())
+            state["examples"] = pack_origins(origin for _, origin in self._examples)
+        return state
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; reads and deserialises what the queues held."""
+        self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
+        self.batches, self._records_before = int(state["batches"]), int(state["records_before"])
+        self._in_pass, self._last_batch = int(state["in_pass"]), bool(state["last_batch"])
+        self._ended = bool(state["ended"])
+        self._mixing = self._pass()
+        await self._mixing.load_state_dict(state["mixing"])
+        self._gathered = await self._again(state["gathered"])
+        if self._queues is not None:
+            queued = await self._again(state["queued"])
+            pairs = zip(await self._deserializer.run(queued), queued.drawn, strict=True)
+            classed = [(self._class_of(queued, index, pair[0]), pair) for index, pair in enumerate(pairs)]
+            self._queues.load_state_dict(state["queues"], classed)
+            waiting = await self._again(state["examples"])
+            self._examples = deque(zip(await self._deserializer.run(waiting), waiting.drawn, strict=True))
+
+    async def _again(self, packed: list[list[int]]) -> Taken:
+        origins = unpack_origins(packed, len(self._inputs))
+        return Taken(await self._inputs.read_again(origins), drawn=origins)
+
+    def _pass(self) -> Mixing:
+        """The order of the shards, and what the shuffle buffer draws, are functions of seed and epoch."""
+        source = random.Random(f"{self.seed}/{self.epoch}")
+        sequence = list(range(len(self._inputs)))
+        source.shuffle(sequence)
+        return Mixing(self._inputs, sequence, self._plan, scope=self._scope, seed=source.getrandbits(53))
+
+    async def _begin_pass(self) -> None:
+        mixing = self._mixing
+        if not mixing.records:
+            raise DatasetError(f"there is no record in any of the {len(self._inputs)} shards")
+        await mixing.aclose()
+        self._records_before += mixing.records
+        self._waited_before += mixing.seconds_waited
+        self.epoch += 1
+        self._in_pass = 0
+        self._mixing = self._pass()
+
+    @property
+    def _is_last_pass(self) -> bool:
+        return 0 <= self._batch_plan.num_repeat <= self.epoch + 1
+
+    async def _consecutive(self) -> list[Any] | None:
+        size = self._batch_plan.batch_size
+        gathered = self._gathered
+        while (missing := size - len(gathered.records)) > 0:
+            taken = await self._mixing.take(missing)
+            if taken.records:
+                gathered.extend(taken)
+            elif not self._is_last_pass:
+                await self._begin_pass()
+            elif self._batch_plan.drop_remainder or not gathered.records:
+                return None
+            else:
+                break
+        examples = await self._deserializer.run(gathered)
+        self._gathered = Taken()
+        return examples
+
+    async def _balanced(self, queues: ClassQueues[tuple[Any, Origin]]) -> list[Any] | None:
+        plan = self._batch_plan
+        if self._last_batch and self._in_pass:
+            return None
+        while True:
+            while self._examples:
+                example, origin = self._examples.popleft()
+                cls = self._class_of(Taken([b""], drawn=[origin]), 0, example)
+                batch = queues.push(cls, (example, origin))
+                if batch is not None:
+                    return [example for example, _ in batch]
+            if not self._gathered.records:
+                self._gathered = await self._mixing.take(plan.batch_size)
+            if self._gathered.records:
+                examples = await self._deserializer.run(self._gathered)
+                self._examples.extend(zip(examples, self._gathered.origins(), strict=True))
+                self._gathered = Taken()
+                continue
+            if queues.ready >= plan.batch_size // plan.per_class:
+                return [example for example, _ in queues.take()]
+            if self._in_pass and not self._is_last_pass and not self._last_batch:
+                await self._begin_pass()
+            elif not await self._go_on_exhausted(queues):
+                return None
+            elif plan.on_exhausted == "short":
+                return [example for example, _ in queues.take()]
+
+    async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, Origin]]) -> bool:
+        """The last pass is over, or a whole pass gave no batch. Whether there is to be another batch for all that."""
+        plan = self._batch_plan
+        classes = plan.batch_size // plan.per_class
+        if plan.on_exhausted == "short" and queues.ready:
+            return True
+        if plan.on_exhausted == "repeat" and queues.ready:
+            if not self._in_pass and self.epoch:
+                raise DatasetError(
+                    f"a whole pass over the shards gave no batch: {queues.ready} classes have {plan.per_class} "
+                    f"examples, and a batch needs {classes}. Give a smaller batch_size, or a larger class_buffer"
+                )
+            self._last_batch = self._is_last_pass
+            await self._begin_pass()
+            return True
+        if not self._in_pass:
+            _log.warning(
+                "a whole pass over the shards gave no batch of %d classes, %d examples of each: %d classes are "
+                "waiting; the sampler ends here",
+                classes,
+                plan.per_class,
+                queues.waiting,
+            )
+        return False
+
+    def _class_of(self, taken: Taken, index: int, example: Any) -> Hashable:
+        assert self._batch_plan.class_fn is not None, "only with one"
+        try:
+            cls = self._batch_plan.class_fn(example)
+            hash(cls)
+        except Exception as error:
+            raise self._deserializer.error(taken, index, "class_fn", error) from error
+        return cls

@@ -1,0 +1,303 @@
+"""`asyncrec.InterleaveSampler`: batches over shards, balanced by class, resumed at every one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+def class_of(record: bytes) -> bytes:
+    return record.partition(b":")[0]
+
+
+async def folder(shards: list[list[bytes]], compression: Any = "") -> MemoryStorage:
+    storage = MemoryStorage()
+    for number, records in enumerate(shards):
+        await asyncrec.write_records(f"data/s{number:03}.tfrecord", records, compression=compression, storage=storage)
+    return storage
+
+
+async def unequal(classes: int, records: int, shards: int) -> MemoryStorage:
+    """Classes of Zipf's sizes, scattered over shards."""
+    source = random.Random(2)
+    weights = [1 / (number + 10) for number in range(classes)]
+    drawn = source.choices(range(classes), weights, k=records)
+    return await folder([[b"%d:%d" % (cls, i) for i, cls in enumerate(drawn)][n::shards] for n in range(shards)])
+
+
+def sampler_of(storage: asyncrec.Storage, function: Callable[[bytes], Any] = bytes, **options: Any) -> Any:
+    return asyncrec.InterleaveSampler("data", function, storage=storage, **{"seed": 7, **options})
+
+
+async def batches_of(sampler: Any) -> list[Any]:
+    async with sampler:
+        return [batch async for batch in sampler]
+
+
+async def test_a_pass_is_the_interleaving_of_shards_in_a_seeded_order() -> None:
+    shards = [[b"%d:%d" % (shard, i) for i in range(10 + shard)] for shard in range(6)]
+    storage = await folder(shards)
+    options = {"example_per_class": 3, "shards_per_cycle": 4, "batch_size": 8}
+    two = list(itertools.chain(*await batches_of(sampler_of(storage, num_repeat=2, **options))))
+    count = sum(map(len, shards))
+    assert sorted(two[:count]) == sorted(two[count:]) == sorted(itertools.chain(*shards))
+    orders = []
+    for epoch in (two[:count], two[count:]):
+        order = list(dict.fromkeys(int(class_of(record)) for record in epoch))
+        paths = [f"data/s{number:03}.tfrecord" for number in order]
+        async with asyncrec.interleave(paths, cycle_length=4, block_length=3, storage=storage) as stream:
+            assert [record async for record in stream] == epoch
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+async def test_only_the_last_batch_is_short_and_may_be_left_out() -> None:
+    storage = await folder([[b"0:%d" % i for i in range(25)]])
+    assert [len(batch) for batch in await batches_of(sampler_of(storage, batch_size=10, num_repeat=1))] == [10, 10, 5]
+    assert [len(batch) for batch in await batches_of(sampler_of(storage, batch_size=10, num_repeat=2))] == [10] * 5
+    dropping = sampler_of(storage, batch_size=10, num_repeat=1, drop_remainder=True)
+    assert [len(batch) for batch in await batches_of(dropping)] == [10, 10]
+
+
+@pytest.mark.parametrize(("prefetch_size", "async_cycle"), [(0, False), (3, True)])
+@pytest.mark.parametrize("class_fn", [None, class_of])
+@pytest.mark.parametrize("shuffle_buffer", [0, 13])
+@pytest.mark.parametrize("num_repeat", [1, 3])
+async def test_stopping_at_every_k_gives_the_same_remainder(
+    prefetch_size: int, async_cycle: bool, class_fn: Any, shuffle_buffer: int, num_repeat: int
+) -> None:
+    """Over 500 records, in every combination of shuffle, interleave, sampler and repeat."""
+    source = random.Random(4)
+    shards = [[b"%d:%d" % (source.randrange(9), i) for i in range(count)] for count in (100, 80, 0, 170, 150)]
+    storage = await folder(shards)
+    await asyncrec.write_records("data/s003.tfrecord", shards[3], compression="GZIP", storage=storage)
+    options: dict[str, Any] = {
+        "example_per_class": 2,
+        "batch_size": 8,
+        "shards_per_cycle": 3,
+        "class_fn": class_fn,
+        "class_buffer": 20,
+        "num_repeat": num_repeat,
+        "prefetch_size": prefetch_size,
+        "async_cycle": async_cycle,
+        "shuffle_buffer": shuffle_buffer,
+        "on_exhausted": "short",
+    }
+    whole = []
+    states = []
+    async with sampler_of(storage, **options) as sampler:
+        states.append(json.dumps(sampler.state_dict()))
+        async for batch in sampler:
+            whole.append(batch)
+            states.append(json.dumps(sampler.state_dict()))
+    assert len(whole) >= 40 * num_repeat
+    for k in range(0, len(states), 1 if num_repeat == 1 else 7):
+        async with sampler_of(storage, **{**options, "seed": None}) as sampler:
+            sampler.load_state_dict(json.loads(states[k]))
+            assert [batch async for batch in sampler] == whole[k:], k
+
+
+async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
+    """1,000 classes of unequal size, not known beforehand; the buffer keeps its bound."""
+    storage = await unequal(1000, 40_000, 8)
+    async with sampler_of(storage, class_fn=class_of, batch_size=32, example_per_class=2) as sampler:
+        for _ in range(10_000):
+            counts = Counter(map(class_of, await anext(sampler)))
+            assert len(counts) == 16
+            assert set(counts.values()) == {2}
+        stats = sampler.stats()
+    assert stats.batches >= 10_000
+    assert stats.records - stats.dropped - 32 * stats.batches <= 4096 + 32
+
+
+async def test_too_few_classes_stop_are_short_or_are_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    storage = await folder([[b"%d:%d" % (cls, i) for i in range(4)] for cls in range(3)])
+    options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2}
+    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+        assert await batches_of(sampler_of(storage, on_exhausted="stop", **options)) == []
+    assert "3 classes are waiting" in caplog.text
+    short = await batches_of(sampler_of(storage, on_exhausted="short", num_repeat=1, **options))
+    assert [len(batch) for batch in short] == [6, 6]
+    with pytest.raises(asyncrec.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
+        await batches_of(sampler_of(storage, on_exhausted="repeat", **options))
+
+
+async def test_repeat_reads_on_until_the_last_batch_is_complete() -> None:
+    storage = await folder([[b"%d:%d" % (cls, i) for i in range(2)] for cls in range(6)])
+    options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2, "num_repeat": 1}
+    assert len(await batches_of(sampler_of(storage, on_exhausted="stop", **options))) == 1
+    batches = await batches_of(sampler_of(storage, on_exhausted="repeat", **options))
+    assert [len(set(map(class_of, batch))) for batch in batches] == [4, 4]
+
+
+@pytest.mark.parametrize("parallelism", [None, 3])
+async def test_a_deserialiser_is_sync_or_async_with_the_same_batches(parallelism: int | None) -> None:
+    storage = await folder([[b"%d:%d" % (shard, i) for i in range(30)] for shard in range(3)])
+    threads = set()
+
+    def sync(record: bytes) -> str:
+        threads.add(threading.current_thread())
+        return record.decode()
+
+    async def slow(record: bytes) -> str:
+        await anyio.lowlevel.checkpoint()
+        return record.decode()
+
+    options: dict[str, Any] = {"num_repeat": 1, "parallelism": parallelism}
+    expected = [[record.decode() for record in batch] for batch in await batches_of(sampler_of(storage, **options))]
+    assert await batches_of(sampler_of(storage, sync, **options)) == expected
+    assert await batches_of(sampler_of(storage, slow, **options)) == expected
+    assert (threads == {threading.current_thread()}) == (parallelism is None)
+
+
+@pytest.mark.parametrize("parallelism", [None, 3])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("prefetch_size", [0, 2])
+async def test_a_deserialiser_that_raises_is_told_with_shard_and_record(
+    parallelism: int | None, is_async: bool, prefetch_size: int
+) -> None:
+    storage = await folder([[b"0:%d" % i for i in range(50)]])
+
+    def sync(record: bytes) -> bytes:
+        if record == b"0:37":
+            raise KeyError("label")
+        return record
+
+    async def slow(record: bytes) -> bytes:
+        return sync(record)
+
+    options: dict[str, Any] = {"batch_size": 10, "parallelism": parallelism, "prefetch_size": prefetch_size}
+    batches = []
+    async with sampler_of(storage, slow if is_async else sync, **options) as sampler:
+        with pytest.raises(asyncrec.DecodeError, match=r"data/s000\.tfrecord, record 37: .* KeyError: 'label'") as told:
+            async for batch in sampler:
+                batches.append(batch)
+    assert len(batches) == 3
+    assert isinstance(told.value.__cause__, KeyError)
+
+
+async def test_a_class_function_that_raises_is_told_with_shard_and_record() -> None:
+    storage = await folder([[b"%d:%d" % (i % 5, i) for i in range(50)]])
+
+    def unhashable(record: bytes) -> Any:
+        return class_of(record) if record != b"4:9" else []
+
+    with pytest.raises(asyncrec.DecodeError, match=r"s000\.tfrecord, record 9: class_fn raised TypeError"):
+        await batches_of(sampler_of(storage, class_fn=unhashable, batch_size=4))
+
+
+async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> None:
+    storage = await folder([[b"x"]])
+    for name in ("_index.tfrecord", ".s.tfrecord", "other.txt", "sub/s.tfrecord"):
+        await storage.put(f"data/{name}", b"no shard")
+    assert await batches_of(sampler_of(storage, num_repeat=1)) == [[b"x"]]
+    with pytest.raises(asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; 2 other"):
+        await batches_of(sampler_of(storage, shard_suffix="*.rec"))
+
+
+@pytest.mark.parametrize("prefetch_size", [0, 2])
+@pytest.mark.parametrize("async_cycle", [False, True])
+async def test_a_shard_that_vanishes_midway_is_named(prefetch_size: int, async_cycle: bool) -> None:
+    storage = await folder([[b"%d" % shard] * 40 for shard in range(40)])
+    options: dict[str, Any] = {"prefetch_size": prefetch_size, "async_cycle": async_cycle, "shards_per_cycle": 2}
+    async with sampler_of(storage, **options) as sampler:
+        await anext(sampler)
+        for shard in range(40):
+            await storage.delete(f"data/s{shard:03}.tfrecord")
+        with pytest.raises(asyncrec.ObjectNotFoundError, match=r"s0\d\d\.tfrecord"):
+            async for _ in sampler:
+                pass
+
+
+async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
+    with pytest.raises(asyncrec.DatasetError, match="no record in any of the 2 shards"):
+        await batches_of(sampler_of(await folder([[], []])))
+
+
+async def test_leaving_early_ends_the_task_and_is_final() -> None:
+    storage = await folder([[b"x"] * 100])
+    async with sampler_of(storage, async_cycle=True) as sampler:
+        async for _ in sampler:
+            break
+    with pytest.raises(anyio.ClosedResourceError):
+        await anext(sampler)
+    with pytest.raises(RuntimeError, match="once"):
+        await sampler.__aenter__()
+
+
+async def test_an_error_of_the_body_leaves_as_itself() -> None:
+    storage = await folder([[b"x"] * 100])
+    with pytest.raises(LookupError, match="mine"):
+        async with sampler_of(storage) as sampler:
+            await anext(sampler)
+            raise LookupError("mine")
+
+
+async def test_no_more_batches_are_made_than_prefetch_size() -> None:
+    made = 0
+
+    def count(record: bytes) -> bytes:
+        nonlocal made
+        made += 1
+        return record
+
+    storage = await folder([[b"x"] * 1000])
+    async with sampler_of(storage, count, batch_size=10, prefetch_size=4) as sampler:
+        await anext(sampler)
+        await anyio.wait_all_tasks_blocked()
+        assert made == 50
+
+
+async def test_without_a_seed_one_is_drawn_and_kept_in_the_state() -> None:
+    storage = await folder([[b"%d" % shard] for shard in range(50)])
+    orders = [await batches_of(sampler_of(storage, seed=None, num_repeat=1)) for _ in range(2)]
+    assert orders[0] != orders[1]
+    async with sampler_of(storage, seed=None) as sampler:
+        state = sampler.state_dict()
+    async with sampler_of(storage, seed=state["seed"] + 1) as sampler:
+        with pytest.raises(ValueError, match="was given"):
+            sampler.load_state_dict(state)
+
+
+async def test_workers_deal_the_shards() -> None:
+    storage = await folder([[b"%d" % shard] * 3 for shard in range(5)])
+    found: list[bytes] = []
+    for worker in range(2):
+        found += itertools.chain(*await batches_of(sampler_of(storage, shard=(worker, 2), num_repeat=1)))
+    assert sorted(found) == sorted(b"%d" % shard for shard in range(5) for _ in range(3))
+    async with sampler_of(storage, shard=(0, 2)) as sampler:
+        state = sampler.state_dict()
+    async with sampler_of(storage, shard=(0, 4)) as sampler:
+        with pytest.raises(ValueError, match="shard"):
+            sampler.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"example_per_class": 0},
+        {"example_per_class": 33},
+        {"parallelism": 0},
+        {"shards_per_cycle": 0},
+        {"prefetch_size": -1},
+        {"num_repeat": 0},
+        {"on_exhausted": "never"},
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # each says its own
+        sampler_of(MemoryStorage(), **options)

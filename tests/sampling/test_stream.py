@@ -1,0 +1,317 @@
+"""`asyncrec.interleave`: tf.data's order over any store, inline and by a pool, resumed anywhere."""
+
+from __future__ import annotations
+
+import json
+import random
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import SlowStorage
+
+pytestmark = pytest.mark.anyio
+
+
+def in_order(lengths: list[int], cycle: int, block: int) -> list[bytes]:
+    """A plain model of the rule, one record at a time."""
+    slots: list[int | None] = [None] * cycle
+    taken = [0] * len(lengths)
+    found, slot, in_block, coming = [], 0, 0, 0
+    while coming < len(lengths) or any(source is not None for source in slots):
+        source = slots[slot]
+        if source is None and coming < len(lengths):
+            source = slots[slot] = coming
+            coming += 1
+        if source is not None and taken[source] < lengths[source]:
+            found.append(b"%d:%d" % (source, taken[source]))
+            taken[source] += 1
+            in_block += 1
+            if in_block < block:
+                continue
+        elif source is not None:
+            slots[slot] = None
+        slot, in_block = (slot + 1) % cycle, 0
+    return found
+
+
+async def shards(lengths: list[int], seed: int = 0, size: int = 0) -> MemoryStorage:
+    storage = MemoryStorage()
+    source = random.Random(seed)
+    for number, length in enumerate(lengths):
+        records = [b"%d:%d" % (number, i) + bytes(size) for i in range(length)]
+        compression: Any = source.choice(
+            ["", "", "GZIP", "ZLIB", asyncrec.CompressionOptions(type="GZIP", member_bytes=99)]
+        )
+        await asyncrec.write_records(f"s{number}", records, compression=compression, storage=storage)
+    return storage
+
+
+def names(lengths: list[int]) -> list[str]:
+    return [f"s{number}" for number in range(len(lengths))]
+
+
+async def test_two_thousand_random_cases_are_in_the_order_of_the_rule() -> None:
+    source = random.Random(5)
+    for case in range(1000):  # on each of two loops
+        lengths = [source.randrange(12) for _ in range(source.randrange(1, 10))]
+        cycle, block, reads = source.randrange(1, 12), source.randrange(1, 6), source.choice([0, 0, 1, 3])
+        storage = await shards(lengths, case)
+        stream_of = asyncrec.interleave(
+            names(lengths), cycle_length=cycle, block_length=block, parallelism=reads, storage=storage
+        )
+        async with stream_of as stream:
+            assert [record async for record in stream] == in_order(lengths, cycle, block), (lengths, cycle, block)
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 40])
+@pytest.mark.parametrize("parallelism", [0, 3])
+async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, shuffle_buffer: int) -> None:
+    lengths = [100, 0, 57, 143, 1, 99, 100]
+    storage = await shards(lengths)
+    paths = names(lengths)
+
+    def stream_of(seed: int | None) -> Any:
+        return asyncrec.interleave(
+            paths,
+            cycle_length=3,
+            block_length=4,
+            parallelism=parallelism,
+            shuffle_buffer=shuffle_buffer,
+            seed=seed,
+            storage=storage,
+        )
+
+    states = []
+    async with stream_of(3) as stream:
+        states.append(json.dumps(stream.state_dict()))
+        whole = []
+        async for record in stream:
+            whole.append(record)
+            states.append(json.dumps(stream.state_dict()))
+    assert len(whole) == 500
+    assert sorted(whole) == sorted(in_order(lengths, 3, 4))
+    assert (whole == in_order(lengths, 3, 4)) == (not shuffle_buffer)
+    for k, state in enumerate(states):
+        async with stream_of(None) as stream:
+            stream.load_state_dict(json.loads(state))
+            assert stream.state_dict() == json.loads(state)
+            rest = [record for records in [batch async for batch in stream.batches(77)] for record in records]
+            assert rest == whole[k:], k
+            assert stream.stats().records == 500
+    assert max(map(len, states)) < 2500 + shuffle_buffer * 40
+
+
+async def test_a_state_is_of_these_shards_and_parameters() -> None:
+    storage = await shards([5, 5])
+    async with asyncrec.interleave(["s0", "s1"], storage=storage) as stream:
+        state = stream.state_dict()
+        await anext(stream)
+        with pytest.raises(RuntimeError, match="before the first"):
+            stream.load_state_dict(state)
+    async with asyncrec.interleave(["s1", "s0"], storage=storage) as stream:
+        with pytest.raises(ValueError, match="other shards"):
+            stream.load_state_dict(state)
+        with pytest.raises(ValueError, match="version"):
+            stream.load_state_dict({**state, "version": 2})
+    async with asyncrec.interleave(["s0", "s1"], cycle_length=3, storage=storage) as stream:
+        with pytest.raises(ValueError, match="cycle_length=16 there, 3 here"):
+            stream.load_state_dict(state)
+
+
+async def test_taking_what_is_ready_first_gives_every_record_and_no_state() -> None:
+    lengths = [30, 0, 17, 50, 4]
+    storage = SlowStorage(await shards(lengths), latency=0)
+    options: dict[str, Any] = {"cycle_length": 3, "block_length": 2, "parallelism": 2, "deterministic": False}
+    async with asyncrec.interleave(names(lengths), storage=storage, **options) as stream:
+        found = [record async for record in stream]
+        with pytest.raises(RuntimeError, match="deterministic"):
+            stream.state_dict()
+    assert Counter(found) == Counter(in_order(lengths, 3, 2))
+
+
+async def test_what_is_ready_first_does_not_wait_for_a_shard_that_hangs() -> None:
+    lengths = [5, 5, 5]
+    storage = await shards(lengths)
+
+    class OneHangs(SlowStorage):
+        async def perform(self, operation: str, key: str, call: Any, *, short: Any = None) -> Any:
+            if key == "s0":
+                await anyio.sleep_forever()
+            return await call()
+
+    options: dict[str, Any] = {"parallelism": 3, "deterministic": False, "storage": OneHangs(storage)}
+    async with asyncrec.interleave(names(lengths), **options) as stream:
+        found = [await anext(stream) for _ in range(10)]
+    assert sorted(found) == sorted(in_order([0, 5, 5], 16, 1))
+
+
+async def test_workers_deal_the_shards() -> None:
+    lengths = [3, 4, 5, 6, 7]
+    storage = await shards(lengths)
+    found = []
+    for worker in range(3):
+        async with asyncrec.interleave(names(lengths), shard=(worker, 3), storage=storage) as stream:
+            found += [record async for record in stream]
+    assert sorted(found) == sorted(in_order(lengths, 1, 1))
+    with pytest.raises(ValueError, match="cannot be dealt to 6 workers"):
+        async with asyncrec.interleave(names(lengths), shard=(0, 6), storage=storage):
+            pass
+
+
+@pytest.mark.parametrize("parallelism", [0, 2])
+async def test_a_shard_that_vanishes_is_named_after_the_records_before_it(parallelism: int) -> None:
+    storage = await shards([3, 3, 3])
+    await storage.delete("s2")
+    found = []
+    options: dict[str, Any] = {"cycle_length": 1, "parallelism": parallelism, "storage": storage}
+    async with asyncrec.interleave(["s0", "s1", "s2"], **options) as stream:
+        with pytest.raises(asyncrec.ObjectNotFoundError, match="s2"):
+            async for record in stream:
+                found.append(record)
+        assert len(found) == 6
+        with pytest.raises(asyncrec.ObjectNotFoundError, match="s2"):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("parallelism", [0, 2])
+async def test_damage_is_raised_with_its_path_and_record(parallelism: int) -> None:
+    storage = MemoryStorage()
+    for name in ("good", "bad"):
+        await asyncrec.write_records(name, [b"x" * 10] * 9, storage=storage)
+    content = bytearray(await storage.get("bad"))
+    content[26 * 4 + 15] ^= 1
+    await storage.put("bad", content)
+    found = []
+    async with asyncrec.interleave(["good", "bad"], parallelism=parallelism, storage=storage) as stream:
+        with pytest.raises(asyncrec.CorruptRecordError) as raised:
+            async for record in stream:
+                found.append(record)
+    assert (raised.value.path, raised.value.record) == ("bad", 4)
+    assert len(found) == 9
+
+
+@pytest.mark.parametrize("parallelism", [0, 2])
+async def test_leaving_early_leaves_nothing_open(parallelism: int) -> None:
+    class Counting(SlowStorage):
+        def __init__(self, storage: asyncrec.Storage) -> None:
+            super().__init__(storage)
+            self.open = 0
+
+        def open_source(self, key: str, **options: Any) -> Any:
+            inner = super().open_source(key, **options)
+            counting = self
+
+            class Counted:
+                async def __aenter__(self) -> Any:
+                    source = await inner.__aenter__()
+                    counting.open += 1
+                    return source
+
+                async def __aexit__(self, *raised: Any) -> Any:
+                    counting.open -= 1
+                    return await inner.__aexit__(*raised)
+
+            return Counted()
+
+    storage = Counting(await shards([20] * 6, size=500))
+    async with asyncrec.interleave(names([20] * 6), parallelism=parallelism, storage=storage) as stream:
+        async for _ in stream:
+            break
+        assert storage.open > 0
+    assert storage.open == 0
+    with pytest.raises(anyio.ClosedResourceError):
+        await stream.batches(3).__anext__()
+
+
+@pytest.mark.parametrize("shuffle_buffer", [0, 5])
+async def test_cancelled_while_waiting_nothing_is_lost(shuffle_buffer: int) -> None:
+    lengths = [10, 10, 10, 10, 10, 10]
+    scope = anyio.CancelScope()
+    operations = 0
+
+    class Cancelling(SlowStorage):
+        async def perform(self, operation: str, key: str, call: Any, *, short: Any = None) -> Any:
+            nonlocal operations
+            operations += 1
+            if operations % 3 == 0:
+                scope.cancel()
+            return await super().perform(operation, key, call, short=short)
+
+    storage = await shards(lengths)
+    options: dict[str, Any] = {"cycle_length": 2, "shuffle_buffer": shuffle_buffer, "seed": 1}
+    async with asyncrec.interleave(names(lengths), storage=storage, **options) as stream:
+        expected = [record async for record in stream]
+    cancelled = 0
+    async with asyncrec.interleave(names(lengths), storage=Cancelling(storage), **options) as stream:
+        found: list[bytes] = []
+        while len(found) < 60:
+            with anyio.CancelScope() as scope:
+                found += await anext(stream.batches(4))
+            cancelled += scope.cancelled_caught
+    assert cancelled >= 6
+    assert found == expected
+
+
+async def test_a_thousand_shards_take_the_memory_of_their_share(tmp_path: Path) -> None:
+    """64 KiB for each of 1,000 shards inline; and no more files open than a process may have."""
+    storage = MemoryStorage()
+    for number in range(1000):
+        await asyncrec.write_records(f"s{number}", [bytes(1000)] * 300, storage=storage)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        async with asyncrec.interleave(names([0] * 1000), cycle_length=1000, storage=storage) as stream:
+            batches = stream.batches(1024)
+            for _ in range(3):
+                await anext(batches)
+            _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Records, their objects, and what a reader keeps.
+    assert peak - before < 1000 * (64 << 10) * 1.6
+
+
+async def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    lengths = [3] * 300
+    for number, length in enumerate(lengths):
+        await asyncrec.write_records(tmp_path / f"s{number}", [b"%d:%d" % (number, i) for i in range(length)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        paths = [tmp_path / name for name in names(lengths)]
+        async with asyncrec.interleave(paths, cycle_length=300) as stream:
+            found = [record async for record in stream]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found == in_order(lengths, 300, 1)
+
+
+async def test_paths_of_several_folders_are_one_stream(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        await asyncrec.write_records(tmp_path / folder / "s", [folder.encode()] * 2)
+    async with asyncrec.interleave([tmp_path / "a" / "s", str(tmp_path / "b" / "s")]) as stream:
+        assert [record async for record in stream] == [b"a", b"b", b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "options", "error"),
+    [
+        ([], {}, ValueError),
+        ("s0", {}, TypeError),
+        (["s0"], {"cycle_length": 0}, ValueError),
+        (["s0"], {"parallelism": -1}, ValueError),
+        (["s0"], {"shard": (1, 1)}, ValueError),
+    ],
+)
+async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        async with asyncrec.interleave(paths, storage=MemoryStorage(), **options):
+            pass

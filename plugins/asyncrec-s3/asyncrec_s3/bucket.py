@@ -79,17 +79,16 @@ class Bucket:
     async def head(self, key: str, *, shown: str) -> Found:
         """``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
         what = self.what("head", key)
-        answer = await self.repeat(
-            partial(self.call, "head_object", what, write=False, Key=key, ChecksumMode="ENABLED"), what
-        )
-        info = ObjectInfo(
-            key=shown,
-            size=int(answer["ContentLength"]),
-            etag=bare(answer["ETag"]),
-            crc32c=crc_of(answer),
-            modified=answer["LastModified"],
-        )
-        return Found(info, answer.get("Metadata", {}).get(_WRITER), is_encrypted(answer))
+
+        async def once() -> Found:
+            answer = await self.call("head_object", what, write=False, Key=key, ChecksumMode="ENABLED")
+            size, etag, modified = (answer.get(name) for name in ("ContentLength", "ETag", "LastModified"))
+            if size is None or not etag or modified is None:
+                raise TransientStorageError(f"{what}: the answer is not one of S3's: no size, ETag or date")
+            info = ObjectInfo(shown, int(size), bare(etag), crc_of(answer), modified)
+            return Found(info, answer.get("Metadata", {}).get(_WRITER), is_encrypted(answer))
+
+        return await self.repeat(once, what)
 
     async def read(self, key: str, start: int, end: int, etag: str) -> bytes:
         """Bytes from ``start``, up to ``end``: fewer when the body broke off, but at least one.

@@ -163,7 +163,8 @@ class S3Storage(Storage):
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         self.check()
         root = self.options.prefix
-        return _Infos(self, self.bucket.objects(root + prefix, root + start_after if start_after else ""), _object)
+        listing = self.bucket.objects(root + prefix, root + start_after if start_after else "")
+        return _Infos(self, root + prefix, listing, _object)
 
     async def head(self, key: str) -> ObjectInfo:
         self.check()
@@ -182,7 +183,7 @@ class S3Storage(Storage):
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Multipart uploads begun and neither completed nor aborted; ``size`` is 0, for S3 does not say it here."""
         self.check()
-        return _Infos(self, self.bucket.uploads(self.options.prefix + prefix), _upload)
+        return _Infos(self, self.options.prefix + prefix, self.bucket.uploads(self.options.prefix + prefix), _upload)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
         self.check()
@@ -192,8 +193,11 @@ class S3Storage(Storage):
 class _Infos:
     """The entries of a listing as `ObjectInfo`, with keys relative to the storage."""
 
-    def __init__(self, storage: S3Storage, listing: Listing, info: Callable[[str, dict[str, Any]], ObjectInfo]) -> None:
+    def __init__(
+        self, storage: S3Storage, prefix: str, listing: Listing, info: Callable[[str, dict[str, Any]], ObjectInfo]
+    ) -> None:
         self._storage = storage
+        self._prefix = prefix
         self._listing = listing
         self._info = info
 
@@ -203,8 +207,10 @@ class _Infos:
     async def __anext__(self) -> ObjectInfo:
         self._storage.check()
         async for entry in self._listing:
-            # A "folder" made by a console is an object whose key is the prefix itself.
-            if key := entry["Key"][len(self._storage.options.prefix) :]:
+            # Stores made of folders take "a//" for "a/"; that is not what was asked for. And a "folder" made by a
+            # console is an object whose key is the prefix itself.
+            key = entry["Key"][len(self._storage.options.prefix) :]
+            if key and entry["Key"].startswith(self._prefix):
                 return self._info(key, entry)
         raise StopAsyncIteration
 

@@ -137,6 +137,8 @@ class MultipartUpload:
         with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
             try:
                 answer = await self._bucket.call("create_multipart_upload", what, write=True, **params)
+                if not answer.get("UploadId"):
+                    raise TransientStorageError(f"{what}: the answer names no upload")
             except TransientStorageError:
                 self._stray = True
                 raise

@@ -155,7 +155,7 @@ def _seaweedfs(folder: Path) -> Iterator[Store]:
         yield store
         store.client.close()
     finally:
-        process.terminate()
+        process.kill()  # what it holds is thrown away; told to end, it takes half a minute
         process.wait(20)
 
 
@@ -198,7 +198,8 @@ class Request:
 Fault = str
 """One of: "500", "slowdown", "403", "reset", "stall" (before the effect; a stall waits until the client goes);
 "500-after", "reset-after", "stall-after" (the effect took place, the answer is lost); "truncate" (half of the body),
-"etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect)."""
+"etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" waits for
+`Proxy.release`, and then goes on."""
 
 
 class Proxy:
@@ -211,7 +212,6 @@ class Proxy:
         self.refused: list[str] = []
         self.in_flight = 0
         self.most_in_flight = 0
-        self.rate: float | None = None
         self.endpoint = ""
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -225,7 +225,12 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self._released.set)
+
     def reset(self) -> None:
+        if self._ready.is_set():
+            self._loop.call_soon_threadsafe(self._released.clear)
         self.plan = lambda request: None
         self.requests, self.refused, self.most_in_flight = [], [], 0
 
@@ -243,6 +248,7 @@ class Proxy:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
+        self._released = asyncio.Event()
         self._server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await runner.setup()
@@ -272,6 +278,8 @@ class Proxy:
         fault = self.plan(seen)
         if fault == "stall":
             await asyncio.sleep(3600)
+        if fault == "hold":
+            await self._released.wait()
         if fault == "reset":
             return self._reset(request)
         if fault == "500":
@@ -305,7 +313,7 @@ class Proxy:
             half = web.StreamResponse(status=status, headers=headers | {"Content-Length": str(len(content))})
             await half.prepare(request)
             await half.write(content[: len(content) // 2])
-            await self._flush(request)
+            await asyncio.sleep(0.01)
             return self._reset(request, half)
         else:
             headers.pop("Content-Length", None)
@@ -329,10 +337,6 @@ class Proxy:
                 if k.lower() not in ("connection", "transfer-encoding", "server")
             }
             return answer.status, kept, await answer.read()
-
-    @staticmethod
-    async def _flush(request: web.BaseRequest) -> None:
-        await asyncio.sleep(0.01)
 
     @staticmethod
     def _reset(request: web.BaseRequest, response: web.StreamResponse | None = None) -> web.StreamResponse:

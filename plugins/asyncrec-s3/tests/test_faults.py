@@ -1,0 +1,356 @@
+"""Every request failed in turn, in every way: what was acknowledged is there, what was not is not, nothing dangles."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from asyncrec_s3.plugin import open_s3
+from asyncrec_s3.storage import S3Storage
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectExistsError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage.resuming import ResumingSource
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 5 << 20
+SMALL = random.Random(1).randbytes(1_000)
+LARGE = random.Random(2).randbytes(CHUNK + 1_000)
+# How one answer may go wrong, and yet the operation succeed.
+PASSING = [
+    "500",
+    "slowdown",
+    "reset",
+    "stall",
+    "500-after",
+    "reset-after",
+    "stall-after",
+    "truncate",
+    "etag",
+    "200-error",
+]
+
+Open = Callable[..., AbstractAsyncContextManager[S3Storage]]
+
+
+@pytest.fixture
+def open_storage(store: Any, proxy: Any, prefix: str) -> Open:
+    @asynccontextmanager
+    async def open_(**options: Any) -> AsyncIterator[S3Storage]:
+        options = {"endpoint_url": proxy.endpoint, "chunk_size": CHUNK, "read_timeout": 0.7} | options
+        async with open_s3(f"s3://{store.bucket}/{prefix}", **options) as storage:
+            assert isinstance(storage, S3Storage)
+            yield storage
+
+    return open_
+
+
+@pytest.fixture
+def whole(store: Any, prefix: str) -> Callable[..., Any]:
+    """Looks past the plugin: the object holds this, and no upload is left."""
+
+    async def look(key: str, data: bytes | None) -> None:
+        assert await anyio.to_thread.run_sync(store.get, f"{prefix}/{key}") == data
+        assert await anyio.to_thread.run_sync(store.unfinished, prefix) == []
+
+    return look
+
+
+def once(number: int, fault: str) -> Callable[[Any], str | None]:
+    return lambda request: fault if request.number == number else None
+
+
+def always(operation: str, fault: str) -> Callable[[Any], str | None]:
+    return lambda request: fault if request.operation == operation else None
+
+
+@pytest.mark.parametrize("fault", PASSING)
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_one_fault_in_writing_is_got_over(
+    open_storage: Open, proxy: Any, whole: Any, fault: str, exclusive: bool
+) -> None:
+    """Whichever answer goes wrong, and however: the object is there, whole, once, and `published` says so."""
+    async with open_storage() as storage:
+        for kind, data in (("small", SMALL), ("large", LARGE)):
+            number = 0
+            while True:
+                proxy.reset()
+                proxy.plan = once(number, fault)
+                key = f"{kind}-{number}"
+                info = await storage.put(key, data, exclusive=exclusive)
+                hit = len(proxy.requests) > number
+                proxy.plan = lambda request: None
+                await whole(key, data)
+                assert info.size == len(data)
+                assert info.etag == (await storage.head(key)).etag
+                if not hit:
+                    break
+                number += 1
+            assert number >= (1 if kind == "small" else 5)
+
+
+@pytest.mark.parametrize("fault", ["500", "slowdown", "reset", "stall", "truncate", "etag"])
+async def test_one_fault_in_reading_is_got_over(open_storage: Open, proxy: Any, fault: str) -> None:
+    """Whichever answer goes wrong, the reader gets every byte once."""
+    async with open_storage() as storage:
+        await storage.put("x", LARGE)
+        number = 0
+        while True:
+            proxy.reset()
+            proxy.plan = once(number, fault)
+            got = []
+            async with ResumingSource(storage, "x", read_ahead=2 << 20) as source:
+                while block := await source.receive(1 << 20):
+                    got.append(block)
+            assert b"".join(got) == LARGE
+            if len(proxy.requests) <= number:
+                break
+            number += 1
+        assert number >= 6
+
+
+@pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"])
+@pytest.mark.parametrize("fault", ["500", "403", "reset"])
+async def test_a_fault_for_good_reaches_the_caller(
+    open_storage: Open, proxy: Any, whole: Any, operation: str, fault: str
+) -> None:
+    """Nothing is published, nothing left, an older object untouched."""
+    data = SMALL if operation == "PutObject" else LARGE
+    async with open_storage() as storage:
+        await storage.put("x", b"older")
+        proxy.plan = always(operation, fault)
+        expected = StoragePermissionError if fault == "403" else TransientStorageError
+        with pytest.raises(expected, match="x"):
+            await storage.put("x", data)
+        await whole("x", b"older")
+
+
+@pytest.mark.parametrize("operation", ["CompleteMultipartUpload", "PutObject"])
+async def test_an_answer_that_never_comes_is_settled_by_looking(
+    open_storage: Open, proxy: Any, whole: Any, operation: str
+) -> None:
+    """The effect takes place and every answer is lost: it was published, and is said to be."""
+    data = SMALL if operation == "PutObject" else LARGE
+    async with open_storage() as storage:
+        proxy.plan = always(operation, "500-after")
+        info = await storage.put("x", data, exclusive=True)
+        assert info.size == len(data)
+        await whole("x", data)
+
+
+async def test_unknown_outcome_is_said_to_be_unknown(open_storage: Open, proxy: Any) -> None:
+    """When even looking fails, the error says that the object may be there."""
+    async with open_storage() as storage:
+        proxy.plan = lambda request: {"PutObject": "500-after", "HeadObject": "500"}.get(request.operation)
+        with pytest.raises(TransientStorageError) as caught:
+            await storage.put("x", SMALL)
+        assert any("unknown" in note for note in caught.value.__notes__)
+
+
+async def test_acknowledged_but_absent_is_an_integrity_error(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """A store that completes an upload and does not have the object is not believed."""
+
+    def plan(request: Any) -> None:
+        if request.operation == "HeadObject" and "CompleteMultipartUpload" in proxy.operations():
+            store.client.delete_object(Bucket=store.bucket, Key=f"{prefix}/x")
+
+    async with open_storage() as storage:
+        proxy.plan = plan
+        with pytest.raises(IntegrityError, match="does not have it"):
+            await storage.put("x", LARGE)
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
+@pytest.mark.parametrize("fault", [None, "500-after", "reset-after"])
+async def test_of_two_exclusive_writers_one_wins(
+    open_storage: Open, proxy: Any, whole: Any, data: bytes, fault: str | None
+) -> None:
+    """Also where both write the same bytes and the answers to the last requests are lost."""
+    outcomes: list[str] = []
+    last = "PutObject" if data is SMALL else "CompleteMultipartUpload"
+    seen = 0
+
+    def plan(request: Any) -> str | None:
+        nonlocal seen
+        seen += request.operation == last
+        return fault if request.operation == last and seen <= 2 else None
+
+    async def write(storage: S3Storage) -> None:
+        try:
+            await storage.put("x", data, exclusive=True)
+            outcomes.append("won")
+        except ObjectExistsError:
+            outcomes.append("lost")
+
+    async with open_storage() as storage:
+        proxy.plan = plan
+        async with anyio.create_task_group() as group:
+            group.start_soon(write, storage)
+            group.start_soon(write, storage)
+        assert sorted(outcomes) == ["lost", "won"]
+        await whole("x", data)
+
+
+# Cancellation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["stall", "stall-after"])
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
+async def test_cancelled_at_every_request_of_a_write(
+    open_storage: Open, proxy: Any, whole: Any, monkeypatch: pytest.MonkeyPatch, when: str, data: bytes
+) -> None:
+    """The object is there and `published` is set, or there is nothing: no object, no upload, no connection in use."""
+    monkeypatch.setattr("asyncrec_s3.upload._CLEAN_SECONDS", 2.0)
+    token = anyio.lowlevel.current_token()
+    number, reached = 0, True
+    while reached:
+        scope = anyio.CancelScope()
+        proxy.reset()
+
+        def plan(request: Any, number: int = number, scope: anyio.CancelScope = scope) -> str | None:
+            if request.number != number:
+                return None
+            anyio.from_thread.run_sync(scope.cancel, token=token)
+            return when
+
+        proxy.plan = plan
+        key = f"x-{number}"
+        async with open_storage() as storage:
+            sink = storage.open_sink(key)
+            with scope:
+                async with sink as opened:
+                    view = memoryview(data)
+                    while view:
+                        size = opened.chunk_size
+                        await opened.send([view[:size]])
+                        view = view[size:]
+            reached = len(proxy.requests) > number
+            published = sink.published is not None  # type: ignore[attr-defined]  # the sink is its own context
+            await whole(key, data if published else None)
+            assert published or reached
+            await until(lambda: proxy.in_flight == 0)
+        await until(lambda: proxy.connections == 0)
+        number += 1
+    assert number > (1 if data is SMALL else 5)
+
+
+@pytest.mark.parametrize("when", ["stall", "truncate"])
+async def test_cancelled_at_every_request_of_a_read(open_storage: Open, proxy: Any, when: str) -> None:
+    """No connection is left in use, and the same bytes can be received again."""
+    token = anyio.lowlevel.current_token()
+    async with open_storage() as storage:
+        await storage.put("x", LARGE)
+        for number in range(3):
+            scope = anyio.CancelScope()
+            proxy.reset()
+
+            def plan(request: Any, number: int = number, scope: anyio.CancelScope = scope) -> str | None:
+                if request.number != number:
+                    return None
+                anyio.from_thread.run_sync(scope.cancel, token=token)
+                return when
+
+            proxy.plan = plan
+            got = b""
+            with scope:
+                async with storage.open_source("x") as source:
+                    got += await source.receive(1_000)
+                    got += await source.receive(LARGE.__len__())
+            assert LARGE.startswith(got)
+            await until(lambda: proxy.in_flight == 0)
+        assert await storage.get("x") == LARGE
+    await until(lambda: proxy.connections == 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """The proxy is in another thread: it takes note of a closed connection a moment later."""
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110  # an event cannot be set from aiohttp's book-keeping
+            await anyio.sleep(0.005)
+
+
+# Chaos -------------------------------------------------------------------------------------------------------------
+
+
+async def test_two_hundred_objects_through_chaos(open_storage: Open, proxy: Any, store: Any, prefix: str) -> None:
+    """5% of 5xx, 10% of SlowDown, and everything else that goes wrong: no wrong byte, nothing missing, nothing left."""
+    faults = random.Random(7)
+    rates = {
+        "500": 0.03, "500-after": 0.02, "slowdown": 0.10, "reset": 0.01, "reset-after": 0.01, "stall": 0.003,
+        "stall-after": 0.002, "truncate": 0.02, "etag": 0.02,
+    }  # fmt: skip
+
+    def plan(request: Any) -> str | None:
+        draw = faults.random()
+        for fault, rate in rates.items():
+            draw -= rate
+            if draw < 0:
+                return fault
+        return None
+
+    def content(n: int) -> bytes:
+        return random.Random(n).randbytes(CHUNK + 100 if n % 50 == 0 else 1 + n * 100)
+
+    done: list[int] = []
+
+    async def work(storage: S3Storage, numbers: range) -> None:
+        for n in numbers:
+            info = await storage.put(f"{n:03}", content(n), exclusive=bool(n % 2))
+            assert info.size == len(content(n))
+            assert await storage.get(f"{n:03}") == content(n)
+            done.append(n)
+
+    async with open_storage() as storage:
+        proxy.plan = plan
+        async with anyio.create_task_group() as group:
+            for first in range(10):
+                group.start_soon(work, storage, range(first, 200, 10))
+        listed = [info.key async for info in storage.list_objects()]
+    assert listed == [f"{n:03}" for n in range(200)]
+    assert sorted(done) == list(range(200))
+    proxy.plan = lambda request: None
+    for n in range(200):
+        assert await anyio.to_thread.run_sync(store.get, f"{prefix}/{n:03}") == content(n)
+    assert await anyio.to_thread.run_sync(store.unfinished, prefix) == []
+
+
+async def test_a_damaged_part_is_sent_again(open_storage: Open, proxy: Any, whole: Any) -> None:
+    """The store says BadDigest when a body does not have the checksum that came with it: damaged on its way."""
+    hit: list[int] = []
+
+    def plan(request: Any) -> None:
+        if request.operation == "UploadPart" and not hit:
+            hit.append(request.number)
+            request.headers["Content-MD5"] = "AAAAAAAAAAAAAAAAAAAAAA=="
+
+    async with open_storage() as storage:
+        proxy.plan = plan
+        await storage.put("x", LARGE)
+    assert len(proxy.refused) == 1
+    proxy.refused.clear()
+    await whole("x", LARGE)
+
+
+async def test_errors_of_a_missing_bucket_name_it(proxy: Any) -> None:
+    """A bucket that is not there is a plain error, at once, for each operation."""
+    async with open_s3("s3://no-such-bucket-here", endpoint_url=proxy.endpoint) as storage:
+        for operation in (storage.get, storage.head, storage.delete, lambda key: storage.put(key, b"x")):
+            with pytest.raises(StorageError, match="no-such-bucket-here"):
+                await operation("x")
+        with pytest.raises(StorageError, match="no-such-bucket-here"):
+            await anext(aiter(storage.list_objects()))

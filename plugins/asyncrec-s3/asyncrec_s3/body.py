@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import botocore.auth
+
+from asyncrec.tasks import in_thread
 
 __all__ = ["Body", "body_of", "sign_in_thread"]
 
@@ -46,7 +47,7 @@ async def body_of(data: bytes, *, hashed: bool, limiter: anyio.CapacityLimiter) 
     """A fresh body for one attempt; shares ``data``'s memory."""
     body = Body(data)
     if hashed:
-        body.sha256 = await anyio.to_thread.run_sync(_sha256, data, limiter=limiter)
+        body.sha256 = await in_thread(_sha256, data, limiter=limiter)
     return body
 
 

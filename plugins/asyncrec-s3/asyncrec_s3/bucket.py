@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
 from asyncrec.storage.retry import retrying
+from asyncrec.tasks import in_thread
 
 from .client import Connection
 from .errors import UploadGoneError, translate
@@ -131,7 +131,7 @@ class Bucket:
             raise TransientStorageError(f"{what}: the body was empty, where {end - start:,} bytes were asked for")
         if end - start - missing <= MIB:
             return b"".join(blocks)
-        return await anyio.to_thread.run_sync(b"".join, blocks)
+        return await in_thread(b"".join, blocks)
 
     async def delete(self, key: str) -> None:
         what = self.what("delete", key)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import crc32c
 
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo
+from asyncrec.tasks import in_thread
 
 from .body import body_of
 from .bucket import writer_metadata
@@ -56,6 +56,8 @@ class S3Sink(ByteSink):
         self._size = 0
         self._short = b""
         self._last_sent = False
+        # Stands while a chunk is being taken: a send that never ended leaves a hole nobody may publish.
+        self._taking = False
         self._state = "new"
 
     async def __aenter__(self) -> S3Sink:
@@ -74,6 +76,10 @@ class S3Sink(ByteSink):
             await self._upload.abandon()
             return
         try:
+            if self._taking:
+                raise StorageError(
+                    f"{self._bucket.what('write', self._key)}: a send was cancelled; nothing is published"
+                )
             await self._upload.finish()
             await self._publish()
         except BaseException:
@@ -87,24 +93,29 @@ class S3Sink(ByteSink):
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if self._last_sent or not 0 < size <= self.chunk_size:
             raise ValueError(f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}")
-        if size < self.chunk_size and not self._upload.started:
-            # No slot for it: a task that has several short objects open must not wait for itself.
-            self._short = await self._copy(buffers, size)
-            self._last_sent = True
-            return
         if self._upload.started == MAX_PARTS:
             raise StorageError(
                 f"{self._bucket.what('write', self._key)}: longer than S3's {MAX_PARTS:,} parts of "
                 f"{self.chunk_size:,} bytes; give a larger chunk_size"
             )
+        self._taking = True
+        self._last_sent = size < self.chunk_size
+        if self._last_sent and not self._upload.started:
+            # No slot for it: a task that has several short objects open must not wait for itself.
+            self._short = await self._copy(buffers, size)
+        else:
+            await self._send_part(buffers, size)
+        self._taking = False
+
+    async def _send_part(self, buffers: Sequence[Buffer], size: int) -> None:
         slots = self._storage.slots.of(size)
         await self._storage.slots.acquire(slots)
         try:
+            self._upload.check()
             data = await self._copy(buffers, size)
         except BaseException:
             self._storage.slots.release(slots)
             raise
-        self._last_sent = size < self.chunk_size
         self._upload.start(data, slots)
         if self._upload.started < MAX_PARTS:
             self.chunk_size = part_size(self._upload.started + 1, self._storage.options.chunk_size)
@@ -116,6 +127,8 @@ class S3Sink(ByteSink):
         return 0
 
     def _check(self) -> None:
+        if self._taking:
+            raise StorageError(f"{self._bucket.what('write', self._key)}: a send was cancelled before: give it up")
         if self._state != "open":
             raise anyio.ClosedResourceError(f"{self._bucket.what('write', self._key)}: its context is not open")
         self._storage.check()
@@ -127,7 +140,7 @@ class S3Sink(ByteSink):
             await anyio.lowlevel.checkpoint()
             data, self._crc = _gather(buffers, self._crc)
         else:
-            data, self._crc = await anyio.to_thread.run_sync(_gather, buffers, self._crc, limiter=self._storage.threads)
+            data, self._crc = await in_thread(_gather, buffers, self._crc, limiter=self._storage.threads)
         self._size += size
         return data
 
@@ -156,7 +169,7 @@ class S3Sink(ByteSink):
         if len(data) <= MIB // 4:
             digest = Digest(data, self._bucket.checksum)
         else:
-            digest = await anyio.to_thread.run_sync(Digest, data, self._bucket.checksum, limiter=threads)
+            digest = await in_thread(Digest, data, self._bucket.checksum, limiter=threads)
         what = self._bucket.what("put", self._key)
 
         async def request() -> dict[str, object]:

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.to_thread
 
 from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.tasks import in_thread
 
 from .body import body_of
 from .bucket import bare, is_encrypted, writer_metadata
@@ -149,7 +149,7 @@ class MultipartUpload:
 
     async def _upload(self, number: int, data: bytes) -> None:
         storage = self._storage
-        digest = await anyio.to_thread.run_sync(Digest, data, self._bucket.checksum, limiter=storage.threads)
+        digest = await in_thread(Digest, data, self._bucket.checksum, limiter=storage.threads)
         await self._created.wait()
         if self._id is None:
             return  # `_create` has failed, and its error is the one to raise

@@ -213,6 +213,8 @@ class Proxy:
         self.in_flight = 0
         self.most_in_flight = 0
         self.endpoint = ""
+        self._keys: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -291,8 +293,11 @@ class Proxy:
         if wrong := _wrong_checksum(seen.headers, bytes(body)):
             self.refused.append(f"{seen.operation} {seen.key}: {wrong}")
             return _error(400, "BadDigest")
-        async with asyncio.TaskGroup() as group:  # shielded: an effect is whole even when the client has gone
-            answer = await asyncio.shield(group.create_task(self._forward(request, bytes(body))))
+        # An effect is whole even when the client has gone.
+        task = asyncio.create_task(self._forward(request, bytes(body), seen))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        answer = await asyncio.shield(task)
         if fault == "500-after":
             return _error(500, "InternalError")
         if fault == "reset-after":
@@ -303,6 +308,7 @@ class Proxy:
             return _error(200, "InternalError")
         status, headers, content = answer
         if fault == "etag":
+            headers = {name: value for name, value in headers.items() if name.lower() != "etag"}
             headers["ETag"] = '"00000000000000000000000000000000"'
             content = re.sub(
                 rb"<ETag>[^<]*</ETag>", b"<ETag>&quot;00000000000000000000000000000000-9&quot;</ETag>", content
@@ -320,7 +326,14 @@ class Proxy:
             response = web.Response(status=status, headers=headers, body=content)
         return response
 
-    async def _forward(self, request: web.BaseRequest, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    async def _forward(self, request: web.BaseRequest, body: bytes, seen: Request) -> tuple[int, dict[str, str], bytes]:
+        if "If-None-Match" not in request.headers:
+            return await self._send_on(request, body)
+        # moto looks and then writes: of two conditional writes at once both would win.
+        async with self._keys.setdefault(seen.key, asyncio.Lock()):
+            return await self._send_on(request, body)
+
+    async def _send_on(self, request: web.BaseRequest, body: bytes) -> tuple[int, dict[str, str], bytes]:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in ("expect", "transfer-encoding")}
         url = URL(self.backend + _path(request), encoded=True)
         async with self._session.request(

@@ -170,14 +170,13 @@ class Bucket:
             return
 
     def _limited(self, what: str, *, write: bool, size: int) -> _Limited:
-        return _Limited(self._connection, what, write, self._patience + size / _SLOWEST)
+        return _Limited(what, write, self._patience + size / _SLOWEST)
 
 
 class _Limited:
     """``with``: a limit of time, and errors translated."""
 
-    def __init__(self, connection: Connection, what: str, write: bool, seconds: float) -> None:
-        self._connection = connection
+    def __init__(self, what: str, write: bool, seconds: float) -> None:
         self._what = what
         self._write = write
         self._seconds = seconds
@@ -192,7 +191,7 @@ class _Limited:
         if self._scope.cancelled_caught:
             raise TransientStorageError(f"{self._what}: no end after {self._seconds:.0f} s")
         if isinstance(exc, Exception) and not isinstance(exc, StorageError):
-            raise translate(exc, self._what, write=self._write, redact=self._connection.redact) from exc
+            raise translate(exc, self._what, write=self._write) from exc
 
 
 def writer_metadata(writer: str) -> dict[str, str]:

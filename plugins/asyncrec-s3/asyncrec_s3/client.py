@@ -9,7 +9,6 @@ A client belongs to the event loop it was opened on: storages on two loops have 
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import AsyncIterator
@@ -30,6 +29,7 @@ from botocore.handlers import add_expect_header
 
 from .body import sign_in_thread
 from .errors import translate
+from .redaction import quieten, remember
 
 if TYPE_CHECKING:
     from .options import ClientOptions
@@ -54,30 +54,20 @@ class Connection:
         self.client = client
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
-        self._secrets: dict[str, None] = {}
         # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
-        client.meta.events.register("before-send.s3", self._remember)
+        client.meta.events.register("before-send.s3", _remember)
 
-    def _remember(self, request: Any, **_: Any) -> None:
-        """Keep what was sent of the credentials, to strike it out of what the store answers."""
-        for name in ("X-Amz-Security-Token", "x-amz-s3session-token", "Authorization"):
-            value = request.headers.get(name)
-            value = value.decode() if isinstance(value, bytes) else value or ""
-            if name == "Authorization":
-                match = re.search(r"Credential=([^/,\s]+)", value)
-                value = match[1] if match else ""
-            # Shorter ones are a toy's, and would be found within words.
-            if len(value) >= 8 and value not in self._secrets:
-                self._secrets[value] = None
-                # Refreshed credentials replace the older ones; four are two generations.
-                while len(self._secrets) > 4:
-                    del self._secrets[next(iter(self._secrets))]
 
-    def redact(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+def _remember(request: Any, **_: Any) -> None:
+    """Keep what was sent of the credentials, to strike it out of what the store answers."""
+    for name in ("X-Amz-Security-Token", "x-amz-s3session-token", "Authorization"):
+        value = request.headers.get(name)
+        value = value.decode() if isinstance(value, bytes) else value or ""
+        if name == "Authorization":
+            match = re.search(r"Credential=([^/,\s]+)", value)
+            value = match[1] if match else ""
+        remember(value)
 
 
 class _Shared:
@@ -124,19 +114,14 @@ async def connect(options: ClientOptions) -> AsyncIterator[Connection]:
 
 async def _open(options: ClientOptions) -> Connection:
     backend = sniffio.current_async_library()
+    for secret in (options.aws_access_key_id, options.aws_secret_access_key, options.aws_session_token):
+        remember(secret)
     try:
         client = await anyio.to_thread.run_sync(anyio.run, _make, options, backend)
     except (anyio.get_cancelled_exc_class(), ImportError):
         raise
     except Exception as error:
-        secrets = [options.aws_access_key_id, options.aws_secret_access_key, options.aws_session_token]
-
-        def redact(text: str) -> str:
-            for secret in filter(None, secrets):
-                text = text.replace(secret, "***")
-            return text
-
-        raise translate(error, "opening a client for S3", write=False, redact=redact) from error
+        raise translate(error, "opening a client for S3", write=False) from error
     connection = Connection(client)
     await client.__aenter__()
     return connection
@@ -145,7 +130,7 @@ async def _open(options: ClientOptions) -> Connection:
 async def _make(options: ClientOptions, backend: str) -> Any:
     """Runs in a worker thread, on an event loop of its own, of the kind the client will run on."""
     global _loader
-    _quieten()
+    quieten()
     session = AioSession(profile=options.profile)
     if _loader is None:
         _loader = session.get_component("data_loader")
@@ -183,28 +168,3 @@ async def _make(options: ClientOptions, backend: str) -> Any:
         verify=None if options.verify is True else options.verify,
         config=config,
     )
-
-
-_SECRET = re.compile(
-    r"""(?ix) ( (?: x-amz-(?:security|s3session)-token | x-amz-server-side-encryption-customer-key | authorization
-                  | secretaccesskey | secret_?key | sessiontoken | accesstoken | token | accesskeyid | credential )
-                ['"]? (?: \s*[:=]\s* | > ) b?['"]? )  (?: AWS4-HMAC-SHA256\ [^'"\n]* | [^\s'"<,&]+ )"""
-)
-
-
-class _Redacting(logging.Filter):
-    """Strikes credentials out of what the SDK logs when debugging: canonical requests, headers, answers of STS."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if (clean := _SECRET.sub(r"\1***", text)) != text:
-            record.msg, record.args = clean, ()
-        return True
-
-
-_redacting = _Redacting()
-
-
-def _quieten() -> None:
-    for name in ("botocore.auth", "botocore.endpoint", "botocore.parsers", "botocore.credentials", "botocore.regions"):
-        logging.getLogger(name).addFilter(_redacting)

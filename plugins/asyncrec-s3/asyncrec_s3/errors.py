@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import email.utils
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,8 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
+
+from .redaction import redact
 
 __all__ = ["UploadGoneError", "scrub", "translate"]
 
@@ -50,12 +52,12 @@ class UploadGoneError(StorageError):
     """The upload is no more: completed or aborted, by us in a request whose answer was lost, or by another."""
 
 
-def translate(error: Exception, what: str, *, write: bool, redact: Callable[[str], str]) -> StorageError:
+def translate(error: Exception, what: str, *, write: bool) -> StorageError:
     """The error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
 
     ``write`` says what a failed precondition means: that the object is there already, or that it has changed.
     """
-    scrub(error, redact)
+    scrub(error)
     if isinstance(error, sdk.ClientError):
         return _of_answer(error.response, str(error), what, write=write)
     text = f"{what}: {redact(str(error)) or type(error).__name__}"
@@ -125,7 +127,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def scrub(error: BaseException, redact: Callable[[str], str]) -> None:
+def scrub(error: BaseException) -> None:
     """Strike credentials out of an error of the SDK and of what it is chained to: they outlive us in logs and reports.
 
     The SDK keeps the signed request in some errors; stores echo parts of it in theirs.

@@ -45,6 +45,11 @@ class Slots:
         # One takes at a time: two that each held half would wait for each other.
         self._turn = anyio.Lock()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits for one."""
+        return self._turn.statistics().locked
+
     def of(self, size: int) -> int:
         """How many a part of ``size`` bytes takes."""
         return min(self._count, -(-size // self._chunk))

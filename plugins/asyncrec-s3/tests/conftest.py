@@ -187,9 +187,13 @@ def prefix(store: Store, request: pytest.FixtureRequest) -> str:
 
 @dataclass
 class Request:
-    """One request as the proxy saw it: ``operation`` is S3's name for it, ``number`` counts from 0."""
+    """One request as the proxy saw it: ``operation`` is S3's name for it.
+
+    ``number`` counts from 0 over all of them, ``nth`` over those of the same key.
+    """
 
     number: int
+    nth: int
     operation: str
     key: str
     headers: dict[str, str]
@@ -275,7 +279,9 @@ class Proxy:
         body = bytearray()
         async for block in request.content.iter_any():
             body += block
-        seen = Request(len(self.requests), _operation(request), _key(request), dict(request.headers))
+        key = _key(request)
+        nth = sum(other.key == key for other in self.requests)
+        seen = Request(len(self.requests), nth, _operation(request), key, dict(request.headers))
         self.requests.append(seen)
         fault = self.plan(seen)
         if fault == "stall":

@@ -69,54 +69,64 @@ def whole(store: Any, prefix: str) -> Callable[..., Any]:
     return look
 
 
-def once(number: int, fault: str) -> Callable[[Any], str | None]:
-    return lambda request: fault if request.number == number else None
-
-
 def always(operation: str, fault: str) -> Callable[[Any], str | None]:
     return lambda request: fault if request.operation == operation else None
+
+
+def nth_of_key(fault: str) -> Callable[[Any], str | None]:
+    """The n-th request for the key that ends with ``-n`` goes wrong."""
+    return lambda request: fault if request.key and request.nth == int(request.key.rpartition("-")[2]) else None
 
 
 @pytest.mark.parametrize("fault", PASSING)
 async def test_one_fault_in_writing_is_got_over(open_storage: Open, proxy: Any, whole: Any, fault: str) -> None:
     """Whichever answer goes wrong, and however: the object is there, whole, and `published` says so."""
+    published = {}
+
+    async def write(storage: S3Storage, key: str, data: bytes) -> None:
+        published[key] = await storage.put(key, data, exclusive=True)
+
+    # More than are needed: the last meet no fault, which shows that every one was met.
+    jobs = {f"small-{n}": SMALL for n in range(2)} | {f"large-{n}": LARGE for n in range(7)}
     async with open_storage() as storage:
-        for kind, data in (("small", SMALL), ("large", LARGE)):
-            number = 0
-            while True:
-                proxy.reset()
-                proxy.plan = once(number, fault)
-                key = f"{kind}-{number}"
-                info = await storage.put(key, data, exclusive=True)
-                hit = len(proxy.requests) > number
-                proxy.plan = lambda request: None
-                await whole(key, data)
-                assert info.size == len(data)
-                assert info.etag == (await storage.head(key)).etag
-                if not hit:
-                    break
-                number += 1
-            assert number >= (1 if kind == "small" else 5)
+        proxy.plan = nth_of_key(fault)
+        async with anyio.create_task_group() as group:
+            for key, data in jobs.items():
+                group.start_soon(write, storage, key, data)
+        hit = {request.key.rpartition("/")[2] for request in proxy.requests if proxy.plan(request)}
+        proxy.plan = lambda request: None
+        for key, data in jobs.items():
+            await whole(key, data)
+            assert published[key].size == len(data)
+            assert published[key].etag == (await storage.head(key)).etag
+    assert {"small-0", *(f"large-{n}" for n in range(6))} <= hit
+    assert "small-1" not in hit
+    assert "large-6" not in hit
 
 
 @pytest.mark.parametrize("fault", ["500", "slowdown", "reset", "stall", "truncate", "etag"])
-async def test_one_fault_in_reading_is_got_over(open_storage: Open, proxy: Any, fault: str) -> None:
+async def test_one_fault_in_reading_is_got_over(
+    open_storage: Open, proxy: Any, store: Any, prefix: str, fault: str
+) -> None:
     """Whichever answer goes wrong, the reader gets every byte once."""
+    data = LARGE[: 3 << 20]
+
+    async def read(storage: S3Storage, key: str) -> None:
+        got = []
+        async with ResumingSource(storage, key, read_ahead=2 << 20) as source:
+            while block := await source.receive(1 << 20):
+                got.append(block)
+        assert b"".join(got) == data
+
+    for n in range(5):
+        store.put(f"{prefix}/x-{n}", data)
     async with open_storage() as storage:
-        await storage.put("x", LARGE)
-        number = 0
-        while True:
-            proxy.reset()
-            proxy.plan = once(number, fault)
-            got = []
-            async with ResumingSource(storage, "x", read_ahead=2 << 20) as source:
-                while block := await source.receive(1 << 20):
-                    got.append(block)
-            assert b"".join(got) == LARGE
-            if len(proxy.requests) <= number:
-                break
-            number += 1
-        assert number >= 6
+        proxy.plan = nth_of_key(fault)
+        async with anyio.create_task_group() as group:
+            for n in range(5):
+                group.start_soon(read, storage, f"x-{n}")
+    hit = {request.key.rpartition("/")[2] for request in proxy.requests if proxy.plan(request)}
+    assert hit == {f"x-{n}" for n in range(4)}
 
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"])

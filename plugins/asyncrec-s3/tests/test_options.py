@@ -1,0 +1,82 @@
+"""Options are checked before anything is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asyncrec_s3.options import Options
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "prefix", "root"),
+    [
+        ("s3://crawl", "crawl", "", "s3://crawl"),
+        ("s3://crawl/", "crawl", "", "s3://crawl"),
+        ("s3://crawl/2026/a b", "crawl", "2026/a b/", "s3://crawl/2026/a b"),
+        ("s3a://crawl/x/", "crawl", "x/", "s3://crawl/x"),
+    ],
+)
+def test_urls(url: str, bucket: str, prefix: str, root: str) -> None:
+    options = Options.of(url)
+    assert (options.bucket, options.prefix, options.root) == (bucket, prefix, root)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT"], "http://aws-endpoint-url-s3:1"),
+        (["AWS_ENDPOINT_URL", "S3_ENDPOINT"], "http://aws-endpoint-url:1"),
+        (["S3_ENDPOINT"], "http://s3-endpoint:1"),
+        ([], None),
+    ],
+)
+def test_endpoint_of_the_environment(monkeypatch: pytest.MonkeyPatch, names: list[str], expected: str | None) -> None:
+    """The SDK's names come first, then tensorboardX's; an option comes before all of them."""
+    for name in names:
+        monkeypatch.setenv(name, f"http://{name.lower().replace('_', '-')}:1")
+    assert Options.of("s3://crawl").endpoint_url == expected
+    assert Options.of("s3://crawl", endpoint_url="https://mine").endpoint_url == "https://mine"
+
+
+def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TensorFlow takes S3_ENDPOINT: a host, spoken to over TLS."""
+    monkeypatch.setenv("S3_ENDPOINT", "store.example:9000")
+    assert Options.of("s3://crawl").endpoint_url == "https://store.example:9000"
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://", {}),
+        ("s3:///key", {}),
+        ("crawl/key", {}),
+        ("s3://AKIACANARY:canary@crawl", {}),
+        ("s3://crawl", {"aws_access_key_id": "AKIACANARY"}),
+        ("s3://crawl", {"aws_secret_access_key": "canary"}),
+        ("s3://crawl", {"aws_session_token": "canary"}),
+        ("s3://crawl", {"anonymous": True, "aws_access_key_id": "AKIACANARY", "aws_secret_access_key": "canary"}),
+        ("s3://crawl", {"endpoint_url": "http://AKIACANARY:canary@host"}),
+        ("s3://crawl", {"endpoint_url": "host:9000"}),
+        ("s3://crawl", {"addressing_style": "dns"}),
+        ("s3://crawl", {"checksum": "sha1"}),
+        ("s3://crawl", {"chunk_size": (5 << 20) - 1}),
+        ("s3://crawl", {"max_concurrency": 0}),
+        ("s3://crawl", {"max_concurrency": 8, "max_connections": 8}),
+    ],
+)
+def test_what_cannot_be_is_refused_without_showing_secrets(url: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # each has wording of its own
+        Options.of(url, **options)
+    assert "canary" not in repr(caught.value).lower()
+
+
+def test_an_unknown_option_names_those_there_are() -> None:
+    with pytest.raises(TypeError, match=r"no option region_name.*region"):
+        Options.of("s3://crawl", region_name="canary")
+
+
+def test_nothing_is_shown() -> None:
+    """An `Options` in a log or a traceback shows no field."""
+    options = Options.of("s3://crawl", aws_access_key_id="AKIACANARY", aws_secret_access_key="canary")
+    assert "canary" not in f"{options!r} {options.client()!r}".lower()

@@ -1,0 +1,72 @@
+"""The arithmetic of multipart uploads."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from asyncrec_s3.parts import (
+    MAX_PARTS,
+    MIB,
+    MIN_PART,
+    Digest,
+    base64_of_crc,
+    crc_of_base64,
+    is_md5,
+    multipart_etag,
+    part_size,
+)  # fmt: skip
+from hypothesis import given
+from hypothesis import strategies as st
+
+TIB = 1 << 40
+
+
+@given(first=st.integers(MIN_PART, 5 << 30))
+def test_parts_grow_so_that_the_cap_holds_five_tebibytes(first: int) -> None:
+    """Whatever the first part: no part is above 5 GiB or shorter than the one before, and all hold 5 TiB."""
+    sizes = [part_size(number, first) for number in range(1, MAX_PARTS + 1)]
+    assert sizes[0] == first
+    assert sizes == sorted(sizes)
+    assert sizes[-1] <= 5 << 30
+    assert sum(sizes) >= 5 * TIB
+
+
+def test_the_first_parts_are_of_one_size() -> None:
+    """7 GiB are written in parts of 8 MiB: memory is the same for every usual shard."""
+    assert {part_size(number, 8 * MIB) for number in range(1, 901)} == {8 * MIB}
+    assert part_size(901, 8 * MIB) == 16 * MIB
+
+
+@pytest.mark.parametrize("number", [0, -1, MAX_PARTS + 1])
+def test_there_are_no_other_parts(number: int) -> None:
+    with pytest.raises(ValueError, match="10,000"):
+        part_size(number, 8 * MIB)
+
+
+@given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=20))
+def test_the_etag_of_a_multipart_upload(parts: list[bytes]) -> None:
+    """The MD5 of the parts' MD5s, and their number."""
+    etags = [hashlib.md5(part).hexdigest() for part in parts]
+    joined = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest()
+    assert multipart_etag(etags) == f"{joined}-{len(parts)}"
+    assert is_md5(multipart_etag(etags) or "")
+    assert multipart_etag([*etags, "opaque"]) is None
+
+
+@given(value=st.integers(0, 0xFFFFFFFF))
+def test_crc32c_there_and_back(value: int) -> None:
+    assert crc_of_base64(base64_of_crc(value)) == value
+
+
+@pytest.mark.parametrize("text", [None, "", "AAAAAA==-3", "AAAA", "!!!!"])
+def test_what_is_no_crc32c_of_a_whole_object(text: str | None) -> None:
+    """Absent, a checksum of checksums, or no CRC32C at all."""
+    assert crc_of_base64(text) is None
+
+
+def test_digests_as_s3_writes_them() -> None:
+    """RFC 1864 and RFC 3720 give the values."""
+    assert Digest(b"", "md5").params == {"ContentMD5": "1B2M2Y8AsgTpgAmY7PhCfg=="}
+    assert Digest(b"123456789", "crc32c").crc32c == 0xE3069283
+    assert Digest(b"123456789", "crc32c").params == {"ChecksumCRC32C": "4waSgw=="}

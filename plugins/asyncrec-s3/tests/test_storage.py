@@ -1,0 +1,290 @@
+"""What S3Storage promises beyond the kit: bounds, sharing, where it may be used, unfinished uploads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from asyncrec_s3 import client as clients
+from asyncrec_s3.plugin import open_s3
+from asyncrec_s3.storage import S3Storage, Slots
+
+import asyncrec
+from asyncrec.errors import StoragePermissionError
+from asyncrec.storage.base import UnfinishedUploads
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 5 << 20
+Open = Callable[..., AbstractAsyncContextManager[S3Storage]]
+
+
+@pytest.fixture
+def open_storage(store: Any, proxy: Any, prefix: str) -> Open:
+    @asynccontextmanager
+    async def open_(**options: Any) -> AsyncIterator[S3Storage]:
+        options = {"endpoint_url": proxy.endpoint, "chunk_size": CHUNK} | options
+        async with open_s3(f"s3://{store.bucket}/{prefix}", **options) as storage:
+            assert isinstance(storage, S3Storage)
+            yield storage
+
+    return open_
+
+
+async def test_found_by_its_scheme(store: Any, proxy: Any, prefix: str) -> None:
+    """Installed, it answers to s3:// wherever asyncrec takes a path."""
+    root = f"s3://{store.bucket}/{prefix}"
+    async with asyncrec.open_storage(root, endpoint_url=proxy.endpoint) as storage:
+        await storage.put("x", b"here")
+    assert store.get(f"{prefix}/x") == b"here"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"checksum": "crc32c"}, {"payload_signing": True}, {"addressing_style": "path"}, {"region": "eu-west-1"}],
+)
+async def test_options_reach_the_store(open_storage: Open, proxy: Any, options: dict[str, Any]) -> None:
+    """With each, small and large objects are written and read; the proxy checks every checksum it is sent."""
+    data = os.urandom(CHUNK + 10)
+    async with open_storage(**options) as storage:
+        await storage.put("small", data[:10])
+        info = await storage.put("large", data)
+        assert await storage.get("large") == data
+        assert await storage.head("large") == info
+    sent = [r.headers for r in proxy.requests if r.operation in ("UploadPart", "PutObject")]
+    assert len(sent) == 3
+    for headers in sent:
+        assert ("x-amz-checksum-crc32c" in headers) == (options.get("checksum") == "crc32c")
+        assert ("Content-MD5" in headers) == (options.get("checksum") != "crc32c")
+        assert (headers["X-Amz-Content-SHA256"] != "UNSIGNED-PAYLOAD") == bool(options.get("payload_signing"))
+        assert "Expect" not in headers
+        if region := options.get("region"):
+            assert f"/{region}/s3/" in headers["Authorization"]
+
+
+async def test_back_pressure(open_storage: Open, proxy: Any) -> None:
+    """While the store takes nothing, the writer waits with four parts on their way, and not a fifth copied."""
+    taken = 0
+    proxy.plan = lambda request: "hold" if request.operation == "UploadPart" else None
+
+    async def write(storage: S3Storage, key: str) -> None:
+        nonlocal taken
+        async with storage.open_sink(key) as sink:
+            for _ in range(4):
+                await sink.send([bytes(CHUNK)])
+                taken += 1
+
+    async with open_storage() as storage:
+        async with anyio.create_task_group() as group:
+            group.start_soon(write, storage, "x")
+            group.start_soon(write, storage, "y")
+            await until(lambda: proxy.operations().count("UploadPart") == 4)
+            await until(lambda: storage.slots.waiting)
+            assert taken == 4
+            proxy.release()
+        assert taken == 8
+
+
+async def test_short_objects_do_not_wait_for_each_other(open_storage: Open) -> None:
+    """One task may hold more sinks than there are slots, each with all its bytes, and close them in any order."""
+    async with open_storage(max_concurrency=1) as storage:
+        sinks = [storage.open_sink(f"{n}") for n in range(5)]
+        opened = [await sink.__aenter__() for sink in sinks]
+        for sink in opened:
+            await sink.send([b"short"])
+        for sink in sinks:
+            await sink.__aexit__(None, None, None)
+        assert [info.key async for info in storage.list_objects()] == ["0", "1", "2", "3", "4"]
+
+
+async def test_large_parts_take_their_share() -> None:
+    """A part of several chunks takes as many slots, one longer than all takes all; none is lost on cancellation."""
+    slots = Slots(4, 10)
+    assert [slots.of(size) for size in (1, 10, 11, 40, 400)] == [1, 1, 2, 4, 4]
+    await slots.acquire(3)
+    with anyio.move_on_after(0):
+        await slots.acquire(2)
+    slots.release(3)
+    with anyio.fail_after(1):
+        await slots.acquire(4)
+
+
+async def test_idle_sources_hold_no_connection(open_storage: Open, proxy: Any, store: Any, prefix: str) -> None:
+    """Two hundred of them, begun and waiting, over five connections."""
+    store.put(f"{prefix}/x", bytes(100))
+    async with open_storage(max_connections=5) as storage:
+        sources = [storage.open_source("x") for _ in range(200)]
+        opened = [await source.__aenter__() for source in sources]
+        for source in opened:
+            assert await source.receive(50) == bytes(50)
+        assert proxy.in_flight == 0
+        assert proxy.connections <= 5
+        for source in opened:
+            assert await source.receive(51) == bytes(50)
+        for source in sources:
+            await source.__aexit__(None, None, None)
+
+
+async def test_clients_are_shared_and_closed(open_storage: Open, proxy: Any) -> None:
+    """Storages that agree share one, closed with the last of them; another region is another client."""
+    async with open_storage() as one:
+        async with open_storage(chunk_size=2 * CHUNK) as two, open_storage(region="eu-west-1") as other:
+            mine = [storage.bucket._connection.client for storage in (one, two, other)]
+            assert mine[0] is mine[1]
+            assert mine[0] is not mine[2]
+            await two.put("x", b"x")
+        await one.put("y", b"y")
+    assert not clients._shared.get()
+    await until(lambda: proxy.connections == 0)
+
+
+async def test_opened_at_once_one_client_is_made(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    make = clients._make
+
+    async def counting(*args: Any) -> Any:
+        nonlocal made
+        made += 1
+        return await make(*args)
+
+    monkeypatch.setattr(clients, "_make", counting)
+
+    async def work() -> None:
+        async with open_storage() as storage:
+            await storage.put("x", b"x")
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(work)
+    assert made == 1
+
+
+async def test_another_event_loop_is_refused(open_storage: Open, anyio_backend: str) -> None:
+    """Used from a loop it was not opened on, it raises instead of hanging."""
+
+    async def use(storage: S3Storage) -> None:
+        await storage.put("x", b"x")
+
+    async with open_storage() as storage:
+        for backend in ("asyncio", "trio"):
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await anyio.to_thread.run_sync(lambda backend=backend: anyio.run(use, storage, backend=backend))
+
+
+async def test_after_a_fork_it_is_refused(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child has the parent's connections, and must not speak on them."""
+    async with open_storage() as storage:
+        await storage.put("x", b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)
+            for operation in (storage.head, storage.get, storage.delete, lambda key: storage.put(key, b"y")):
+                with pytest.raises(RuntimeError, match="another process"):
+                    await operation("x")
+            with pytest.raises(RuntimeError, match="another process"):
+                storage.list_objects()
+
+
+async def test_closed_it_says_so(open_storage: Open) -> None:
+    async with open_storage() as storage:
+        source = storage.open_source("x")
+    with pytest.raises(anyio.ClosedResourceError):
+        await storage.put("x", b"x")
+    with pytest.raises(anyio.ClosedResourceError):
+        await source.__aenter__()
+    with pytest.raises(TypeError, match="open one in each"):
+        pickle.dumps(storage)
+
+
+async def test_unfinished_uploads_are_listed_and_removed(open_storage: Open, store: Any, prefix: str) -> None:
+    """Under a prefix; one that is gone already is no error."""
+    for name in ("a/1", "a/2", "b/1"):
+        store.client.create_multipart_upload(Bucket=store.bucket, Key=f"{prefix}/{name}")
+    async with open_storage() as storage:
+        assert isinstance(storage, UnfinishedUploads)
+        found = [upload async for upload in storage.list_unfinished("a/")]
+        assert [upload.key for upload in found] == ["a/1", "a/2"]
+        assert all(upload.etag and upload.modified.tzinfo for upload in found)
+        for upload in [*found, *found]:
+            await storage.remove_unfinished(upload)
+    assert store.unfinished(prefix) == [f"{prefix}/b/1"]
+    leftover = store.client.list_multipart_uploads(Bucket=store.bucket, Prefix=prefix)["Uploads"][0]
+    store.client.abort_multipart_upload(Bucket=store.bucket, Key=leftover["Key"], UploadId=leftover["UploadId"])
+
+
+async def test_a_missing_profile_is_said_by_name(open_storage: Open) -> None:
+    with pytest.raises(StoragePermissionError, match="nobody"):
+        async with open_storage(profile="nobody"):
+            pass
+
+
+async def test_no_credentials_is_said_with_a_remedy(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    async with open_storage() as storage:
+        with pytest.raises(StoragePermissionError, match="anonymous=True"):
+            await storage.put("x", b"x")
+
+
+async def test_a_profile_gives_credentials(
+    open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Found as the SDK finds them, in its configuration files."""
+    (tmp_path / "config").write_text("[profile two]\naws_access_key_id = AKIAOFPROFILETWO\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    proxy.plan = lambda request: "403"
+    async with open_storage(profile="two") as storage:
+        with pytest.raises(StoragePermissionError):
+            await storage.put("x", b"x")
+    assert "AKIAOFPROFILETWO" in proxy.requests[0].headers["Authorization"]
+
+
+async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:
+    proxy.plan = lambda request: "403"
+    async with open_storage(anonymous=True) as storage:
+        with pytest.raises(StoragePermissionError):
+            await storage.head("x")
+    assert "Authorization" not in proxy.requests[0].headers
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110  # it comes true in another thread
+            await anyio.sleep(0.005)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
+async def test_cancelled_by_asyncio_itself(
+    open_storage: Open, proxy: Any, store: Any, prefix: str, operation: str
+) -> None:
+    """``task.cancel()`` knows no shield: the object is still whole or absent, and no upload is left."""
+    async with open_storage() as storage:
+        proxy.plan = lambda request: "hold" if request.operation == operation else None
+        sink = storage.open_sink("x")
+
+        async def write() -> None:
+            async with sink as opened:
+                await opened.send([bytes(CHUNK)])
+                await opened.send([b"end"])
+
+        task = asyncio.create_task(write())
+        await until(lambda: operation in proxy.operations())
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        proxy.release()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        published = sink.published is not None  # type: ignore[attr-defined]  # the sink is its own context
+        assert published == (operation == "CompleteMultipartUpload")
+        assert await anyio.to_thread.run_sync(store.get, f"{prefix}/x") == (
+            bytes(CHUNK) + b"end" if published else None
+        )
+        assert await anyio.to_thread.run_sync(store.unfinished, prefix) == []

@@ -100,6 +100,8 @@ class Store:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     kind = os.environ.get("ASYNCREC_TEST_S3") or "moto"
     if kind == "moto":
+        # S3's smallest part is 5 MiB; the tests of faults write hundreds of objects, and need no more than parts.
+        os.environ["S3_UPLOAD_PART_MIN_SIZE"] = str(64 << 10)
         from moto.server import ThreadedMotoServer
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -173,6 +175,12 @@ def _free_ports(count: int) -> list[int]:
         if port not in ports:
             ports.append(port)
     return ports
+
+
+@pytest.fixture
+def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ``chunk_size`` be less than 5 MiB; SeaweedFS does not mind either."""
+    monkeypatch.setattr("asyncrec_s3.options.MIN_PART", 64 << 10)
 
 
 @pytest.fixture

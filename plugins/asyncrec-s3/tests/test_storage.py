@@ -117,10 +117,10 @@ async def test_large_parts_take_their_share() -> None:
 
 
 async def test_idle_sources_hold_no_connection(open_storage: Open, proxy: Any, store: Any, prefix: str) -> None:
-    """Two hundred of them, begun and waiting, over five connections."""
+    """A hundred of them, begun and waiting, over five connections."""
     store.put(f"{prefix}/x", bytes(100))
     async with open_storage(max_connections=5) as storage:
-        sources = [storage.open_source("x") for _ in range(200)]
+        sources = [storage.open_source("x") for _ in range(100)]
         opened = [await source.__aenter__() for source in sources]
         for source in opened:
             assert await source.receive(50) == bytes(50)

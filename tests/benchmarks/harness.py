@@ -41,7 +41,8 @@ class Case:
         count: how many units of work a round does; times are given per unit.
         size: bytes of one unit, for MB/s.
         contenders: name -> maker. A maker imports what it needs, does what is not timed, and returns the job.
-            The job takes the path (a new one for writers, `prepare`'s file for readers) and may return extra figures.
+            The job takes the path (a new one for writers, `prepare`'s file for readers) and may return extra figures;
+            one of them, ``seconds``, stands for the time of the whole job where it had to prepare something each time.
         prepare: makes the file that readers share. `None`: each round gets a path where nothing is yet.
         check: looks at what a writer left, after every round, not timed; says what is wrong with it.
         rounds: how many, unless the command line says otherwise.
@@ -219,9 +220,9 @@ def _worker(module: str, name: str, contender: str, shrink: int) -> None:
             _reset_peak()
             before = _status("VmRSS")
             began = time.perf_counter()
-            extras = job(Path(line.rstrip("\n")))
-            seconds = time.perf_counter() - began
-            _answer(out, seconds=seconds, peak_bytes=max(_status("VmHWM") - before, 0), extras=extras or {})
+            extras = job(Path(line.rstrip("\n"))) or {}
+            seconds = extras.pop("seconds", time.perf_counter() - began)
+            _answer(out, seconds=seconds, peak_bytes=max(_status("VmHWM") - before, 0), extras=extras)
     except Exception as error:
         _answer(out, failed=f"{type(error).__name__}: {error}")
 

@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench interop docs lock proto clean
+.PHONY: help demo test torture lint bench interop docs lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -38,6 +38,9 @@ demo: $(READY) ## crawl some thousand local documents into a sharded data set in
 
 test: $(READY) ## every test but those of interop and bench
 	@.venv/bin/python -m pytest -q $(ARGS)
+
+torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
+	@.venv/bin/python tests/torture/run.py $(ARGS)
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .

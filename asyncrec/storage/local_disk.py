@@ -75,10 +75,10 @@ class Disk:
                     raise
 
     def lives_in_memory(self, device: int) -> bool:
-        """Whether the filesystem with this ``st_dev`` is a tmpfs, so that reading it never waits for a disk. Blocks.
+        """Whether the filesystem with this ``st_dev`` is a tmpfs: reading and writing it waits for no disk. Blocks.
 
         It does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
-        A page that was swapped out would be waited for: whoever swaps reads no faster anywhere.
+        A page that was swapped out would be waited for: whoever swaps is no faster anywhere.
         """
         known = self._in_memory.get(device)
         if known is None:
@@ -112,9 +112,9 @@ def _filesystem(device: int) -> str:
     return ""
 
 
-def partial_name(name: str) -> str:
-    """A new name for an unfinished file: unlike any other writer's, hidden, and at most 255 bytes long."""
-    end = f".{secrets.token_hex(4)}.partial"
+def partial_name(name: str, owner: str | None = None) -> str:
+    """A name for an unfinished file, hidden and at most 255 bytes long: its owner's, or else unlike any other."""
+    end = f".{secrets.token_hex(4) if owner is None else owner}.partial"
     most = 255 - 1 - len(end)
     encoded = os.fsencode(name)
     if len(encoded) > most:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from asyncrec.storage import local_sink, local_source
 from asyncrec.storage.base import UnfinishedUploads
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.local_disk import partial_name
+from asyncrec.storage.local_disk import Disk, partial_name
 from asyncrec.testing.checks import content, receive_all, send_all
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +57,17 @@ class System:
             return real(*args)
 
         return call
+
+
+@pytest.fixture(autouse=True)
+def lives_in_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Sets whether the tests' folder passes for a tmpfs: for none, wherever it is, unless a test says otherwise."""
+
+    def set_(value: bool) -> None:
+        monkeypatch.setattr(Disk, "lives_in_memory", lambda self, device: value)
+
+    set_(False)
+    return set_
 
 
 def on(function: str, code: int) -> Callable[[str, int], int | None]:
@@ -438,6 +450,41 @@ async def test_warm_blocks_are_read_without_a_thread(tmp_path: Path) -> None:
         assert system.calls.count("preadv") == 1
     else:
         assert system.calls.count("preadv") == 12
+
+
+async def test_a_filesystem_in_memory_is_written_and_read_without_a_thread(
+    tmp_path: Path, lives_in_memory: Callable[[bool], None]
+) -> None:
+    """Once the file is open: that, publishing it, and chunks too large for the loop are a thread's."""
+    lives_in_memory(True)
+    loop = threading.get_ident()
+    threads: list[tuple[str, bool]] = []
+    system = System(lambda name, n: threads.append((name, threading.get_ident() == loop)))
+    data = content(5 << 20)
+    storage = LocalStorage(tmp_path, system=system, chunk_size=1 << 20)
+    await write(storage, "x", data)
+    assert [here for name, here in threads if name == "writev"] == [False, True, True, True, True]
+    assert not any(here for name, here in threads if name in ("open", "fsync", "replace"))
+    threads.clear()
+    async with storage.open_source("x") as source:
+        assert await receive_all(source, 256 << 10) == data
+    assert {here for name, here in threads if name == "pread"} == {True}
+    await write(LocalStorage(tmp_path, system=system, chunk_size=8 << 20), "x", data + data)
+    assert (tmp_path / "x").read_bytes() == data + data
+
+
+async def test_writing_to_memory_is_cancelled_between_two_chunks(
+    tmp_path: Path, lives_in_memory: Callable[[bool], None]
+) -> None:
+    lives_in_memory(True)
+    storage = LocalStorage(tmp_path, chunk_size=1_000)
+    with anyio.CancelScope() as scope:
+        async with storage.open_sink("x") as sink:
+            await sink.send([bytes(1_000)])
+            scope.cancel()
+            await sink.send([bytes(1_000)])
+    assert scope.cancelled_caught
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("size", [7, 5_000, 200_000, 256 << 10, (1 << 20) - 1, 1 << 20, 2 << 20, 1 << 24])

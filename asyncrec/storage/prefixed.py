@@ -34,6 +34,16 @@ class PrefixedStorage(Storage):
         self.read_ahead = storage.read_ahead
         self.flush_level = storage.flush_level
 
+    @property
+    def storage(self) -> Storage:
+        """What this is a part of."""
+        return self._storage
+
+    @property
+    def prefix(self) -> str:
+        """Of its keys there; ends in a slash."""
+        return self._prefix
+
     def __repr__(self) -> str:
         return f"PrefixedStorage({self._storage!r}, {self._prefix!r})"
 

@@ -24,6 +24,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import dataset_writer
 import memory
 from harness import MIB, Case, Result, Target, modules, run_case, work_folder
 from heartbeat import idle_figures
@@ -147,7 +148,10 @@ def main() -> int:
                 results.update({(result.case, result.contender): result for result in found})
                 say(table(case, found))
         if options.only in "memory":
-            rows, missed = memory.report(folder, quick=options.quick)
+            for module_of_memory in (memory, dataset_writer):
+                found_rows, found_missed = module_of_memory.report(folder, quick=options.quick)
+                rows += found_rows
+                missed += found_missed
             say("\npeak memory, each in a fresh process (MiB)")
             for row in rows:
                 say(

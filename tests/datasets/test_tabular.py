@@ -245,6 +245,36 @@ async def test_methods_may_be_async_and_then_run_on_the_event_loop() -> None:
     assert [row[0] for row in await listed(storage, "train")] == await names(storage, "train")
 
 
+async def test_each_example_is_loaded_listed_split_written_and_released_in_this_order() -> None:
+    """TFRecorder's order, which its users' methods rely on."""
+    order: dict[str, list[str]] = {}
+
+    class Telling(Toy):
+        def load(self, **kwargs: Any) -> None:
+            super().load()
+            order.setdefault(self.name, []).append("load")
+
+        def to_csv_row(self) -> list[object]:
+            order[self.name].append("to_csv_row")
+            return super().to_csv_row()
+
+        def split(self, **kwargs: Any) -> Any:
+            order[self.name].append("split")
+            return [self]
+
+        def encode(self) -> bytes:
+            order[self.name].append("encode")
+            return super().encode()
+
+        def release(self) -> None:
+            order[self.name].append("release")
+            super().release()
+
+    await write(await stored_csv(), Telling)
+    assert len(order) == 20
+    assert set(map(tuple, order.values())) == {("load", "to_csv_row", "split", "encode", "release")}
+
+
 async def test_loading_overlaps_within_the_limit_and_the_order_stays_that_of_the_seed() -> None:
     together, most = 0, 0
     lock = threading.Lock()

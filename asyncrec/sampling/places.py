@@ -1,7 +1,7 @@
 """Where a data set's shards are, and opening them: in the store, or in the local cache; always the same version.
 
-The first answer of the store says which version a shard is; all later reads are pinned to it. A shard whose size is
-not the manifest's is refused.
+The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard whose size is not the
+manifest's is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class Places:
             ObjectChangedError: it is not the version that was read before, or not the manifest's.
         """
         async with AsyncExitStack() as stack:
-            yield await self._open(stack, shard, start, end)
+            source, info = await self._open(stack, shard, start, end)
+            yield source
+            # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
+            self._versions.setdefault(shard, info or source.info)
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
@@ -72,7 +75,10 @@ class Places:
                 f"{self.shards[shard].records:,}; it was changed, or the manifest is another data set's"
             )
 
-    async def _open(self, stack: AsyncExitStack, shard: int, start: int, end: int | None) -> ResumingSource:
+    async def _open(
+        self, stack: AsyncExitStack, shard: int, start: int, end: int | None
+    ) -> tuple[ResumingSource, ObjectInfo | None]:
+        """The source, and what the shard is, where the source is another object: the cache's."""
         entry = self.shards[shard]
         if self._cache is not None and self._cache.takes(entry.bytes):
             info = self._versions.get(shard)
@@ -83,9 +89,8 @@ class Places:
             for last in (False, True):
                 key = await self._cache.fetch(self.folder, entry.path, info, crc32c=entry.crc32c)
                 try:
-                    return await stack.enter_async_context(
-                        ResumingSource(self._cache.storage, key, start=start, end=end)
-                    )
+                    cached = ResumingSource(self._cache.storage, key, start=start, end=end)
+                    return await stack.enter_async_context(cached), info
                 except ObjectNotFoundError:
                     if last:
                         raise
@@ -101,7 +106,7 @@ class Places:
         )
         await stack.enter_async_context(source)
         self._check(shard, source.info)
-        return source
+        return source, None
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
         if info.size != self.shards[shard].bytes:
@@ -109,4 +114,3 @@ class Places:
                 f"{self.shown(shard)}: it has {info.size:,} bytes, and {self.shards[shard].bytes:,} are expected "
                 "of it; the data set was rewritten: open it again"
             )
-        self._versions.setdefault(shard, info)

@@ -35,7 +35,7 @@ class ResumingSource(ByteSource):
             With 0 there is no task, and the storage is read when asked.
 
     Attributes:
-        info: of the version being read.
+        info: of the version being read. Bytes confirm it: until some came it is one answer of the store's.
         retries: how often reading was taken up again.
 
     Raises (on entering and by `receive`):
@@ -110,7 +110,9 @@ class ResumingSource(ByteSource):
         if max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; it is at least 1")
         if self._scope is None:
-            return await self._reader.receive(max_bytes)
+            block = await self._reader.receive(max_bytes)
+            self.info = self._reader.info or self.info
+            return block
         await anyio.lowlevel.checkpoint()
         while not self._blocks:
             if self._error is not None:
@@ -129,6 +131,7 @@ class ResumingSource(ByteSource):
             block = block[begin:] if begin else block
         self._held -= len(block)
         self._room.set()
+        self.info = self._reader.info or self.info
         return block
 
     async def park(self) -> None:
@@ -210,6 +213,9 @@ class _Reader:
                 if block:
                     self._position += len(block)
                     self._backoff.reset()
+                    # It knows by now which version its bytes are of; on opening, it had one answer to go by.
+                    self.info = self._source.info
+                    self._etag = self.info.etag
                     return block
                 raise TransientStorageError(
                     f"{join(self._storage.root, self._key)}: the body ended at byte {self._position:,} of {self._end:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 import anyio
@@ -288,3 +289,36 @@ async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
     await storage.put("x", DATA)
     async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
         assert await receive_all(source) == DATA
+
+
+async def test_a_version_is_believed_once_it_gave_bytes(
+    read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source may find out that the answer it was opened by was wrong: what it is then, is what reading goes on with."""
+    storage = FaultyStorage(receive_fault=transient(3, 7))
+    await storage.put("x", DATA)
+    truth = await storage.head("x")
+    opened: list[str | None] = []
+    real_open, real_receive = FaultyStorage._open, _FaultySource.receive
+
+    @asynccontextmanager
+    async def open_with_a_wrong_answer(
+        self: FaultyStorage, key: str, start: int, end: int | None, etag: str | None
+    ) -> AsyncIterator[ByteSource]:
+        opened.append(etag)
+        async with real_open(self, key, start, end, etag) as source:
+            if etag is None:
+                source.info = replace(source.info, etag="wrong")
+            yield source
+
+    async def receive(self: _FaultySource, max_bytes: int) -> bytes:
+        block = await real_receive(self, max_bytes)
+        self.info = truth
+        return block
+
+    monkeypatch.setattr(FaultyStorage, "_open", open_with_a_wrong_answer)
+    monkeypatch.setattr(_FaultySource, "receive", receive)
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        assert await receive_all(source, 3_000) == DATA
+        assert source.info == truth
+    assert opened == [None, truth.etag, truth.etag]

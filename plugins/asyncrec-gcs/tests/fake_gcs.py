@@ -86,8 +86,11 @@ def nth(n: int, fault: Fault, kind: str = "") -> Plan:
     return plan
 
 
-def chaos(seed: int) -> Plan:
-    """5% of 5xx before and after the effect, 10% throttled, and each of the others now and then."""
+def chaos(seed: int, *, stalls: float = 0.0) -> Plan:
+    """5% of 5xx before and after the effect, 10% throttled, and each of the others now and then.
+
+    ``stalls`` is the chance of a request that is never answered: it takes as long as the client is patient.
+    """
     draw = random.Random(seed)
     faults = (
         [Fault("status", 503)] * 3 + [Fault("status-after", 500)] * 2
@@ -97,6 +100,8 @@ def chaos(seed: int) -> Plan:
 
     def plan(kind: str, n: int) -> Fault | None:
         x = draw.random()
+        if x > 1 - stalls:
+            return Fault("stall")
         return faults[int(x * 100)] if x * 100 < len(faults) else None
 
     return plan
@@ -108,6 +113,7 @@ class FakeGcs:
         plan: asked about each request, with its kind and number.
         log: the kinds of all requests: ``open``, ``put``, ``last``, ``query``, ``abort``, ``read``, ``meta``, ``list``,
             ``delete``, ``token``.
+        lost: sessions whose address was in an answer that did not arrive: nobody can take them away.
         taking: cleared, bodies are left unread in their sockets.
         most_puts: how many chunks were on their way at once.
         reached: set when a request stalls.
@@ -123,6 +129,7 @@ class FakeGcs:
         self.objects: dict[tuple[str, str], Object] = {}
         self.sessions: dict[str, Session] = {}
         self.ended: set[str] = set()
+        self.lost: set[str] = set()
         self.log: list[str] = []
         self.seen: list[dict[str, str]] = []
         self.generation = 1_700_000_000_000_000
@@ -136,6 +143,20 @@ class FakeGcs:
     @property
     def unfinished(self) -> list[str]:
         return [session.name for session in self.sessions.values() if not session.done]
+
+    @property
+    def left(self) -> list[str]:
+        """Names of unfinished uploads that somebody could have taken away."""
+        return [each.name for upload, each in self.sessions.items() if not each.done and upload not in self.lost]
+
+    @property
+    def busy(self) -> int:
+        """Requests under way."""
+        return self._busy
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
 
     @property
     def counts(self) -> Counter[str]:
@@ -170,8 +191,8 @@ class FakeGcs:
         self._busy = self._puts = 0
         self._idle = threading.Event()
         self._idle.set()
-        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        self._server = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -216,6 +237,8 @@ class FakeGcs:
             answer = await self._serve_one(request, kind, how)
         except _Refusal as refusal:
             answer = self._error(refusal.status, refusal.words)
+        if how.endswith(("-after", "-reset")) and kind == "open":
+            self.lost.add(answer.headers.get("Location", "").rpartition("upload_id=")[2])
         if fault is not None and how == "status-after":
             return self._error(fault.status, fault.words, fault.headers)
         if how == "forget-after":

@@ -83,11 +83,12 @@ class S3Source(ByteSource):
                 raise ObjectChangedError(f"{self._what()}: its etag is not {self._pinned} any more: open it again")
 
     async def _changed(self, error: ObjectChangedError) -> None:
-        """An answer says it is another version: believed if HEAD agrees; forgiven while nothing was read or pinned."""
+        """An answer says it is another version: believed if HEAD agrees. Forgiven while nothing was read or pinned, and
+        the size is what it was: the caller counts on it."""
         found = await self._storage.bucket.head(self._key, shown=self._shown)
         if found.info.etag == self.info.etag:
             raise TransientStorageError(f"{self._what()}: an answer had another etag than the object has") from error
-        if self._pinned is not None:
+        if self._pinned is not None or found.info.size != self.info.size:
             raise error
         self.info = found.info
 

@@ -1,0 +1,277 @@
+"""A proxy before an S3 store that checks what it is sent, and fails as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import io
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import aiohttp
+import crc32c
+from aiohttp import web
+from yarl import URL
+
+
+@dataclass
+class Request:
+    """One request as the proxy saw it: ``operation`` is S3's name for it.
+
+    ``number`` counts from 0 over all of them, ``nth`` over those of the same key.
+    """
+
+    number: int
+    nth: int
+    operation: str
+    key: str
+    headers: dict[str, str]
+
+
+Fault = str
+"""One of: "500", "slowdown", "403", "reset", "stall" (before the effect; a stall waits until the client goes);
+"500-after", "reset-after", "stall-after" (the effect took place, the answer is lost); "truncate" (half of the body),
+"etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" waits for
+`Proxy.release`, and then goes on."""
+
+
+Plan = Callable[[Request], Fault | None]
+
+# One request in five: 5% of 5xx, 10% of SlowDown, and whatever else goes wrong on the way to a store and back.
+CHAOS = {
+    "500": 0.03, "500-after": 0.02, "slowdown": 0.10, "reset": 0.01, "reset-after": 0.01, "stall": 0.003,
+    "stall-after": 0.002, "truncate": 0.02, "etag": 0.02,
+}  # fmt: skip
+
+
+def chaos(seed: int) -> Plan:
+    """Each request has a fault by the chances of `CHAOS`."""
+    draw = random.Random(seed)
+
+    def plan(request: Request) -> Fault | None:
+        chance = draw.random()
+        for fault, rate in CHAOS.items():
+            chance -= rate
+            if chance < 0:
+                return fault
+        return None
+
+    return plan
+
+
+class Proxy:
+    """In a thread with a loop of its own. ``plan(request)`` gives a fault or `None`; a wrong checksum is a 400."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self.plan: Plan = lambda request: None
+        self.requests: list[Request] = []
+        self.refused: list[str] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.endpoint = ""
+        self._keys: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self._released.set)
+
+    def reset(self) -> None:
+        if self._ready.is_set():
+            self._loop.call_soon_threadsafe(self._released.clear)
+        self.plan = lambda request: None
+        self.requests, self.refused, self.most_in_flight = [], [], 0
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    def operations(self) -> list[str]:
+        return [request.operation for request in self.requests]
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self._released = asyncio.Event()
+        self._server = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.endpoint = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with aiohttp.ClientSession(auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)) as session:
+            self._session = session
+            self._ready.set()
+            await self._stop.wait()
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            return await self._answer(request)
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = bytearray()
+        async for block in request.content.iter_any():
+            body += block
+        key = _key(request)
+        nth = sum(other.key == key for other in self.requests)
+        seen = Request(len(self.requests), nth, _operation(request), key, dict(request.headers))
+        self.requests.append(seen)
+        fault = self.plan(seen)
+        if fault == "stall":
+            await asyncio.sleep(3600)
+        if fault == "hold":
+            await self._released.wait()
+        if fault == "reset":
+            return self._reset(request)
+        if fault == "500":
+            return _error(500, "InternalError")
+        if fault == "403":
+            return _error(403, "AccessDenied")
+        if fault == "slowdown":
+            return _error(503, "SlowDown", {"Retry-After": "0"})
+        if wrong := _wrong_checksum(seen.headers, bytes(body)):
+            self.refused.append(f"{seen.operation} {seen.key}: {wrong}")
+            return _error(400, "BadDigest")
+        # An effect is whole even when the client has gone.
+        task = asyncio.create_task(self._forward(request, bytes(body), seen))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        answer = await asyncio.shield(task)
+        if fault == "500-after":
+            return _error(500, "InternalError")
+        if fault == "reset-after":
+            return self._reset(request)
+        if fault == "stall-after":
+            await asyncio.sleep(3600)
+        if fault == "200-error":
+            return _error(200, "InternalError")
+        status, headers, content = answer
+        if fault == "etag":
+            headers = {name: value for name, value in headers.items() if name.lower() != "etag"}
+            headers["ETag"] = '"00000000000000000000000000000000"'
+            content = re.sub(
+                rb"<ETag>[^<]*</ETag>", b"<ETag>&quot;00000000000000000000000000000000-9&quot;</ETag>", content
+            )
+        if request.method == "HEAD":
+            response = web.Response(status=status, headers=headers)
+        elif fault == "truncate" and content:
+            half = web.StreamResponse(status=status, headers=headers | {"Content-Length": str(len(content))})
+            await half.prepare(request)
+            await half.write(content[: len(content) // 2])
+            await asyncio.sleep(0.01)
+            return self._reset(request, half)
+        else:
+            headers.pop("Content-Length", None)
+            response = web.Response(status=status, headers=headers, body=content)
+        return response
+
+    async def _forward(self, request: web.BaseRequest, body: bytes, seen: Request) -> tuple[int, dict[str, str], bytes]:
+        if "If-None-Match" not in request.headers:
+            return await self._send_on(request, body)
+        # moto looks and then writes: of two conditional writes at once both would win.
+        async with self._keys.setdefault(seen.key, asyncio.Lock()):
+            return await self._send_on(request, body)
+
+    async def _send_on(self, request: web.BaseRequest, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in ("expect", "transfer-encoding")}
+        url = URL(self.backend + _path(request), encoded=True)
+        async with self._session.request(
+            request.method,
+            url,
+            headers=headers,
+            data=io.BytesIO(body),
+            skip_auto_headers=["Content-Type"],
+            allow_redirects=False,
+        ) as answer:
+            kept = {
+                k: v
+                for k, v in answer.headers.items()
+                if k.lower() not in ("connection", "transfer-encoding", "server")
+            }
+            return answer.status, kept, await answer.read()
+
+    @staticmethod
+    def _reset(request: web.BaseRequest, response: web.StreamResponse | None = None) -> web.StreamResponse:
+        if request.transport is not None:
+            request.transport.abort()
+        return response or web.Response(status=500)
+
+
+def _path(request: web.BaseRequest) -> str:
+    # aiobotocore's httpx session sends the absolute form (RFC 9112, 3.2.2).
+    return re.sub(r"^https?://[^/]+", "", request.raw_path)
+
+
+def _operation(request: web.BaseRequest) -> str:
+    query = request.query
+    has_key = _path(request).partition("?")[0].strip("/").count("/") > 0
+    if request.method == "PUT":
+        return "UploadPart" if "partNumber" in query else "PutObject"
+    if request.method == "POST":
+        return "CreateMultipartUpload" if "uploads" in query else "CompleteMultipartUpload"
+    if request.method == "DELETE":
+        return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
+    if request.method == "HEAD":
+        return "HeadObject"
+    if "uploads" in query:
+        return "ListMultipartUploads"
+    if "uploadId" in query:
+        return "ListParts"
+    return "GetObject" if has_key else "ListObjectsV2"
+
+
+def _key(request: web.BaseRequest) -> str:
+    return unquote(_path(request).partition("?")[0].lstrip("/").partition("/")[2])
+
+
+def _wrong_checksum(headers: dict[str, str], body: bytes) -> str:
+    given = {name.lower(): value for name, value in headers.items()}
+    if (md5 := given.get("content-md5")) and base64.b64decode(md5) != hashlib.md5(body).digest():
+        return "Content-MD5"
+    crc = given.get("x-amz-checksum-crc32c")
+    if crc and body[:1] != b"<" and base64.b64decode(crc) != crc32c.crc32c(body).to_bytes(4, "big"):
+        return "CRC32C"
+    sha = given.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
+    if re.fullmatch("[0-9a-f]{64}", sha) and sha != hashlib.sha256(body).hexdigest():
+        return "SHA-256"
+    return ""
+
+
+def _error(status: int, code: str, headers: dict[str, str] | None = None) -> web.Response:
+    body = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>told to</Message></Error>'
+    return web.Response(status=status, text=body, content_type="application/xml", headers=headers)
+
+
+@contextmanager
+def running_proxy(store_endpoint: str) -> Iterator[Proxy]:
+    proxy = Proxy(store_endpoint)
+    proxy.start()
+    yield proxy
+    proxy.stop()

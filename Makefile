@@ -19,7 +19,7 @@ ARGS ?=
 EXTRAS := demo
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
-PROJECTS := pyproject.toml $(PLUGINS:%=%/pyproject.toml)
+PROJECTS := pyproject.toml setup.py asyncrec/framing/_native.c $(PLUGINS:%=%/pyproject.toml)
 
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
 READY := .venv/.ready
@@ -75,6 +75,7 @@ proto: $(PROTO_READY) ## generate asyncrec/example/proto/*_pb2.py anew
 
 clean: ## remove environments, caches and build output; ./demo-data stays
 	@rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info plugins/*/*.egg-info
+	@find asyncrec -name "*.so" -delete
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(call editable,.[demo]): the library and every plugin that is there, as pip's arguments.

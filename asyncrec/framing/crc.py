@@ -3,20 +3,34 @@
 A masked CRC is rotated right by 15 bits and has a constant added, so that the CRC of data that itself holds CRCs stays
 useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers comes from the package ``crc32c`` (SSE 4.2 or
 ARMv8; it gives up the GIL above 32 KiB). What is ours is the CRC of many 8-byte lengths at once: a call per header
-would cost as much as the checksum of a small record.
+would cost as much as the checksum of a small record. And two ways back, for salvage: `length_of` a header's checksum, and
+`crcs_between` two places of one running CRC, so that many overlapping ranges are checked in one pass over the bytes.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 from crc32c import crc32c as _crc32c
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "crc32c", "mask", "masked_crc32c", "masked_crc32c_of_lengths", "unmask"]
+__all__ = [
+    "Buffer",
+    "crc32c",
+    "crcs_between",
+    "length_of",
+    "mask",
+    "mask_all",
+    "masked_crc32c",
+    "masked_crc32c_of_lengths",
+    "unmask",
+]
 
 Buffer = bytes | bytearray | memoryview
 
 _DELTA = 0xA282EAD8
+_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 
 # The C function itself: a wrapper of ours would cost half as much again for a small record.
 crc32c = _crc32c
@@ -59,6 +73,72 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
     return mask_all(crcs)
 
 
+def length_of(masked: int) -> int:
+    """The one length below 4 GiB that has this header checksum.
+
+    A CRC of 32 bits over 32 unknown bits is one to one: the register is run back over the 8 bytes as if all were zero,
+    and what is left is its initial value with the length xored in.
+    """
+    register = unmask(masked) ^ 0xFFFFFFFF
+    for _ in range(8):
+        index = _BACK[register >> 24]
+        register = ((register ^ _FORTH[index]) << 8 & 0xFFFFFFFF) | index
+    return register ^ 0xFFFFFFFF
+
+
+def crcs_between(
+    before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """The CRC of each range of ``lengths`` bytes, below 4 GiB, from the running CRC ``before`` and ``after`` it.
+
+    zlib's ``crc32_combine``, solved for the second part: the first is carried over the range's zeros, which is to
+    multiply it by x ** (8 * length) modulo the polynomial.
+    """
+    carried = before
+    for place in range(4):
+        digits = (lengths >> (8 * place)) & 0xFF
+        if digits.any():
+            carried = _multiply(carried, _powers()[place].take(digits))
+    return carried ^ after
+
+
+def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Of polynomials over GF(2), modulo Castagnoli's; the highest bit is the coefficient of x ** 0."""
+    product = np.zeros_like(b)
+    for bit in range(31, -1, -1):
+        product ^= b * ((a >> np.uint32(bit)) & np.uint32(1))
+        b = (b >> np.uint32(1)) ^ ((b & np.uint32(1)) * np.uint32(_POLYNOMIAL))
+    return product
+
+
+@cache  # milliseconds, for those who meet damage only
+def _powers() -> NDArray[np.uint32]:
+    """Row ``place``, column ``digit``: x ** (8 * digit * 256 ** place)."""
+    powers = np.empty((4, 256), np.uint32)
+    base = np.array([1 << 23], np.uint32)  # x ** 8
+    for place in range(4):
+        powers[place, 0] = 1 << 31
+        for bit in range(8):
+            known = 1 << bit
+            powers[place, known : 2 * known] = _multiply(powers[place, :known], np.repeat(base, known))
+            base = _multiply(base, base)
+    return powers
+
+
+def _steps() -> tuple[list[int], list[int]]:
+    """What a byte does to the register, by the register's lowest byte; and that byte, by the highest of what it did."""
+    forth = []
+    for index in range(256):
+        register = index
+        for _ in range(8):
+            register = register >> 1 ^ (_POLYNOMIAL if register & 1 else 0)
+        forth.append(register)
+    back = [0] * 256
+    for index, register in enumerate(forth):
+        back[register >> 24] = index
+    return forth, back
+
+
 def _terms() -> NDArray[np.uint32]:
     """Row ``place``, column ``value``: what a byte at that place adds; the CRC of 8 zeros is folded into row 0."""
     zeros: int = _crc32c(bytes(8))
@@ -72,3 +152,5 @@ def _terms() -> NDArray[np.uint32]:
 
 
 _TERMS = _terms()
+
+_FORTH, _BACK = _steps()

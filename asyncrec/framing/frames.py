@@ -3,33 +3,28 @@
     u64le length | u32le masked CRC of the 8 length bytes | data | u32le masked CRC of the data
 
 16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
-frames of many records at once, `FrameDecoder` takes any split of the byte stream and gives whole records back. Both do
-their checksums by NumPy over a batch and copy a small record once; a large one is handed on as the object it came in.
+frames of many records at once (see `asyncrec.framing.encoding`), `FrameDecoder` takes any split of the byte stream and
+gives whole records back. Both work on a batch at a time and copy a small record once; a large one is handed on as the
+object it came in.
 
 A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 
 import numpy as np
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
+from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
 
 __all__ = ["FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
-
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
-FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
 
-# From here on one more buffer in a gathered write is cheaper than copying the record into a run.
-_HANDED_ON = 64 * 1024
 # Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
 _FEW = 32
 # Pieces below this are gathered as they come, so that a stream in tiny pieces costs no object for each.
@@ -37,68 +32,13 @@ _TINY = 4096
 # From here on a read of its own for the record is cheaper than a copy of it.
 _READ_EXACTLY = 128 * 1024
 
+# What every error of damage ends with.
+READ_ON = "open_reader(..., on_corrupt='skip') reads on; asyncrec.tools.repair writes what is whole"
+
 _LENGTH = Struct("<Q")
 _NEXT_LENGTH = Struct("<4xQ")  # behind the footer of the frame before
 _HEADER = Struct("<QI")
 _CRC = Struct("<I")
-_GLUE = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
-_GAP = bytearray(FRAME_OVERHEAD)
-
-
-def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
-    """The frames of ``records``, in order, as buffers to be written one after the other.
-
-    Runs of small records are joined once. Records of 64 KiB and more are in the list as the objects they are, with the
-    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
-    what it passes in one call. No records give no buffers.
-    """
-    if len(records) < _FEW:
-        return _encode_few(records)
-    lengths = np.fromiter(map(len, records), np.int64, len(records))
-    glue = np.empty(len(records) + 1, _GLUE)
-    glue["length"][:-1] = lengths
-    glue["crc"][:-1] = masked_crc32c_of_lengths(lengths.view(np.uint64))
-    glue["footer"][1:] = mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records)))
-
-    large = np.flatnonzero(lengths >= _HANDED_ON).tolist()
-    joined: list[bytes] = [b"", *records, b""]
-    for index in large:
-        joined[index + 1] = b""
-        lengths[index] = 0
-    # A gap before, between and after all; the glue of record i (footer of i - 1, header of i) goes into gap i.
-    frames = _GAP.join(joined)
-    gaps = np.zeros(len(records) + 1, np.int64)
-    np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])
-    every_16_bytes = np.ndarray((len(frames) - FRAME_OVERHEAD + 1,), _GLUE, frames, strides=(1,))
-    every_16_bytes[gaps] = glue
-
-    # The first gap has no footer before it, the last no header after it.
-    view = memoryview(frames)
-    begin, end = FOOTER_BYTES, len(frames) - HEADER_BYTES
-    buffers: list[Buffer] = []
-    for index in large:
-        cut = int(gaps[index]) + FRAME_OVERHEAD
-        buffers += (view[begin:cut], records[index])
-        begin = cut
-    buffers.append(view[begin:end])
-    return buffers
-
-
-def _encode_few(records: Sequence[bytes]) -> list[Buffer]:
-    buffers: list[Buffer] = []
-    run: list[bytes] = []
-    for record in records:
-        size = len(record)
-        run.append(_HEADER.pack(size, masked_crc32c(_LENGTH.pack(size))))
-        if size < _HANDED_ON:
-            run.append(record)
-        else:
-            buffers += (b"".join(run), record)
-            run = []
-        run.append(_CRC.pack(masked_crc32c(record)))
-    if run:
-        buffers.append(b"".join(run))
-    return buffers
 
 
 class FrameDecoder:
@@ -129,6 +69,7 @@ class FrameDecoder:
         self._body: list[Buffer] = []
         self._missing = 0  # bytes of the body
         self._footer = b""
+        self._unread: Buffer = b""  # after an error: what was fed with the frame at fault, behind those parts
 
     @property
     def wanted(self) -> int:
@@ -158,7 +99,14 @@ class FrameDecoder:
             position = self._walk(data, position, records)
             if self.error is None and position < len(data):
                 self._begin(data, position)
+                position += len(self._header)
+        if self.error is not None:
+            self._unread = memoryview(data)[position:]
         return records
+
+    def remains(self) -> list[Buffer]:
+        """After an error: everything fed from `offset` on, to look for records in. Bounded by a record and a block."""
+        return [part for part in (self._header, *self._body, self._footer, self._unread) if len(part)]
 
     def finish(self) -> None:
         """Say that the stream has ended.
@@ -282,10 +230,11 @@ class FrameDecoder:
         record = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if not isinstance(record, bytes):
             record = bytes(record)
-        self._body = []
         if self._verify and masked_crc32c(record) != _CRC.unpack(self._footer)[0]:
+            self._body = [record]
             self._data_is_bad()
             return position
+        self._body = []
         records.append(record)
         self.offset += len(record) + FRAME_OVERHEAD
         self.records += 1
@@ -319,11 +268,9 @@ class FrameDecoder:
         """The length in a header; `None`, with `error` set, when it is not to be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
-            hint = (
-                "is it a TFRecord file, and is its compression right?"
-                if not self.records
-                else 'on_corrupt="skip" looks for the next whole record'
-            )
+            hint = READ_ON
+            if not self.records:
+                hint = f"is it a TFRecord file, and is its compression right? If so: {READ_ON}"
             self.error = CorruptRecordError(
                 f"the record's length ({length:,}) and its checksum disagree; {hint}",
                 offset=self.offset,
@@ -345,8 +292,7 @@ class FrameDecoder:
 
     def _data_is_bad(self) -> None:
         self.error = CorruptRecordError(
-            "the record's data and its checksum disagree; "
-            'on_corrupt="skip" goes on with the next record, verify=False returns it as it is',
+            f"the record's data and its checksum disagree; {READ_ON}; verify=False returns it as it is",
             offset=self.offset,
             record=self.records,
             part="data",

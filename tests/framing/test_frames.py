@@ -69,52 +69,6 @@ def cut(stream: bytes, sizes: Iterable[int]) -> Iterable[bytes]:
     yield stream[at:]
 
 
-# --- encoding ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_bytes_of_two_known_records() -> None:
-    assert b"".join(encode_frames([b""])) == bytes.fromhex("000000000000000029039807d8ea82a2")
-    assert b"".join(encode_frames([b"abc"])) == bytes.fromhex("0300000000000000b099490e6162636e57f121")
-
-
-@given(small_records | sized_records)
-@settings(deadline=None)
-def test_frames_are_those_of_the_layout(records: list[bytes]) -> None:
-    assert b"".join(encode_frames(records)) == b"".join(map(frame, records))
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 1024])
-def test_every_size_of_batch_gives_the_same_frames(count: int) -> None:
-    records = [bytes([index % 256]) * index for index in range(count)]
-    assert b"".join(encode_frames(records)) == b"".join(map(frame, records))
-
-
-def test_no_records_give_no_buffers() -> None:
-    assert encode_frames([]) == []
-
-
-@pytest.mark.parametrize("count", [1, 3, 40])
-def test_large_records_are_handed_on_as_the_objects_they_are(count: int) -> None:
-    records = [bytes([index]) * LARGE for index in range(count)]
-    buffers = encode_frames(records)
-    assert [id(buffer) for buffer in buffers[1::2]] == [id(record) for record in records]
-    assert [len(buffer) for buffer in buffers[0::2]] == [12, *[16] * (count - 1), 4]
-
-
-@pytest.mark.parametrize("around", [2, 30])
-def test_small_records_around_a_large_one_are_joined_into_runs(around: int) -> None:
-    large = bytes(LARGE)
-    records = [b"small"] * around + [large] + [b"small"] * around
-    buffers = encode_frames(records)
-    assert len(buffers) == 3
-    assert buffers[1] is large
-    assert b"".join(buffers) == b"".join(map(frame, records))
-
-
-def test_a_run_of_small_records_is_one_buffer() -> None:
-    assert len(encode_frames([b"small"] * 1024)) == 1
-
-
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,5 @@
+"""The one thing that pyproject.toml cannot say yet: the C module. Where no compiler is, asyncrec installs without it."""
+
+from setuptools import Extension, setup
+
+setup(ext_modules=[Extension("asyncrec.framing._native", ["asyncrec/framing/_native.c"], optional=True)])

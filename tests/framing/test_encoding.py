@@ -1,0 +1,142 @@
+"""Both ways of making frames, in C and by NumPy, make the same buffers."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.framing import encoding
+from asyncrec.framing.crc import Buffer, masked_crc32c
+from asyncrec.framing.encoding import encode_frames, encode_frames_in_python
+
+LARGE = 200_000  # above every threshold
+
+Encode = Callable[[Sequence[bytes]], list[Buffer]]
+
+small_records = st.lists(st.binary(max_size=40), max_size=40)
+# Sizes around the thresholds of the implementation, without Hypothesis having to draw so many bytes.
+sized_records = st.lists(
+    st.builds(
+        lambda size, seed: bytes([seed]) * size,
+        st.sampled_from([0, 1, 3, 255, 256, 4095, 4096, 65535, 65536, 65537, 131071, 131072, LARGE]),
+        st.integers(0, 255),
+    ),
+    max_size=24,
+)
+
+
+@pytest.fixture(
+    params=[
+        # Where no compiler was at hand, and the ids say so, there is one way only.
+        pytest.param(encode_frames, id="c" if encoding._native else "numpy"),
+        pytest.param(encode_frames_in_python, id="numpy"),
+    ],
+    scope="module",
+)
+def encode(request: pytest.FixtureRequest) -> Encode:
+    function: Encode = request.param
+    return function
+
+
+def frame(record: bytes) -> bytes:
+    """The layout, said once more and without any haste."""
+    length = struct.pack("<Q", len(record))
+    footer = struct.pack("<I", masked_crc32c(record))
+    return length + struct.pack("<I", masked_crc32c(length)) + record + footer
+
+
+def test_the_bytes_of_two_known_records(encode: Encode) -> None:
+    assert b"".join(encode([b""])) == bytes.fromhex("000000000000000029039807d8ea82a2")
+    assert b"".join(encode([b"abc"])) == bytes.fromhex("0300000000000000b099490e6162636e57f121")
+
+
+@given(small_records | sized_records)
+@settings(deadline=None)
+def test_frames_are_those_of_the_layout(encode: Encode, records: list[bytes]) -> None:
+    assert b"".join(encode(records)) == b"".join(map(frame, records))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 31, 32, 33, 1024])
+def test_every_size_of_batch_gives_the_same_frames(encode: Encode, count: int) -> None:
+    records = [bytes([index % 256]) * index for index in range(count)]
+    assert b"".join(encode(records)) == b"".join(map(frame, records))
+
+
+def test_no_records_give_no_buffers(encode: Encode) -> None:
+    assert encode([]) == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_large_records_are_handed_on_as_the_objects_they_are(encode: Encode, count: int) -> None:
+    records = [bytes([index]) * LARGE for index in range(count)]
+    buffers = encode(records)
+    assert [id(buffer) for buffer in buffers[1::2]] == [id(record) for record in records]
+    assert [len(buffer) for buffer in buffers[0::2]] == [12, *[16] * (count - 1), 4]
+
+
+@pytest.mark.parametrize("around", [2, 30])
+def test_small_records_around_a_large_one_are_joined_into_runs(encode: Encode, around: int) -> None:
+    large = bytes(LARGE)
+    records = [b"small"] * around + [large] + [b"small"] * around
+    buffers = encode(records)
+    assert len(buffers) == 3
+    assert buffers[1] is large
+    assert b"".join(buffers) == b"".join(map(frame, records))
+
+
+def test_a_run_of_small_records_is_one_buffer(encode: Encode) -> None:
+    assert len(encode([b"small"] * 1024)) == 1
+
+
+@given(sized_records)
+@settings(deadline=None)
+def test_both_ways_cut_the_buffers_alike(records: list[bytes]) -> None:
+    assert list(map(bytes, encode_frames(records))) == list(map(bytes, encode_frames_in_python(records)))
+
+
+@pytest.mark.parametrize("length", [0, 1, 255, 256, 65_535, 65_536, 16_777_215, 16_777_216])
+def test_every_byte_of_a_length_counts_in_its_checksum(encode: Encode, length: int) -> None:
+    record = bytes(length)
+    assert b"".join(encode([record]))[:12] == frame(record)[:12]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_what_is_no_record_is_refused(encode: Encode, count: int) -> None:
+    with pytest.raises(TypeError):
+        encode([b"good"] * count + ["text"])  # type: ignore[list-item]  # the mistake
+
+
+def test_framing_leaves_no_reference_behind(encode: Encode) -> None:
+    records = [b"%d" % n * 20 for n in range(40)] + [bytes(LARGE), b"last one"]
+    before = [sys.getrefcount(record) for record in records]
+    for _ in range(10):
+        encode(records)
+        with pytest.raises(TypeError):
+            encode([*records, None])  # type: ignore[list-item]  # the mistake
+    assert [sys.getrefcount(record) for record in records] == before
+
+
+def test_a_list_that_shrinks_while_it_is_framed_does_no_harm() -> None:
+    """The checksum of a long record gives up the GIL, and whoever has the list may change it."""
+    records = [bytes(60_000) for _ in range(2_000)]
+    expected = b"".join(encode_frames(records[:1]))
+    done = threading.Event()
+
+    def empty() -> None:
+        while not done.is_set() and records:
+            records.pop()
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    try:
+        framed = b"".join(encode_frames(records))
+    finally:
+        done.set()
+        thread.join()
+    assert framed == expected * (len(framed) // len(expected))

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import anyio
 
-from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
 from asyncrec.storage.base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage.retry import Backoff
 from asyncrec.storage.url import join
@@ -213,7 +213,7 @@ class _Reader:
                 if block:
                     self._position += len(block)
                     self._backoff.reset()
-                    # It knows by now which version its bytes are of; on opening, it had one answer to go by.
+                    # Pinned from here on. On opening there was but one answer to go by, and answers may be wrong.
                     self.info = self._source.info
                     self._etag = self.info.etag
                     return block
@@ -237,10 +237,16 @@ class _Reader:
         opening = self._storage.open_source(self._key, start=self._position, end=self._end, etag=self._etag)
         self._source = await opening.__aenter__()
         self._opening = opening
+        info = self._source.info
         if self.info is None:
-            self.info = info = self._source.info
-            self._etag = info.etag
             self._end = info.size if self._end is None else min(self._end, info.size)
+        elif info.size != self.info.size:
+            # Not pinned, since no byte has come yet; but the size is known to whoever opened it.
+            raise ObjectChangedError(
+                f"{join(self._storage.root, self._key)}: it has {info.size:,} bytes, and {self.info.size:,} when it "
+                "was opened: open it again from the start"
+            )
+        self.info = info
 
     async def _pause(self, fault: TransientStorageError) -> None:
         await self._backoff.wait(fault)

@@ -295,7 +295,7 @@ async def test_a_version_is_believed_once_it_gave_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source may find out that the answer it was opened by was wrong: what it is then, is what reading goes on with."""
-    storage = FaultyStorage(receive_fault=transient(3, 7))
+    storage = FaultyStorage(receive_fault=transient(1, 4, 8))
     await storage.put("x", DATA)
     truth = await storage.head("x")
     opened: list[str | None] = []
@@ -321,4 +321,23 @@ async def test_a_version_is_believed_once_it_gave_bytes(
     async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
         assert await receive_all(source, 3_000) == DATA
         assert source.info == truth
-    assert opened == [None, truth.etag, truth.etag]
+    assert opened == [None, None, truth.etag, truth.etag]
+
+
+async def test_replaced_by_another_size_before_its_first_byte_it_is_changed(
+    read_ahead: int, sleeps: list[float]
+) -> None:
+    """Nothing is mixed yet, but the size was told."""
+    storage = FaultyStorage()
+    await storage.put("x", DATA)
+    await storage.put("y", DATA + b"more")
+    objects = storage._store.objects
+
+    def replaced(n: int) -> Exception | None:
+        objects["x"] = objects["y"]
+        return TransientStorageError("reset")
+
+    storage.receive_fault = replaced
+    with pytest.raises(ObjectChangedError):
+        async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+            await receive_all(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
+from time import perf_counter
 from typing import Any
 
 import anyio
@@ -15,12 +16,19 @@ from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Deserializer"]
 
-# Records between two looks at the event loop: at 10 us each, what a fast one takes, less than a millisecond.
+# Records between two looks at the clock: at 10 us each, what an ordinary function takes, less than a millisecond.
 _AT_ONCE = 64
+# What is then done before others have their turn. A turn costs as much as some hundred records of a fast function.
+_SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """The number of the record at which it failed; the error itself is the cause."""
+    """At record number ``index``; the error itself is the cause. ``before``: the examples before it."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+        self.before: list[Any] = []
 
 
 class Deserializer:
@@ -28,7 +36,7 @@ class Deserializer:
 
     Args:
         parallelism: more than 1 runs a sync function in so many threads, and an async one so many times at once.
-            Otherwise a sync one holds the event loop for as long as 64 records take it.
+            Otherwise a sync one holds the event loop for half a millisecond, or as long as 64 records take it.
         path: of an input, for messages.
     """
 
@@ -39,21 +47,20 @@ class Deserializer:
         self._is_async: bool | None = None
         self._threads = anyio.CapacityLimiter(parallelism)
 
-    async def run(self, taken: Taken) -> list[Any]:
-        """What the function gives, in the order of the records.
+    async def run(self, taken: Taken) -> tuple[list[Any], DecodeError | None]:
+        """What the function gives, in the order of the records; where it raised, what came before, and the error.
 
-        Raises:
-            DecodeError: it raised; says for which record of which shard, and the error is the cause.
+        The error says at which record of which shard; what the function raised is its cause.
         """
         records = taken.records
         if not records:
-            return []
+            return [], None
         try:
-            return await self._run(records)
+            return await self._run(records), None
         except _FailedAt as failed:
-            index: int = failed.args[0]
-            cause = failed.__cause__
-            raise self.error(taken, index, "deserialization_fn", cause) from cause
+            error = self.error(taken, failed.index, "deserialization_fn", failed.__cause__)
+            error.__cause__ = failed.__cause__
+            return failed.before, error
 
     def error(self, taken: Taken, index: int, what: str, cause: BaseException | None) -> DecodeError:
         source, position = taken.origin(index)
@@ -63,24 +70,33 @@ class Deserializer:
 
     async def _run(self, records: Sequence[bytes]) -> list[Any]:
         examples: list[Any] = []
-        if self._is_async is None:
-            examples = self._apply(records[:1], 0)
-            self._is_async = isawaitable(examples[0])
-            if self._is_async:
-                examples = [await self._awaited(examples[0], 0)]
-        done = len(examples)
-        if self._parallelism > 1 and len(records) - done > 1:
-            return examples + await self._side_by_side(records, done)
-        if self._is_async:
-            for index in range(done, len(records)):
-                examples.append(await self._await_one(records, index))
-            return examples
-        for begin in range(done, len(records), _AT_ONCE):
-            examples += self._apply(records[begin : begin + _AT_ONCE], begin)
-            await checkpoint()
+        try:
+            if self._is_async is None:
+                first = self._apply(records[:1], 0)
+                self._is_async = isawaitable(first[0])
+                examples = [await self._awaited(first[0], 0)] if self._is_async else first
+            if self._parallelism > 1 and len(records) - len(examples) > 1:
+                await self._side_by_side(records, examples)
+            elif self._is_async:
+                for index in range(len(examples), len(records)):
+                    examples.append(await self._await_one(records, index))
+            else:
+                await self._inline(records, examples)
+        except _FailedAt as failed:
+            failed.before = examples + failed.before
+            raise
         return examples
 
-    async def _side_by_side(self, records: Sequence[bytes], done: int) -> list[Any]:
+    async def _inline(self, records: Sequence[bytes], examples: list[Any]) -> None:
+        began = perf_counter()
+        for begin in range(len(examples), len(records), _AT_ONCE):
+            examples += self._apply(records[begin : begin + _AT_ONCE], begin)
+            if perf_counter() - began > _SECONDS_AT_ONCE:
+                await checkpoint()
+                began = perf_counter()
+
+    async def _side_by_side(self, records: Sequence[bytes], examples: list[Any]) -> None:
+        done = len(examples)
         results: dict[int, list[Any]] = {}
         failures: list[_FailedAt] = []
         # Threads get one piece each: a hop costs more than most functions. Coroutines come one by one.
@@ -102,9 +118,12 @@ class Deserializer:
         async with TaskScope() as scope:
             for _ in range(min(self._parallelism, len(records) - done)):
                 scope.start_soon(work)
-        if failures:
-            raise min(failures, key=lambda failed: int(failed.args[0]))
-        return [example for begin in sorted(results) for example in results[begin]]
+        failed = min(failures, key=lambda each: each.index, default=None)
+        for begin in sorted(results):
+            if failed is None or begin < failed.index:
+                examples += results[begin]
+        if failed is not None:
+            raise failed
 
     def _apply(self, records: Sequence[bytes], begin: int) -> list[Any]:
         function = self._function
@@ -113,7 +132,9 @@ class Deserializer:
             for record in records:
                 examples.append(function(record))  # how far it came says which is at fault
         except Exception as error:
-            raise _FailedAt(begin + len(examples)) from error
+            failed = _FailedAt(begin + len(examples))
+            failed.before = examples
+            raise failed from error
         return examples
 
     async def _await_one(self, records: Sequence[bytes], index: int) -> Any:

@@ -8,6 +8,7 @@ version gives the same order unless it is told to be sloppy.)
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 __all__ = ["InterleaveOrder", "Take"]
@@ -61,6 +62,28 @@ class InterleaveOrder:
         elif ended:
             self._slots[self._slot] = None
             self._advance()
+
+    def round(self) -> list[int]:
+        """The inputs of a whole round from here: a block of each in turn, and the order stands where it stood.
+
+        Whoever knows that each of them has all its block may take the round, or many, without a word to `took`. Empty
+        within a block, and where a slot is about to get its next input.
+        """
+        slots = self._slots[self._slot :] + self._slots[: self._slot]
+        found = [source for source in slots if source is not None]
+        if self._in_block or (len(found) < len(slots) and self._next_input < self._inputs):
+            return []
+        return found
+
+    @property
+    def in_block(self) -> int:
+        """Records taken of the block that is begun."""
+        return self._in_block
+
+    def copy(self) -> InterleaveOrder:
+        copied = copy(self)
+        copied._slots = list(self._slots)
+        return copied
 
     def open_inputs(self) -> list[int]:
         """Those with a slot now, in the order of the slots."""

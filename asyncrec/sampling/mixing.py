@@ -6,19 +6,21 @@ of a thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
 
-from asyncrec.records.position import BEGINNING, Position, RecordBatch
+from asyncrec.records.position import BEGINNING, Position
+from asyncrec.sampling.cursor import Cursor
 from asyncrec.sampling.feeds import Feed, InlineFeed, Pool, PooledFeed
 from asyncrec.sampling.inputs import Inputs
 from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
+from asyncrec.sampling.origin import Held, Origin, Taken, pack_origins, unpack_origins
 from asyncrec.sampling.ready import ReadyOrder
 from asyncrec.sampling.shuffle import ShuffleBuffer
+from asyncrec.sampling.weave import Part, Weave
 from asyncrec.tasks import TaskScope
 
 __all__ = ["MEMORY_LIMIT", "PREFETCH", "Mixing", "Plan"]
@@ -39,6 +41,8 @@ _REMOTE_CHUNK = 1 << 20
 _MOST_OPEN = 128
 # Records moved through the shuffle buffer without looking up: an await at most for so many.
 _STEP = 256
+# Records laid out at once, as references: so many that what is done once for each shard and each batch costs nothing.
+_WOVEN = 4096
 
 
 class Plan(NamedTuple):
@@ -51,22 +55,6 @@ class Plan(NamedTuple):
     prefetch: int
     memory_limit: int
     shuffle_buffer: int
-
-
-class _Cursor:
-    """A shard being read."""
-
-    __slots__ = ("at", "batch", "feed", "size", "start")
-
-    def __init__(self, feed: Feed, start: Position) -> None:
-        self.feed = feed
-        self.start = start
-        self.batch: RecordBatch | None = None
-        self.at = 0
-        self.size = 0
-
-    def position(self) -> Position:
-        return self.start if self.batch is None else self.batch.position(self.at)
 
 
 class Mixing:
@@ -95,7 +83,8 @@ class Mixing:
             self._pool = Pool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
             self._ahead = min(plan.parallelism, len(sequence) - self._slots)
             batches += plan.prefetch
-        share = plan.memory_limit // ((self._slots + self._ahead) * batches)
+        # And a quarter of a batch that is left beside the one that came early.
+        share = 4 * plan.memory_limit // ((self._slots + self._ahead) * (4 * batches + 1))
         self._batch_bytes = min(_MOST_BATCH, max(_LEAST_BATCH, share))
         self._chunk = min(self._batch_bytes, _REMOTE_CHUNK if inputs.reads_cost_waiting else _CHUNK)
         self._park = self._slots + self._ahead > _MOST_OPEN
@@ -109,7 +98,10 @@ class Mixing:
                 block_length=plan.block_length,
                 ready=self._is_ready,
             )
-        self._cursors: dict[int, _Cursor] = {}
+        self._cursors: dict[int, Cursor] = {}
+        self._woven: Weave | None = None
+        self._woven_at = 0
+        self._blocks_alone = 0  # until weaving is tried again
         self._starts: dict[int, Position] = {}
         self._begun = False
         self._error: Exception | None = None
@@ -143,27 +135,48 @@ class Mixing:
         """Close what is open. Tasks end with their scope."""
         while self._cursors:
             _, cursor = self._cursors.popitem()
-            await cursor.feed.aclose()
+            await cursor.aclose()
 
     def state_dict(self) -> dict[str, Any]:
         """Where each open shard is, and where each record in the buffer stands."""
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """What gives the `state_dict` of now, later: most are never asked for. It keeps alive what is held now."""
         if not self._plan.deterministic:
             raise RuntimeError("with deterministic=False the order depends on timing: there is no state to go on from")
-        positions = {}
-        for source in self._order.open_inputs():
-            cursor = self._cursors.get(source)
-            positions[source] = cursor.position() if cursor is not None else self._starts.get(source, BEGINNING)
-        state: dict[str, Any] = {
-            "order": self._order.state_dict(),
-            "open": [[source, *position] for source, position in positions.items()],
-            "records": self.records,
-            "shards": self.shards,
-            "pending": pack_origins(self._gathering.origins()),
-        }
-        if self._buffer is not None:
-            state["shuffle"] = self._buffer.state_dict()
-            state["shuffled"] = pack_origins(origin for _, origin in self._buffer.items)
-        return state
+        order = self._order.copy()
+        starts = dict(self._starts)
+        standing: dict[int, tuple[Held, int]] = {}
+        weave, woven_at = self._woven, self._woven_at
+        if weave is None:
+            for place, cursor in self._cursors.items():
+                if cursor.held is None:
+                    starts[place] = cursor.start
+                else:
+                    standing[place] = cursor.held, cursor.at
+        records, shards = self.records, self.shards
+        pending = pack_origins(self._gathering.origins())
+        shuffle = None if self._buffer is None else (self._buffer.state_dict(), self._buffer.items)
+
+        def state_dict() -> dict[str, Any]:
+            stands = standing if weave is None else weave.standing(woven_at)
+            ordered = order if weave is None else weave.order(order, woven_at)
+            positions = {place: starts.get(place, BEGINNING) for place in ordered.open_inputs()}
+            positions |= {place: stands[place][0].position(stands[place][1]) for place in positions if place in stands}
+            state: dict[str, Any] = {
+                "order": ordered.state_dict(),
+                "open": [[place, *position] for place, position in positions.items()],
+                "records": records,
+                "shards": shards,
+                "pending": pending,
+            }
+            if shuffle is not None:
+                state["shuffle"] = shuffle[0]
+                state["shuffled"] = pack_origins(origin for _, origin in shuffle[1])
+            return state
+
+        return state_dict
 
     async def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state of the same inputs, sequence and plan; reads what the buffer held.
@@ -215,81 +228,115 @@ class Mixing:
         if self._error is not None:
             raise self._error
         self._begun = True
-        missing = count - len(records)
-        while missing > 0:
+        while (missing := count - len(records)) > 0:
+            if self._woven is None and not self._blocks_alone:
+                await self._weave(early=not held_only)
+            if self._woven is not None:
+                woven, begin = self._woven, self._woven_at
+                some = woven.records[begin : begin + missing]
+                records += some
+                runs.append((woven, begin, len(some)))
+                self._woven_at += len(some)
+                if self._woven_at == len(woven.records):
+                    self._woven = None
+                continue
             take = order.next()
             if take is None:
                 return
-            source, wanted = take
-            cursor = cursors.get(source)
+            place, wanted = take
+            cursor = cursors.get(place)
             if cursor is None or cursor.at == cursor.size:
                 if held_only and (records or or_nothing):
                     return
-                if not await self._fill(source):
+                if not await self._fill(place):
                     continue
-                cursor = cursors[source]
-            at = cursor.at
-            end = min(at + min(wanted, missing), cursor.size)
-            batch = cursor.batch
-            assert batch is not None, "filled"
-            records += batch.records[at:end]
-            input_number = self._sequence[source]
-            runs.append((input_number, batch, at, end - at))
-            cursor.at = end
-            missing -= end - at
-            order.took(end - at, ended=False)
+                cursor = cursors[place]
+            held, at = cursor.held, cursor.at
+            assert held is not None, "filled"
+            some = held.batch.records[at : min(at + min(wanted, missing), cursor.size)]
+            records += some
+            runs.append((held, at, len(some)))
+            cursor.advance(len(some))
+            order.took(len(some), ended=False)
+            self._blocks_alone = max(0, self._blocks_alone - 1)
 
-    async def _fill(self, source: int) -> bool:
+    async def _weave(self, *, early: bool) -> None:
+        """Put as many whole rounds in order as are at hand; ``early``: read for those shards that would soon ask.
+
+        Where there is not one, the next round is taken block by block, before this is tried again.
+        """
+        places = self._order.round()
+        self._blocks_alone = 1 if self._order.in_block else self._slots
+        block = self._plan.block_length
+        rounds = max(1, _WOVEN // (block * max(1, len(places))))
+        parts = []
+        for place in places:
+            cursor = self._cursors.get(place)
+            if cursor is None or cursor.held is None:
+                return
+            if early and cursor.wants(rounds * block, block):
+                began = anyio.current_time()
+                try:
+                    await cursor.fetch()
+                finally:
+                    self.seconds_waited += anyio.current_time() - began
+            rounds = min(rounds, cursor.at_hand // block)
+            if not rounds:
+                return
+            parts.append(Part(place, cursor.held, cursor.at, cursor.coming))
+        if parts:
+            self._woven, self._woven_at = Weave(parts, rounds, block), 0
+            self._blocks_alone = 0
+            for place in places:
+                self._cursors[place].advance(rounds * block)
+
+    async def _fill(self, place: int) -> bool:
         """Get the next batch of a shard; `False` when it has ended, or another is to be asked."""
-        cursor = self._cursors.get(source)
+        cursor = self._cursors.get(place)
         if cursor is None:
-            self._start_shards(source)
-            cursor = self._cursors[source]
+            self._start_shards(place)
+            cursor = self._cursors[place]
         began = anyio.current_time()
         try:
-            if self._pool is not None and not self._plan.deterministic and not cursor.feed.ready:
+            if self._pool is not None and not self._plan.deterministic and not cursor.ready:
                 self._pool.changed = anyio.Event()
                 await self._pool.changed.wait()
                 return False
-            batch = await cursor.feed.next_batch()
+            filled = await cursor.fill()
         except Exception as error:
             self._error = error
             raise
         finally:
             self.seconds_waited += anyio.current_time() - began
-        if batch is not None:
-            cursor.batch, cursor.at, cursor.size = batch, 0, len(batch.records)
+        if filled:
             return True
-        await cursor.feed.aclose()
-        del self._cursors[source]
+        await cursor.aclose()
+        del self._cursors[place]
         self.shards += 1
         self._order.took(0, ended=True)
         if self._pool is not None:
             self._start_shards()
         return False
 
-    def _start_shards(self, *sources: int) -> None:
+    def _start_shards(self, *places: int) -> None:
         """Begin to read; with a pool all of the cycle, and some that come after it."""
         if self._pool is not None:
             opened = self._order.open_inputs()
-            sources = (*opened, *self._order.coming_inputs(self._slots + self._ahead - len(opened)))
-        for each in sources:
-            if each not in self._cursors:
-                start = self._starts.pop(each, BEGINNING)
+            places = (*opened, *self._order.coming_inputs(self._slots + self._ahead - len(opened)))
+        for place in places:
+            if place not in self._cursors:
+                start = self._starts.pop(place, BEGINNING)
+                source = self._sequence[place]
                 opening = partial(
-                    self._inputs.open,
-                    self._sequence[each],
-                    start,
-                    chunk_size=self._chunk,
-                    inflate_bytes=self._batch_bytes,
+                    self._inputs.open, source, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes
                 )
                 feed: Feed
                 if self._pool is None:
                     feed = InlineFeed(opening, park=self._park)
                 else:
                     feed = PooledFeed(self._pool, opening, park=self._park)
-                self._cursors[each] = _Cursor(feed, start)
+                self._cursors[place] = Cursor(source, feed, start)
 
-    def _is_ready(self, source: int) -> bool:
-        cursor = self._cursors.get(source)
-        return cursor is None or cursor.at < cursor.size or cursor.feed.ready
+    def _is_ready(self, place: int) -> bool:
+        cursor = self._cursors.get(place)
+        return cursor is None or cursor.ready

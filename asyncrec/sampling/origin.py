@@ -1,4 +1,4 @@
-"""Where records that were mixed came from: `Origin`, and `Taken`, the records of one step with their origins.
+"""Where records that were mixed came from: `Origin`; `Held`, a record batch of one shard; `Taken`, records of one step.
 
 Origins are found when somebody asks: most records need none.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from asyncrec.records.position import Position, RecordBatch
 
-__all__ = ["Origin", "Taken", "pack_origins", "unpack_origins"]
+__all__ = ["Held", "Located", "Origin", "Taken", "pack_origins", "unpack_origins"]
 
 
 class Origin(NamedTuple):
@@ -21,18 +21,39 @@ class Origin(NamedTuple):
     position: Position
 
 
+class Located(Protocol):
+    """Records in a row that can say where they came from."""
+
+    def origins(self, begin: int, end: int) -> list[Origin]:
+        """Of the records ``begin`` to ``end - 1``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record batch of shard number ``source``."""
+
+    source: int
+    batch: RecordBatch
+
+    def origins(self, begin: int, end: int) -> list[Origin]:
+        return [Origin(self.source, position) for position in self.batch.positions(begin, end)]
+
+    def position(self, index: int) -> Position:
+        return self.batch.position(index)
+
+
 @dataclass(slots=True)
 class Taken:
     """Records in the order they were taken.
 
     Attributes:
         drawn: the origins of the first of them, where they are known one by one.
-        runs: of the rest: (source, batch, first index in it, count).
+        runs: of the rest: what they were taken from, from which index on, how many.
     """
 
     records: list[bytes] = field(default_factory=list)
     drawn: list[Origin] = field(default_factory=list)
-    runs: list[tuple[int, RecordBatch, int, int]] = field(default_factory=list)
+    runs: list[tuple[Located, int, int]] = field(default_factory=list)
 
     def add(self, record: bytes, origin: Origin) -> None:
         """One more, while there are no runs."""
@@ -47,10 +68,17 @@ class Taken:
         self.drawn += other.drawn
         self.runs += other.runs
 
+    def split(self, count: int) -> tuple[Taken, Taken]:
+        """The first ``count``, and the rest. Neither is to be extended where nothing is cut off: it is this one."""
+        if count >= len(self.records):
+            return self, Taken()
+        origins = self.origins()
+        return Taken(self.records[:count], drawn=origins[:count]), Taken(self.records[count:], drawn=origins[count:])
+
     def origins(self) -> list[Origin]:
         origins = self.drawn.copy()
-        for source, batch, begin, count in self.runs:
-            origins += [Origin(source, position) for position in batch.positions(begin, begin + count)]
+        for located, begin, count in self.runs:
+            origins += located.origins(begin, begin + count)
         return origins
 
     def origin(self, index: int) -> Origin:
@@ -58,9 +86,9 @@ class Taken:
         if index < len(self.drawn):
             return self.drawn[index]
         index -= len(self.drawn)
-        for source, batch, begin, count in self.runs:
+        for located, begin, count in self.runs:
             if index < count:
-                return Origin(source, batch.position(begin + index))
+                return located.origins(begin + index, begin + index + 1)[0]
             index -= count
         raise IndexError(index)
 

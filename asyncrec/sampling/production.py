@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
-from asyncrec.errors import DatasetError
+from asyncrec.errors import DatasetError, DecodeError
 from asyncrec.sampling.deserialize import Deserializer
 from asyncrec.sampling.inputs import Inputs
 from asyncrec.sampling.mixing import Mixing, Plan
@@ -25,6 +25,9 @@ __all__ = ["BatchPlan", "OnExhausted", "Production"]
 _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]
+
+# A snapshot copies references to so many positions in the time that a record takes.
+_POSITIONS_COPIED = 8
 ClassFunction = Callable[[Any], Hashable]
 
 
@@ -41,7 +44,7 @@ class BatchPlan(NamedTuple):
 
 
 class Production:
-    """Used by one task. Cancelled, nothing is lost.
+    """Used by one task. Cancelled, nothing is lost. An error comes after the batches before it, and again each time.
 
     Attributes:
         batches, records: made; read for them.
@@ -71,6 +74,8 @@ class Production:
         self._in_pass = 0  # batches
         self._last_batch = False  # on_exhausted="repeat": one more, and that is all
         self._ended = False
+        self._error: Exception | None = None
+        self._failed: DecodeError | None = None  # behind the examples that wait
         self._gathered = Taken()
         self._examples: deque[tuple[Any, Origin]] = deque()  # read, and not yet in a queue
         self._queues: ClassQueues[tuple[Any, Origin]] | None = None
@@ -93,26 +98,37 @@ class Production:
 
     @property
     def held(self) -> int:
-        """Positions in a state, about: what taking one costs."""
+        """Records whose making costs about what a `snapshot` costs now."""
         queued = len(self._queues) if self._queues is not None else 0
-        return self._plan.cycle_length + self._plan.shuffle_buffer + queued + len(self._examples)
+        return (self._plan.cycle_length + self._plan.shuffle_buffer) // _POSITIONS_COPIED + queued + len(self._examples)
 
-    async def next_batch(self) -> list[Any] | None:
-        """`None` at the end, and again after it."""
+    async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
+        """One to ``most``; none at the end, and again after it.
+
+        Args:
+            examples: `False`: what is in them is of no use to the caller, and need not be deserialised.
+        """
+        if self._error is not None:
+            raise self._error
         if self._ended:
-            return None
-        batch = await (self._consecutive() if self._queues is None else self._balanced(self._queues))
-        if batch is None:
-            self._ended = True
+            return []
+        if self._queues is None:
+            batches = await self._consecutive(most, examples)
         else:
-            self.batches += 1
-            self._in_pass += 1
-        return batch
+            batch = await self._balanced(self._queues)
+            batches = [] if batch is None else [batch]
+        if not batches:
+            self._ended = True
+        self.batches += len(batches)
+        self._in_pass += len(batches)
+        return batches
 
     async def aclose(self) -> None:
         await self._mixing.aclose()
 
-    def state_dict(self) -> dict[str, Any]:
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """What gives the `state_dict` of now, later: see `Mixing.snapshot`."""
+        mixing = self._mixing.snapshot()
         state: dict[str, Any] = {
             "seed": self.seed,
             "epoch": self.epoch,
@@ -121,14 +137,20 @@ class Production:
             "in_pass": self._in_pass,
             "last_batch": self._last_batch,
             "ended": self._ended,
-            "mixing": self._mixing.state_dict(),
             "gathered": pack_origins(self._gathered.origins()),
         }
+        origins = {}
         if self._queues is not None:
             state["queues"] = self._queues.state_dict()
-            state["queued"] = pack_origins(origin for _, origin in self._queues.items())
-            state["examples"] = pack_origins(origin for _, origin in self._examples)
-        return state
+            origins = {
+                "queued": [origin for _, origin in self._queues.items()],
+                "examples": [origin for _, origin in self._examples],
+            }
+
+        def state_dict() -> dict[str, Any]:
+            return {**state, "mixing": mixing(), **{name: pack_origins(each) for name, each in origins.items()}}
+
+        return state_dict
 
     async def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; reads and deserialises what the queues held."""
@@ -141,11 +163,17 @@ class Production:
         self._gathered = await self._again(state["gathered"])
         if self._queues is not None:
             queued = await self._again(state["queued"])
-            pairs = zip(await self._deserializer.run(queued), queued.drawn, strict=True)
+            pairs = zip(await self._deserialised(queued), queued.drawn, strict=True)
             classed = [(self._class_of(queued, index, pair[0]), pair) for index, pair in enumerate(pairs)]
             self._queues.load_state_dict(state["queues"], classed)
             waiting = await self._again(state["examples"])
-            self._examples = deque(zip(await self._deserializer.run(waiting), waiting.drawn, strict=True))
+            self._examples = deque(zip(await self._deserialised(waiting), waiting.drawn, strict=True))
+
+    async def _deserialised(self, taken: Taken) -> list[Any]:
+        examples, error = await self._deserializer.run(taken)
+        if error is not None:
+            raise error
+        return examples
 
     async def _again(self, packed: list[list[int]]) -> Taken:
         origins = unpack_origins(packed, len(self._inputs))
@@ -173,22 +201,36 @@ class Production:
     def _is_last_pass(self) -> bool:
         return 0 <= self._batch_plan.num_repeat <= self.epoch + 1
 
-    async def _consecutive(self) -> list[Any] | None:
+    async def _consecutive(self, most: int, wanted: bool) -> list[list[Any]]:
         size = self._batch_plan.batch_size
         gathered = self._gathered
-        while (missing := size - len(gathered.records)) > 0:
-            taken = await self._mixing.take(missing)
+        while (missing := most * size - len(gathered.records)) > 0:
+            try:
+                taken = await self._mixing.take(missing)
+            except Exception:
+                if len(gathered.records) < size:
+                    raise
+                break  # it comes again
             if taken.records:
                 gathered.extend(taken)
+            elif len(gathered.records) >= size:
+                break
             elif not self._is_last_pass:
                 await self._begin_pass()
             elif self._batch_plan.drop_remainder or not gathered.records:
-                return None
+                return []
             else:
                 break
-        examples = await self._deserializer.run(gathered)
-        self._gathered = Taken()
-        return examples
+        now, later = gathered.split(max(size, len(gathered.records) // size * size))
+        examples: list[Any]
+        examples, error = await self._deserializer.run(now) if wanted else (now.records, None)
+        self._gathered = later
+        if error is not None:
+            self._error = error
+            del examples[len(examples) // size * size :]
+            if not examples:
+                raise error
+        return [examples[begin : begin + size] for begin in range(0, len(examples), size)]
 
     async def _balanced(self, queues: ClassQueues[tuple[Any, Origin]]) -> list[Any] | None:
         plan = self._batch_plan
@@ -201,11 +243,14 @@ class Production:
                 batch = queues.push(cls, (example, origin))
                 if batch is not None:
                     return [example for example, _ in batch]
+            if self._failed is not None:
+                self._error = self._failed
+                raise self._failed
             if not self._gathered.records:
                 self._gathered = await self._mixing.take(plan.batch_size)
             if self._gathered.records:
-                examples = await self._deserializer.run(self._gathered)
-                self._examples.extend(zip(examples, self._gathered.origins(), strict=True))
+                examples, self._failed = await self._deserializer.run(self._gathered)
+                self._examples.extend(zip(examples, self._gathered.origins(), strict=False))
                 self._gathered = Taken()
                 continue
             if queues.ready >= plan.batch_size // plan.per_class:

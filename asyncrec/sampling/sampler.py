@@ -7,7 +7,6 @@ where the composition must hold whatever the shards, ``class_fn`` sorts examples
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from asyncrec.framing.compression import CompressionOptions
 from asyncrec.sampling.deserialize import Deserializer
 from asyncrec.sampling.inputs import Input, Inputs, parse_reading_compression
 from asyncrec.sampling.mixing import MEMORY_LIMIT, PREFETCH, Plan
+from asyncrec.sampling.prefetch import Prefetch
 from asyncrec.sampling.production import BatchPlan, OnExhausted, Production
 from asyncrec.sampling.state import checked, enveloped, fingerprint
 from asyncrec.sampling.stream import check_plan, deal, new_seed
@@ -155,7 +155,7 @@ class InterleaveSampler:
         self._parallelism = parallelism or 1
         self._seed = seed
         self._shard = shard
-        self._prefetch = prefetch_size
+        self._prefetch_size = prefetch_size
         reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
         self._plan = Plan(
             shards_per_cycle or 0, example_per_class, reads, deterministic, PREFETCH, MEMORY_LIMIT, shuffle_buffer
@@ -175,21 +175,10 @@ class InterleaveSampler:
         self._stack = AsyncExitStack()
         self._scope: TaskScope | None = None
         self._production: Production | None = None
-        self._closed = False
-        self._begun = False
-        self._idle = 0.0
-        # A state is one of the production's, and how many batches came after it.
-        self._loaded: Mapping[str, Any] | None = None
-        self._yielded: tuple[dict[str, Any], int] | None = None
-        # What the task hands over: batches, each with the state behind it.
-        self._ahead: deque[tuple[list[Any], tuple[dict[str, Any], int] | None]] = deque()
-        self._changed = anyio.Event()
-        self._room = anyio.Event()
-        self._ended = False
-        self._error: Exception | None = None
+        self._prefetch: Prefetch | None = None
 
     async def __aenter__(self) -> InterleaveSampler:
-        if self._production is not None or self._closed:
+        if self._production is not None:
             raise RuntimeError("a sampler is entered once; make another")
         async with AsyncExitStack() as stack:
             place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
@@ -200,7 +189,7 @@ class InterleaveSampler:
             inputs = Inputs([Input(join(shown, name), store, key[:-1] + name) for name in names], self._compression)
             plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
             check_plan(plan, names)
-            if self._prefetch or plan.parallelism:
+            if self._prefetch_size or plan.parallelism:
                 self._scope = await stack.enter_async_context(TaskScope())
             self._production = Production(
                 inputs,
@@ -210,53 +199,30 @@ class InterleaveSampler:
                 seed=new_seed() if self._seed is None else self._seed,
                 scope=self._scope,
             )
+            self._prefetch = Prefetch(
+                self._production, size=self._prefetch_size, scope=self._scope, has_state=plan.deterministic
+            )
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._closed = True
         if self._scope is not None:
             self._scope.cancel()
-        if not self._prefetch and self._production is not None:
-            self._stack.push_async_callback(self._production.aclose)
-        self._ahead.clear()
+        if self._prefetch is not None:
+            self._stack.push_async_callback(self._prefetch.aclose)
+        self._prefetch = None
         await self._stack.__aexit__(exc_type, exc, traceback)
 
     def __aiter__(self) -> InterleaveSampler:
         return self
 
     async def __anext__(self) -> list[Any]:
-        production = self._open()
-        began = anyio.current_time()
-        try:
-            if not self._prefetch:
-                if not self._begun:
-                    await self._load(production)
-                    self._begun = True
-                batch = await production.next_batch()
-                if batch is None:
-                    raise StopAsyncIteration
-                return batch
-            if not self._begun:
-                self._begun = True
-                if self._loaded is None and self._plan.deterministic:
-                    self._yielded = production.state_dict(), 0
-                assert self._scope is not None, "entered"
-                self._scope.start_soon(self._produce, production)
-            while not self._ahead:
-                if self._error is not None:
-                    raise self._error
-                if self._ended:
-                    raise StopAsyncIteration
-                self._changed = anyio.Event()
-                await self._changed.wait()
-            batch, self._yielded = self._ahead.popleft()
-            self._room.set()
-            return batch
-        finally:
-            self._idle += anyio.current_time() - began
+        prefetch = self._open()
+        if not prefetch.batches:
+            await prefetch.wait()
+        return prefetch.take()
 
     def state_dict(self) -> dict[str, Any]:
         """Where it stands behind the last batch given out: JSON, for a sampler over the same shards.
@@ -267,14 +233,7 @@ class InterleaveSampler:
         Raises:
             RuntimeError: with ``deterministic=False``.
         """
-        production = self._open()
-        if self._yielded is not None:
-            state, skip = self._yielded
-        elif self._loaded is not None and (self._prefetch or not self._begun):
-            return dict(self._loaded)
-        else:
-            state, skip = production.state_dict(), 0
-        return enveloped(_KIND, self._inputs, self._parameters, {**state, "skip": skip})
+        return enveloped(_KIND, self._inputs, self._parameters, self._open().state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the batch after which the state was taken. What the buffers held is read again.
@@ -283,29 +242,30 @@ class InterleaveSampler:
             ValueError: it is of other shards, other parameters, or another seed than was given.
             RuntimeError: iterating has begun.
         """
-        self._open()
-        if self._begun:
+        prefetch = self._open()
+        if prefetch.begun:
             raise RuntimeError("a state is loaded before iterating")
         checked(state, _KIND, self._inputs, self._parameters)
         if self._seed is not None and self._seed != state["seed"]:
             raise ValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
-        self._loaded = state
+        prefetch.load(state)
 
     def stats(self) -> SamplerStats:
-        production = self._open()
+        prefetch, production = self._open(), self._production
+        assert production is not None, "open"
         return SamplerStats(
             batches=production.batches,
             records=production.records,
             dropped=production.dropped,
             epoch=production.epoch,
             seconds_waited=production.seconds_waited,
-            seconds_idle=self._idle,
+            seconds_idle=prefetch.seconds_idle,
         )
 
-    def _open(self) -> Production:
-        if self._production is None or self._closed:
+    def _open(self) -> Prefetch:
+        if self._prefetch is None:
             raise anyio.ClosedResourceError("the sampler is used inside its `async with`")
-        return self._production
+        return self._prefetch
 
     async def _find(self, store: Storage, prefix: str) -> list[str]:
         """The names of the shards, ascending."""
@@ -325,44 +285,3 @@ class InterleaveSampler:
                 "there, and names that begin with '_' or '.' are never shards"
             )
         return names
-
-    async def _load(self, production: Production) -> None:
-        if self._loaded is not None:
-            await production.load_state_dict(dict(self._loaded))
-            for _ in range(int(self._loaded["skip"])):
-                await production.next_batch()
-
-    async def _produce(self, production: Production) -> None:
-        """The task. A state is taken as often as there were as many records as it has positions: so it costs nothing.
-
-        Between two of them a batch's state is the last one, and a count of batches to make again.
-        """
-        try:
-            await self._load(production)
-            state = self._state_of(production)
-            skip = since = 0
-            while True:
-                while len(self._ahead) >= self._prefetch:
-                    self._room = anyio.Event()
-                    await self._room.wait()
-                batch = await production.next_batch()
-                if batch is None:
-                    break
-                skip += 1
-                since += len(batch)
-                if since >= production.held:
-                    state = self._state_of(production)
-                    skip = since = 0
-                self._ahead.append((batch, None if state is None else (state, skip)))
-                self._changed.set()
-        except Exception as error:
-            self._error = error
-        finally:
-            try:
-                await production.aclose()
-            finally:
-                self._ended = True
-                self._changed.set()
-
-    def _state_of(self, production: Production) -> dict[str, Any] | None:
-        return production.state_dict() if self._plan.deterministic else None

@@ -16,7 +16,7 @@ LOCK ?= requirements/ci.txt
 # Handed on to what the target runs: `make test ARGS="-k frames"`, `make demo ARGS="--pages 200"`.
 ARGS ?=
 
-EXTRAS := demo
+EXTRAS := cli,demo
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
 PROJECTS := pyproject.toml setup.py asyncrec/framing/_native.c $(PLUGINS:%=%/pyproject.toml)

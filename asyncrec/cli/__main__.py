@@ -1,0 +1,9 @@
+"""``python -m asyncrec.cli``, for where the script is not on the PATH."""
+
+from __future__ import annotations
+
+import sys
+
+from asyncrec.cli import main
+
+sys.exit(main())

@@ -1,0 +1,145 @@
+"""The group of all commands, and what becomes of their errors: a message and an exit code, never a traceback.
+
+With ``--debug`` anywhere in the line the traceback is shown as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from asyncrec.cli.table import COMMANDS, SECTIONS
+
+__all__ = ["run"]
+
+INTERRUPTED = 130  # as shells say of SIGINT: 128 + 2
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            if name not in COMMANDS:
+                raise KeyError(name)
+            module = import_module(f"asyncrec.cli.{name.replace('-', '_')}")
+            one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            one.command(name, no_args_is_help=False)(module.command)
+            self._made[name] = typer.main.get_command(one)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Group(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), words) for name, words in commands.items()])
+
+
+_app = typer.Typer(
+    cls=_Group,
+    name="asyncrec",
+    no_args_is_help=False,
+    rich_markup_mode=None,  # rich takes longer to load than the whole of this
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec, 130 Ctrl-C.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"asyncrec {version('asyncrec')}")
+        raise typer.Exit
+
+
+@_app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Write, read, check and move TFRecord files and data sets, on any storage.
+
+    A PATH is a file, a folder, a pattern such as 'data/*.tfrecord', or a data set: its folder and name without the
+    shard numbers. It is local, or a URL of any installed backend: s3://, gs://.
+    """
+
+
+def run(argv: list[str]) -> int:
+    debug = "--debug" in (argv[: argv.index("--")] if "--" in argv else argv)
+    try:
+        result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
+        sys.stdout.flush()
+        return int(result or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted")
+        return INTERRUPTED
+    except SystemExit as stop:  # how typer ends when a shell asked for completions
+        return stop.code if isinstance(stop.code, int) else 0
+    except BrokenPipeError:
+        # Whoever read our output has enough: `asyncrec cat ... | head`. What Python still holds must not be flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _told(error)
+
+
+def _told(error: Exception) -> int:
+    """Say on stderr what went wrong, and give the exit code."""
+    if isinstance(error, typer.BadParameter.__mro__[2]):  # ClickException, wherever this typer keeps it
+        context: Any = getattr(error, "ctx", None)
+        _complain(error.format_message(), command=context.command_path if context else "asyncrec")  # type: ignore[attr-defined]  # it has one
+        if context:
+            sys.stderr.write(f"try '{context.command_path} --help'\n")
+        return 2
+    from asyncrec.cli.exits import explained
+
+    code, lines = explained(error)
+    for line in lines:
+        _complain(line)
+    return code
+
+
+def _complain(message: str, command: str = "asyncrec") -> None:
+    from asyncrec.cli.output import clean
+
+    try:
+        sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass

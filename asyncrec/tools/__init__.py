@@ -1,0 +1,45 @@
+"""What the command line does, as functions: ``report = await asyncrec.tools.verify("s3://crawl/pages")``.
+
+Each takes a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and returns a
+report, a dataclass with ``to_json()``. Names are resolved on first use (PEP 562): one tool does not load the others.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncrec.tools.describing import CountReport as CountReport
+    from asyncrec.tools.describing import InfoReport as InfoReport
+    from asyncrec.tools.describing import count as count
+    from asyncrec.tools.describing import info as info
+    from asyncrec.tools.records import FoundRecord as FoundRecord
+    from asyncrec.tools.records import RecordStream as RecordStream
+    from asyncrec.tools.records import Where as Where
+    from asyncrec.tools.records import get_record as get_record
+    from asyncrec.tools.records import open_records as open_records
+    from asyncrec.tools.verifying import VerifyReport as VerifyReport
+    from asyncrec.tools.verifying import verify as verify
+
+_HOMES = {
+    "asyncrec.tools.describing": ("CountReport", "InfoReport", "count", "info"),
+    "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
+    "asyncrec.tools.verifying": ("VerifyReport", "verify"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'asyncrec.tools' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,250 @@
+"""What a path names: one file, those of a folder or a pattern, or a data set by its manifest.
+
+Looked for in this order: the object itself; a data set's manifest; a folder, with all below it; shards whose names
+begin with the path's last part. Every tool takes its paths so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.records.position import Position
+from asyncrec.records.reader import RecordReader, open_reader_at
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.naming import is_data
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.snapshot import load_manifest
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import join, redact
+
+__all__ = ["SelectedDataset", "SelectedShard", "Selection", "open_shard", "selected"]
+
+# In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
+# itself, or matches a pattern, is taken whatever its name is.
+_RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
+_MANIFEST = re.compile(r"((?:.*/)?)_manifest/([^/]+)/[^/]+\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedDataset:
+    """A data set among what was selected.
+
+    Attributes:
+        folder: where its manifest, shards and indexes are.
+        prefix: of the folder, in the selection's storage; ``""`` or with a slash at its end.
+    """
+
+    folder: Storage
+    prefix: str
+    name: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedShard:
+    """One file to be read.
+
+    Attributes:
+        key: in the selection's storage.
+        shown: its path, for people.
+        size: bytes; for a shard of a data set, those the manifest says.
+        entry: what the manifest says; `None` where no manifest names it.
+        dataset: that names it.
+    """
+
+    key: str
+    shown: str
+    size: int
+    entry: ShardEntry | None = None
+    dataset: SelectedDataset | None = None
+
+    @property
+    def folder(self) -> str:
+        """The key of its folder: ``""``, or with a slash at its end."""
+        return self.key[: self.key.rfind("/") + 1]
+
+    @property
+    def name(self) -> str:
+        return self.key[self.key.rfind("/") + 1 :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a path names, in a storage that is open.
+
+    Attributes:
+        path: as it was asked for, without secrets.
+        base: what stands before a key to make it a path.
+        shards: in the order of their names, data set by data set.
+    """
+
+    path: str
+    kind: Literal["file", "data set", "folder", "pattern", "name"]
+    storage: Storage
+    base: str
+    shards: tuple[SelectedShard, ...]
+    datasets: tuple[SelectedDataset, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.size for shard in self.shards)
+
+    @property
+    def records(self) -> int | None:
+        """As the manifests say; `None` where one of the shards is in none."""
+        counts = [shard.entry.records for shard in self.shards if shard.entry is not None]
+        return sum(counts) if len(counts) == len(self.shards) else None
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """Of the data sets, where they all have the same."""
+        schemas = [dataset.manifest.schema for dataset in self.datasets]
+        return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
+
+
+@asynccontextmanager
+async def selected(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Selection]:
+    """What ``path`` names, in its storage, open within the context. All names below a folder are held.
+
+    Raises:
+        ObjectNotFoundError: nothing is there.
+        StoragePermissionError: the store does not say.
+        ManifestError: a manifest cannot be read.
+    """
+    shown = redact(os.fspath(path))
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        yield await _select(store, key, shown)
+
+
+@asynccontextmanager
+async def open_shard(selection: Selection, shard: SelectedShard, **options: Any) -> AsyncIterator[RecordReader]:
+    """The records of one shard, with its path in errors; ``options`` as for `open_reader_at`."""
+    reader = await open_reader_at(selection.storage, shard.key, Position(0, 0, 0), path=shard.shown, **options)
+    try:
+        yield reader
+    except BaseException as error:
+        reader._closed = True
+        await reader._stack.__aexit__(type(error), error, error.__traceback__)
+        raise
+    await reader.aclose()
+
+
+async def _select(store: Storage, key: str, shown: str) -> Selection:
+    base = shown[: len(shown) - len(key)] if shown.endswith(key) else join(store.root, "x")[:-1]
+    if base and not base.endswith(("/", "\\", ":")):
+        base += "/"
+    name = key.rpartition("/")[2]
+    if any(character in name for character in "*?["):
+        return await _pattern(store, key, shown, base)
+    refused: StoragePermissionError | None = None
+    if name:
+        try:
+            info = await store.head(key)
+        except ObjectNotFoundError:
+            pass
+        except StoragePermissionError as error:
+            refused = error  # S3 says so of what is missing, to those who may not list
+        else:
+            shard = SelectedShard(key=key, shown=shown, size=info.size)
+            return Selection(path=shown, kind="file", storage=store, base=base, shards=(shard,))
+        dataset = None if name[0] in "_." else await _dataset(store, key, shown)
+        if dataset is not None:
+            shards = _shards_of(dataset, base)
+            return Selection(path=shown, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,))
+    folder = await _folder(store, key.rstrip("/") + "/" if key else "", shown, base)
+    if folder is not None:
+        return folder
+    if name:
+        found = [info async for info in store.list_objects(key)]
+        shards = _plain([info for info in found if is_data(info.key[len(key) - len(name) :])], base)
+        if shards:
+            return Selection(path=shown, kind="name", storage=store, base=base, shards=shards)
+    if refused is not None:
+        raise refused
+    raise ObjectNotFoundError(
+        f"{shown}: there is no such file, folder or data set; a data set's path is its folder and its name, without "
+        "the shard numbers"
+    )
+
+
+async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection:
+    folder, _, name = key.rpartition("/")
+    prefix = folder + "/" if folder else ""
+    literal = name[: min(name.index(character) for character in "*?[" if character in name)]
+    found = [
+        info
+        async for info in store.list_objects(prefix + literal)
+        if "/" not in (rest := info.key[len(prefix) :]) and is_data(rest) and fnmatchcase(rest, name)
+    ]
+    if not found:
+        raise ObjectNotFoundError(f"{shown}: no file matches")
+    return Selection(path=shown, kind="pattern", storage=store, base=base, shards=_plain(found, base))
+
+
+async def _dataset(store: Storage, key: str, shown: str) -> SelectedDataset | None:
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    folder = PrefixedStorage(store, prefix) if prefix else store
+    manifest = await load_manifest(folder, name, path=shown)
+    return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
+
+
+async def _folder(store: Storage, prefix: str, shown: str, base: str) -> Selection | None:
+    """Everything below a prefix; `None` where there is nothing at all."""
+    found: list[ObjectInfo] = []
+    datasets: dict[str, SelectedDataset] = {}
+    anything = False
+    async for info in store.list_objects(prefix):
+        anything = True
+        below = info.key[len(prefix) :]
+        if match := _MANIFEST.fullmatch(below):
+            key = prefix + match[1] + match[2]
+            if key not in datasets and is_data(match[1] + match[2]):
+                dataset = await _dataset(store, key, base + key)
+                assert dataset is not None, "its segment was just listed"
+                datasets[key] = dataset
+        elif is_data(below) and _RECORDS.search(below):
+            found.append(info)
+    if not anything:
+        return None
+    shards = [shard for dataset in datasets.values() for shard in _shards_of(dataset, base)]
+    named = {shard.key for shard in shards}
+    shards += _plain([info for info in found if info.key not in named], base)
+    return Selection(
+        path=shown,
+        kind="folder",
+        storage=store,
+        base=base,
+        shards=tuple(shards),
+        datasets=tuple(datasets.values()),
+    )
+
+
+def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]:
+    return tuple(
+        SelectedShard(
+            key=dataset.prefix + entry.path,
+            shown=base + dataset.prefix + entry.path,
+            size=entry.bytes,
+            entry=entry,
+            dataset=dataset,
+        )
+        for entry in dataset.manifest.shards
+    )
+
+
+def _plain(found: list[ObjectInfo], base: str) -> tuple[SelectedShard, ...]:
+    return tuple(SelectedShard(key=info.key, shown=base + info.key, size=info.size) for info in found)

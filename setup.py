@@ -1,4 +1,4 @@
-"""The one thing that pyproject.toml cannot say yet: the C module. Where no compiler is, asyncrec installs without it."""
+"""What pyproject.toml cannot say yet: the C module. Where there is no compiler, asyncrec installs without it."""
 
 from setuptools import Extension, setup
 

@@ -3,8 +3,8 @@
 A masked CRC is rotated right by 15 bits and has a constant added, so that the CRC of data that itself holds CRCs stays
 useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers comes from the package ``crc32c`` (SSE 4.2 or
 ARMv8; it gives up the GIL above 32 KiB). What is ours is the CRC of many 8-byte lengths at once: a call per header
-would cost as much as the checksum of a small record. And two ways back, for salvage: `length_of` a header's checksum, and
-`crcs_between` two places of one running CRC, so that many overlapping ranges are checked in one pass over the bytes.
+would cost as much as the checksum of a small record. And two ways back, for salvage: `length_of` a header's checksum,
+and `crcs_between` two places of one running CRC, so that overlapping ranges are checked in one pass over the bytes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ Buffer = bytes | bytearray | memoryview
 
 _DELTA = 0xA282EAD8
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
+_PLACES = 5  # bytes of the lengths that CRCs are carried over
 
 # The C function itself: a wrapper of ours would cost half as much again for a small record.
 crc32c = _crc32c
@@ -79,23 +80,24 @@ def length_of(masked: int) -> int:
     A CRC of 32 bits over 32 unknown bits is one to one: the register is run back over the 8 bytes as if all were zero,
     and what is left is its initial value with the length xored in.
     """
+    forth, back = _steps()
     register = unmask(masked) ^ 0xFFFFFFFF
     for _ in range(8):
-        index = _BACK[register >> 24]
-        register = ((register ^ _FORTH[index]) << 8 & 0xFFFFFFFF) | index
+        index = back[register >> 24]
+        register = ((register ^ forth[index]) << 8 & 0xFFFFFFFF) | index
     return register ^ 0xFFFFFFFF
 
 
 def crcs_between(
     before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """The CRC of each range of ``lengths`` bytes, below 4 GiB, from the running CRC ``before`` and ``after`` it.
+    """The CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC ``before`` and ``after`` it.
 
     zlib's ``crc32_combine``, solved for the second part: the first is carried over the range's zeros, which is to
     multiply it by x ** (8 * length) modulo the polynomial.
     """
     carried = before
-    for place in range(4):
+    for place in range(_PLACES):
         digits = (lengths >> (8 * place)) & 0xFF
         if digits.any():
             carried = _multiply(carried, _powers()[place].take(digits))
@@ -114,9 +116,9 @@ def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32
 @cache  # milliseconds, for those who meet damage only
 def _powers() -> NDArray[np.uint32]:
     """Row ``place``, column ``digit``: x ** (8 * digit * 256 ** place)."""
-    powers = np.empty((4, 256), np.uint32)
+    powers = np.empty((_PLACES, 256), np.uint32)
     base = np.array([1 << 23], np.uint32)  # x ** 8
-    for place in range(4):
+    for place in range(_PLACES):
         powers[place, 0] = 1 << 31
         for bit in range(8):
             known = 1 << bit
@@ -125,6 +127,7 @@ def _powers() -> NDArray[np.uint32]:
     return powers
 
 
+@cache
 def _steps() -> tuple[list[int], list[int]]:
     """What a byte does to the register, by the register's lowest byte; and that byte, by the highest of what it did."""
     forth = []
@@ -152,5 +155,3 @@ def _terms() -> NDArray[np.uint32]:
 
 
 _TERMS = _terms()
-
-_FORTH, _BACK = _steps()

@@ -1,0 +1,87 @@
+"""What a file lost, and where: `Damage`, and the `DamageLog` that salvage keeps.
+
+Ranges that touch are one. The list has a limit, the counts have none: a file of nothing but damage fills no memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+__all__ = ["Damage", "DamageLog", "DamageReason"]
+
+DamageReason = Literal["length", "data", "too_large", "truncated", "compression", "ambiguous"]
+
+# Listed at most: some 100 KiB of them. Who has more needs the file from elsewhere, not a longer list.
+_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of a file that was lost, or is in doubt.
+
+    Attributes:
+        offset: its first byte: of the file; with ``member_offset``, of what that member decompresses to.
+        length: how many bytes, counted likewise.
+        reason: why reading could not go on at ``offset``. What touches it is part of the range, whatever the reason.
+
+            - ``"length"``: the length and its checksum disagree. 12 bytes long, when the record behind that header was
+              whole, and was given out.
+            - ``"data"``: the data and its checksum disagree.
+            - ``"too_large"``: a record beyond ``max_record_bytes``.
+            - ``"truncated"``: the file, or the compressed stream, ends too soon.
+            - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, does not decompress. Counted in compressed
+              bytes, and from the member's beginning; records before the fault were given out.
+            - ``"ambiguous"``: not lost. Records that were found by search between two damaged places: their checksums
+              hold, and they were given out; but they may be the contents of one large record that was lost.
+        records_before: how many records were given out before it.
+        member_offset: for what is wrong inside a compressed stream, the byte of the file at which its member begins.
+    """
+
+    offset: int
+    length: int
+    reason: DamageReason
+    records_before: int
+    member_offset: int | None = None
+
+
+class DamageLog:
+    """The damage of one file, in order.
+
+    Attributes:
+        listed: the first 1,000 ranges.
+        lost_ranges, lost_bytes: of all that is lost, listed or not; without what is ambiguous.
+        ambiguous_ranges: how many.
+    """
+
+    def __init__(self) -> None:
+        self.listed: list[Damage] = []
+        self.lost_ranges = 0
+        self.lost_bytes = 0
+        self.ambiguous_ranges = 0
+        self._last: Damage | None = None  # lost, listed or not
+
+    def add(self, damage: Damage) -> None:
+        if damage.reason == "ambiguous":
+            self.ambiguous_ranges += 1
+            self._list(damage)
+            return
+        self.lost_bytes += damage.length
+        last = self._last
+        if (
+            last is not None
+            and last.offset + last.length == damage.offset
+            and last.member_offset == damage.member_offset
+            and last.records_before == damage.records_before
+        ):
+            self._last = replace(last, length=last.length + damage.length)
+            if self.listed and self.listed[-1] is last:
+                self.listed[-1] = self._last
+            return
+        self.lost_ranges += 1
+        self._last = damage
+        self._list(damage)
+
+    def _list(self, damage: Damage) -> None:
+        if len(self.listed) < _LISTED:
+            self.listed.append(damage)

@@ -131,9 +131,7 @@ class _Connection:
             return
         while start < end:
             at = start % self.store.tile_size
-            start += os.sendfile(
-                self.socket.fileno(), self.store.tile, at, min(end - start, self.store.tile_size - at)
-            )
+            start += os.sendfile(self.socket.fileno(), self.store.tile, at, min(end - start, self.store.tile_size - at))
 
     def _reply(self, status: int, headers: list[str], body: bytes = b"", *, size: int | None = None) -> None:
         lines = [f"HTTP/1.1 {status} OK", f"Date: {self.store.date}", f"Content-Length: {len(body) or size or 0}"]

@@ -23,6 +23,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ def endpoint() -> str:
     return os.environ[ENDPOINT]
 
 
+@cache
 def source() -> memoryview:
     """What uploads send: bytes that somebody else owns, so that whoever sends later has to copy them."""
     return memoryview(os.urandom(PART))
@@ -71,7 +74,7 @@ def job(opened: Callable[[], AbstractAsyncContextManager[Any]], work: Work) -> C
     def maker(case: Case) -> Job:
         async def run() -> Extras:
             async with opened() as client:
-                await work(case.smaller(case.count), client)
+                await work(replace(case, count=2 * PART // MIB), client)
                 async with Heartbeat() as heartbeat:
                     with Stopwatch() as watch:
                         await work(case, client)
@@ -89,7 +92,7 @@ def storage() -> AbstractAsyncContextManager[Any]:
     import asyncrec
 
     return asyncrec.open_storage(
-        "s3://bench", endpoint_url=endpoint(), region="us-east-1", chunk_size=PART, max_concurrency=AT_ONCE,
+        "s3://bench", endpoint_url=endpoint(), region="us-east-1", chunk_size=PART, max_concurrency=AT_ONCE, 
         **CREDENTIALS,
     )  # fmt: skip
 
@@ -343,14 +346,12 @@ def main() -> int:
     try:
         tile = folder / "tile"
         make_tile(tile)
-        with null_s3(tile) as url, environment(
-            **{ENDPOINT: url, SIZE: str(options.size), "NO_PROXY": "127.0.0.1"}
-        ):
+        with null_s3(tile) as url, environment(**{ENDPOINT: url, SIZE: str(options.size), "NO_PROXY": "127.0.0.1"}):
             for case in CASES:
                 if options.only not in case.name:
                     continue
                 chosen = {name: maker for name, maker in case.contenders.items() if options.contender in name}
-                sized = Case(**{**case.__dict__, "count": options.size, "contenders": chosen})
+                sized = replace(case, count=options.size, contenders=chosen)
                 done = run_case("s3", sized, folder=folder, rounds=options.rounds, shrink=1)
                 results.update({(case.name, result.contender): result for result in done})
                 print(table(sized, done), flush=True)

@@ -54,11 +54,21 @@ class Bucket:
 
     def __init__(self, connection: Connection, options: Options) -> None:
         self.name = options.bucket
-        self.checksum = options.checksum
-        if self.checksum == "auto":
-            self.checksum = "crc32c" if connection.is_aws else "md5"
+        self._checksum = options.checksum
         self._connection = connection
         self._patience = options.connect_timeout + options.read_timeout
+
+    @property
+    def checksum(self) -> str:
+        """What goes with a body now: ``"crc32c"``, ``"md5"``, or ``"both"`` to see which of them the store knows."""
+        if self._checksum != "auto":
+            return self._checksum
+        return {True: "crc32c", False: "md5", None: "both"}[self._connection.knows_crc32c]
+
+    def learn(self, *, knows_crc32c: bool) -> None:
+        """What an answer has shown of the store. Where two disagree, several programs answer: the least holds."""
+        if not self._connection.is_aws and self._connection.knows_crc32c is not False:
+            self._connection.knows_crc32c = knows_crc32c
 
     def what(self, operation: str, key: str = "") -> str:
         return f"{operation} s3://{self.name}/{key}"

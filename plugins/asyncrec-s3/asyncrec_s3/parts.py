@@ -40,25 +40,26 @@ def part_size(number: int, first: int) -> int:
 class Digest:
     """The checksum that goes with one body, computed in a worker thread where the body is large.
 
+    CRC32C takes a thirtieth of the time of MD5. ``kind`` is ``"md5"``, ``"crc32c"`` or ``"both"``.
+
     Attributes:
         params: for the request that sends it.
-        md5: in hexadecimal, what the ETag should then be; `None` with CRC32C.
-        crc32c: of this body alone; `None` with MD5.
+        md5: in hexadecimal, what the ETag should then be; `None` without.
+        crc32c: of this body alone, as S3 writes it; `None` without.
     """
 
-    __slots__ = ("crc32c", "md5", "params", "size")
+    __slots__ = ("crc32c", "md5", "params")
 
     def __init__(self, data: bytes, kind: str) -> None:
-        self.size = len(data)
         self.md5: str | None = None
-        self.crc32c: int | None = None
-        if kind == "md5":
+        self.crc32c: str | None = None
+        self.params: dict[str, str] = {}
+        if kind != "crc32c":
             digest = hashlib.md5(data, usedforsecurity=False)
             self.md5 = digest.hexdigest()
-            self.params = {"ContentMD5": base64.b64encode(digest.digest()).decode()}
-        else:
-            self.crc32c = crc32c.crc32c(data)
-            self.params = {"ChecksumCRC32C": base64_of_crc(self.crc32c)}
+            self.params["ContentMD5"] = base64.b64encode(digest.digest()).decode()
+        if kind != "md5":
+            self.crc32c = self.params["ChecksumCRC32C"] = base64_of_crc(crc32c.crc32c(data))
 
 
 def base64_of_crc(value: int) -> str:

@@ -51,8 +51,8 @@ class S3Sink(ByteSink):
         self._writer = uuid.uuid4().hex
         self._publication = Publication(self._bucket, self._key, key, self._writer, exclusive=exclusive)
         self._upload = MultipartUpload(storage, self._key, self._writer, self._publication.refuse_existing)
-        # Of the whole object; kept where the store compares it.
-        self._crc: int | None = 0 if self._bucket.checksum == "crc32c" else None
+        # Of the whole object, where the store may turn out to compare it.
+        self._crc: int | None = None if self._bucket.checksum == "md5" else 0
         self._size = 0
         self._short = b""
         self._last_sent = False
@@ -166,10 +166,12 @@ class S3Sink(ByteSink):
     async def _put(self) -> ObjectInfo:
         data = self._short
         threads = self._storage.threads
+        # Asking what the store knows is for parts: a put that is refused for it would not show what it was refused for.
+        kind = "crc32c" if self._bucket.checksum == "crc32c" else "md5"
         if len(data) <= MIB // 4:
-            digest = Digest(data, self._bucket.checksum)
+            digest = Digest(data, kind)
         else:
-            digest = await in_thread(Digest, data, self._bucket.checksum, limiter=threads)
+            digest = await in_thread(Digest, data, kind, limiter=threads)
         what = self._bucket.what("put", self._key)
 
         async def request() -> dict[str, object]:
@@ -186,16 +188,18 @@ class S3Sink(ByteSink):
             )
 
         # Not certain: an encrypted object's ETag is no MD5, and the store has compared the one that was sent.
-        content = Content(size=len(data), crc32c=self._crc, etag=digest.md5, certain=False)
+        crc = self._crc if kind == "crc32c" else None
+        content = Content(size=len(data), crc32c=crc, etag=digest.md5, certain=False)
         return await self._publication.publish(request, content, what)
 
     async def _complete(self) -> ObjectInfo:
         what = self._bucket.what("complete the upload to", self._key)
         params = self._upload.completion | self._publication.condition
-        if self._crc is not None:
-            whole = {"ChecksumCRC32C": base64_of_crc(self._crc), "ChecksumType": "FULL_OBJECT"}
+        crc = self._crc if self._upload.whole else None
+        if crc is not None:
+            whole = {"ChecksumCRC32C": base64_of_crc(crc), "ChecksumType": "FULL_OBJECT"}
             params |= whole | {"MpuObjectSize": self._size}
-        content = Content(size=self._size, crc32c=self._crc, etag=self._upload.etag, certain=self._upload.certain)
+        content = Content(size=self._size, crc32c=crc, etag=self._upload.etag, certain=self._upload.certain)
         request = partial(self._bucket.call, "complete_multipart_upload", what, write=True, **params)
         return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
 

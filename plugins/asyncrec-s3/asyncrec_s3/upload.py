@@ -36,10 +36,12 @@ class MultipartUpload:
 
     Attributes:
         started: parts handed over so far.
+        whole: whether the store was told that it will be given the CRC32C of the whole object.
     """
 
     def __init__(self, storage: S3Storage, key: str, writer: str, prepare: Callable[[], Awaitable[None]]) -> None:
         self.started = 0
+        self.whole = False
         self._storage = storage
         self._bucket = storage.bucket
         self._key = key
@@ -130,7 +132,8 @@ class MultipartUpload:
     async def _create_once(self) -> None:
         what = self._bucket.what("begin an upload to", self._key)
         params: dict[str, Any] = {"Key": self._key, "Metadata": writer_metadata(self._writer)}
-        if self._bucket.checksum == "crc32c":
+        self.whole = self._bucket.checksum == "crc32c"
+        if self.whole:
             params |= {"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"}
         deadline = self._creating.deadline
         # Shielded, or the id of an upload that has begun would be lost; `abandon` sets it a limit.
@@ -149,15 +152,22 @@ class MultipartUpload:
 
     async def _upload(self, number: int, data: bytes) -> None:
         storage = self._storage
-        digest = await in_thread(Digest, data, self._bucket.checksum, limiter=storage.threads)
         await self._created.wait()
         if self._id is None:
             return  # `_create` has failed, and its error is the one to raise
+        kind = "crc32c" if self.whole else self._bucket.checksum
+        digest = await in_thread(Digest, data, kind, limiter=storage.threads)
         what = f"{self._bucket.what('upload to', self._key)}, part {number}"
-        once = partial(self._upload_once, number, data, digest, what)
-        self._parts[number] = await self._bucket.repeat(once, what)
-        if digest.md5 is not None:
-            self._md5s[number] = digest.md5
+        try:
+            part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
+        except StorageError as error:
+            if type(error) is not StorageError or digest.md5 is None or digest.crc32c is None:
+                raise
+            # Refused, and not for a reason that has a name: some stores do so with every header they do not know.
+            self._bucket.learn(knows_crc32c=False)
+            digest = await in_thread(Digest, data, "md5", limiter=storage.threads)
+            part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
+        self._parts[number] = part
 
     async def _upload_once(self, number: int, data: bytes, digest: Digest, what: str) -> dict[str, Any]:
         body = await body_of(data, hashed=self._storage.options.payload_signing, limiter=self._storage.threads)
@@ -175,16 +185,24 @@ class MultipartUpload:
         etag = bare(answer.get("ETag", ""))
         if not etag:
             raise TransientStorageError(f"{what}: the answer has no ETag")
+        echo = answer.get("ChecksumCRC32C")
+        if digest.crc32c is not None:
+            self._bucket.learn(knows_crc32c=echo is not None)
+            if echo is not None and echo != digest.crc32c:
+                raise TransientStorageError(f"{what}: the answer's CRC32C is not that of what was sent")
+            if echo is None and digest.md5 is None:
+                # It compared nothing, whatever it did before: then its ETag is what there is to go by.
+                digest = await in_thread(Digest, data, "md5", limiter=self._storage.threads)
         if digest.md5 is not None and etag != digest.md5 and self._plain:
             # The store has compared the MD5 that was sent. Either its ETags are something else (it encrypts, or is of
             # a mind of its own), or this answer is wrong, and a second one will be right.
             self._plain = False
             if is_md5(etag) and not is_encrypted(answer):
                 raise TransientStorageError(f"{what}: the answer's ETag is not the MD5 of what was sent")
+        if digest.md5 is not None:
+            self._md5s[number] = digest.md5
         part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
-        if digest.crc32c is not None and (echo := answer.get("ChecksumCRC32C")):
-            if echo != digest.params["ChecksumCRC32C"]:
-                raise TransientStorageError(f"{what}: the answer's CRC32C is not that of what was sent")
+        if self.whole and echo is not None:
             part["ChecksumCRC32C"] = echo
         return part
 

@@ -36,7 +36,7 @@ class Request:
 
 
 Fault = str
-"""One of: "500", "slowdown", "403", "reset", "stall" (before the effect; a stall waits until the client goes);
+"""One of: "500", "slowdown", "403", "501", "reset", "stall" (before the effect; a stall waits until the client goes);
 "500-after", "reset-after", "stall-after" (the effect took place, the answer is lost); "truncate" (half of the body),
 "etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" waits for
 `Proxy.release`, and then goes on."""
@@ -67,7 +67,10 @@ def chaos(seed: int) -> Plan:
 
 
 class Proxy:
-    """In a thread with a loop of its own. ``plan(request)`` gives a fault or `None`; a wrong checksum is a 400."""
+    """In a thread with a loop of its own. ``plan(request)`` gives a fault or `None`; a wrong checksum is a 400.
+
+    With ``echoes`` the answer to a body names the CRC32C that came with it, as stores do that compare it.
+    """
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
@@ -77,6 +80,7 @@ class Proxy:
         self.in_flight = 0
         self.most_in_flight = 0
         self.endpoint = ""
+        self.echoes = False
         self._keys: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.new_event_loop()
@@ -98,6 +102,7 @@ class Proxy:
         if self._ready.is_set():
             self._loop.call_soon_threadsafe(self._released.clear)
         self.plan = lambda request: None
+        self.echoes = False
         self.requests, self.refused, self.most_in_flight = [], [], 0
 
     @property
@@ -154,6 +159,8 @@ class Proxy:
             return _error(500, "InternalError")
         if fault == "403":
             return _error(403, "AccessDenied")
+        if fault == "501":
+            return _error(501, "NotImplemented")
         if fault == "slowdown":
             return _error(503, "SlowDown", {"Retry-After": "0"})
         if wrong := _wrong_checksum(seen.headers, bytes(body)):
@@ -173,6 +180,9 @@ class Proxy:
         if fault == "200-error":
             return _error(200, "InternalError")
         status, headers, content = answer
+        crc = request.headers.get("x-amz-checksum-crc32c")
+        if crc and self.echoes and request.method == "PUT":
+            headers = headers | {"x-amz-checksum-crc32c": crc}
         if fault == "etag":
             headers = {name: value for name, value in headers.items() if name.lower() != "etag"}
             headers["ETag"] = '"00000000000000000000000000000000"'

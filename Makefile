@@ -36,8 +36,8 @@ help: ## this list
 demo: $(READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
 	@.venv/bin/python examples/crawl_site.py $(ARGS)
 
-test: $(READY) ## every test but those of interop and bench
-	@.venv/bin/python -m pytest -q $(ARGS)
+test: $(READY) ## every test but those of interop and bench, on up to 8 processors; ARGS="-n0 -k name" for one by one
+	@.venv/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)

@@ -1,0 +1,11 @@
+"""The names of five older systems, synchronous, on asyncrec's engine: change an import, and nothing else.
+
+    tensorboardx      tensorboardX's RecordWriter and storage functions; its SummaryWriter on them
+    tensorflow        TensorFlow's TFRecordWriter, TFRecordOptions, tf_record_iterator, and the messages of tf.train
+    datum             datum's TFRecordWriter and load
+    tfrecorder        TFRecorder's Example, tfrecordable and factory
+    tfsimilarity      TensorFlow Similarity's TFRecordDatasetSampler
+
+Each module says where it does not do as the old one did. New code does better with `asyncrec` itself, or without async
+with `asyncrec.blocking`.
+"""

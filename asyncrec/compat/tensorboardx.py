@@ -1,0 +1,193 @@
+"""tensorboardX's record writer: ``from asyncrec.compat.tensorboardx import RecordWriter``.
+
+The names and what they do are those of ``tensorboardX.record_writer``. `install` puts them under an installed
+tensorboardX, so that its ``SummaryWriter`` writes through them.
+
+Local files grow in place and show what was flushed, so that TensorBoard follows them; they are written in the calling
+thread, without an event loop, because tensorboardX closes its writers in exit handlers, when no loop can run any more.
+Everything else goes through `asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each
+byte once, and appears when it is closed. A ``flush`` shows nothing of it before.
+
+Where tensorboardX emptied a local file that was there, here it is continued, after its torn end is cut off: nothing is
+lost, and a TensorBoard that reads it goes on. One writer at a time has a file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import inspect
+import io
+import os
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Protocol
+
+from asyncrec import blocking
+from asyncrec.compat.remote_file import RemoteFile
+from asyncrec.errors import StorageError
+from asyncrec.framing.frames import encode_frames
+from asyncrec.records.append import whole_end
+from asyncrec.storage.base import Buffer
+from asyncrec.storage.files import make_valid_tf_name
+from asyncrec.storage.local_disk import local_error, mapped_errors
+from asyncrec.storage.registry import foreign_factory, register_writer_factory
+from asyncrec.storage.url import local_path, scheme_of
+
+__all__ = [
+    "RecordWriter",
+    "directory_check",
+    "install",
+    "make_valid_tf_name",
+    "open_file",
+    "register_writer_factory",
+]
+
+# Few calls for many small records. What it holds shows with a flush.
+_LOCAL_BUFFER = 64 << 10
+
+Path = str | os.PathLike[str]
+
+
+class File(Protocol):
+    """What `open_file` gives, and a registered factory's ``open``."""
+
+    def write(self, data: bytes, /) -> Any: ...
+    def flush(self) -> Any: ...
+    def close(self) -> Any: ...
+
+
+class RecordWriter:
+    """Writes records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any that a backend answers to.
+
+    Also a context manager: left on an exception, an object of a store is not published; what a local file has stays.
+    As in tensorboardX, several threads need a lock of their own.
+
+    Raises:
+        StorageError: on opening, another writer has the local file; later, the disk or the store failed.
+        CorruptRecordError: the local file is there, and is no TFRecord file or damaged elsewhere than at its end.
+        UnknownSchemeError: no backend answers to the path.
+        Exception: whatever a registered factory or its file raises, as it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer = open_file(path)
+
+    def write(self, data: Buffer) -> None:
+        """Write one record. Others can read it after `flush` or `close`."""
+        record = data if type(data) is bytes else bytes(data)
+        try:
+            for part in encode_frames([record]):
+                self._writer.write(bytes(part))
+        except OSError as error:
+            self._tell("writing", error)
+            raise
+
+    def flush(self) -> None:
+        """Local: all that was written can be read by others, and is on disk (fsync). A store shows nothing yet."""
+        try:
+            self._writer.flush()
+            if isinstance(self._writer, io.BufferedWriter):
+                os.fsync(self._writer.fileno())
+        except OSError as error:
+            self._tell("flushing", error)
+            raise
+
+    def close(self) -> None:
+        """Write what is left, and publish the object. Called again, it does nothing."""
+        try:
+            self._writer.close()
+        except OSError as error:
+            self._tell("closing", error)
+            raise
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        abort = getattr(self._writer, "abort", None)
+        if exc is not None and abort is not None:
+            abort()
+        else:
+            self.close()
+
+    def _tell(self, doing: str, error: OSError) -> None:
+        """Raise what the system said of a local file with its path; a store and a factory say what they have to."""
+        if isinstance(self._writer, io.BufferedWriter):
+            raise local_error(error, doing, os.fspath(self.path)) from error
+
+
+def open_file(path: Path) -> File:
+    """Open a file for writing: a local one to be continued, or what the path's backend or registered factory gives.
+
+    A local one is an ordinary file object, its folder made where it is missing. A factory's errors reach the caller as
+    they are.
+    """
+    factory = foreign_factory(path)
+    if factory is not None and not inspect.iscoroutinefunction(factory.open):
+        file: File = factory.open(os.fspath(path))
+        return file
+    if factory is None and _is_local(path):
+        return _open_local(local_path(os.fspath(path)))
+    return RemoteFile(path)
+
+
+def directory_check(path: Path) -> None:
+    """Make a local folder, or see that a store can be reached. A registered factory is asked itself."""
+    factory = foreign_factory(path)
+    if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
+        factory.directory_check(os.fspath(path))
+    elif factory is None and _is_local(path):
+        with mapped_errors("making the folder", os.fspath(path)):
+            os.makedirs(local_path(os.fspath(path)), exist_ok=True)
+    else:
+        blocking.directory_check(path)
+
+
+def install() -> AbstractContextManager[object]:
+    """Have an installed tensorboardX write through this module: its ``SummaryWriter``, ``FileWriter``, all of it.
+
+        asyncrec.compat.tensorboardx.install()
+        writer = SummaryWriter("s3://bucket/logs")
+
+    For the rest of the process; or ``with install(): ...``, after which tensorboardX is as it was before. Factories
+    that were registered with tensorboardX are registered here too. Names that another module has imported from
+    tensorboardX before, such as ``RecordWriter``, stay what they were there.
+    """
+    theirs = importlib.import_module("tensorboardX")
+    record_writer = importlib.import_module("tensorboardX.record_writer")
+    event_file_writer = importlib.import_module("tensorboardX.event_file_writer")
+    for prefix, factory in record_writer.REGISTERED_FACTORIES.items():
+        if type(factory).__module__ != record_writer.__name__ and foreign_factory(f"{prefix}:") is None:
+            register_writer_factory(prefix, factory)
+    undo = ExitStack()
+    for module in (record_writer, event_file_writer, theirs):
+        for name in ("RecordWriter", "directory_check", "open_file", "register_writer_factory"):
+            if hasattr(module, name):
+                undo.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, globals()[name])
+    return undo
+
+
+def _open_local(path: str) -> io.BufferedWriter:
+    with mapped_errors("opening", path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            end, _ = whole_end(fd, os.fstat(fd).st_size, path, "")
+            os.ftruncate(fd, end)
+            return io.BufferedWriter(io.FileIO(fd, "ab"), _LOCAL_BUFFER)
+        except BaseException as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                raise StorageError(f"{path}: another writer has it open; one at a time can write it") from error
+            raise
+
+
+def _is_local(path: Path) -> bool:
+    scheme = scheme_of(path)
+    return scheme in ("", "file") or not os.fspath(path)[len(scheme) :].startswith("://")

@@ -1,0 +1,117 @@
+"""TFRecorder's files read back: `get_tfrecord_filepaths`, `generate_dataset`. The names are those of its factory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from glob import glob
+from itertools import islice
+from os import PathLike, fspath
+from pathlib import PurePath
+from typing import Any, TypeVar
+
+import numpy as np
+
+from asyncrec import blocking
+from asyncrec.blocking.portal import current_portal
+from asyncrec.compat.tensors import found_tensorflow
+from asyncrec.datasets.tuples import _schema_of
+from asyncrec.errors import ObjectNotFoundError, SchemaError
+from asyncrec.example.declared import DeclaredExample
+from asyncrec.example.entries import Entry
+from asyncrec.example.kinds import FixedLen, Tensor
+from asyncrec.example.schema import Schema
+from asyncrec.sampling.shuffle import ShuffleBuffer
+from asyncrec.storage.url import join
+
+__all__ = ["generate_dataset", "get_examples_list_filepaths", "get_tfrecord_filepaths"]
+
+_EXAMPLES_CSV = "examples.csv"
+
+Path = str | PathLike[str]
+T = TypeVar("T")
+
+
+def get_tfrecord_filepaths(dirpath: Path, sort: bool = True) -> list[str]:
+    """The TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``) too.
+
+    Raises:
+        ObjectNotFoundError: there are none.
+    """
+    try:
+        return blocking.get_tfrecord_filepaths(dirpath)
+    except ObjectNotFoundError:
+        theirs = glob(join(fspath(dirpath), "*.tfr"))
+        if not theirs:
+            raise
+        return sorted(theirs, key=lambda path: (len(PurePath(path).name), path))  # numbered from 0, without zeros
+
+
+def get_examples_list_filepaths(dirpath: Path) -> str:
+    """The CSV file that says which examples the folder's files hold."""
+    return join(fspath(dirpath), _EXAMPLES_CSV)
+
+
+def generate_dataset(
+    tfrecords_filepaths: Path | Sequence[Path],
+    example_class: type[DeclaredExample] | None = None,
+    dataset_num_shuffled_tfrecord_files: int | None = None,
+    dataset_fetching_num_threads: int | None = None,
+    num_workers: int | None = None,
+    worker_index: int | None = None,
+) -> Any:
+    """The examples as tuples of their fields, in the order of declaration.
+
+    With TensorFlow installed a ``tf.data.Dataset``, otherwise an iterator. Arrays come flat, as they always did:
+    `asyncrec.generate_dataset` gives them their shape. Without ``example_class`` the manifest of their folder says
+    what the fields are.
+
+    Args:
+        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of so many examples.
+        dataset_fetching_num_threads: not used: files are read and decoded ahead of the caller.
+        num_workers, worker_index: only every ``num_workers``-th example, from the ``worker_index``-th on.
+
+    Raises: as `asyncrec.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``.
+    """
+    if num_workers and worker_index is None:
+        raise ValueError("give worker_index, too")
+    given = tfrecords_filepaths
+    paths = [fspath(given)] if isinstance(given, str | PathLike) else [fspath(path) for path in given]
+
+    def tuples() -> Iterator[tuple[Any, ...]]:
+        with blocking.generate_dataset(paths, example_class) as reader:
+            taken: Iterator[tuple[Any, ...]] = (
+                islice(reader, worker_index, None, num_workers) if num_workers else reader
+            )
+            for values in _shuffled(taken, dataset_num_shuffled_tfrecord_files):
+                yield tuple(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in values)
+
+    tensorflow = found_tensorflow()
+    if tensorflow is None:
+        return tuples()
+    schema = example_class.schema() if example_class is not None else _stored_schema(paths)
+    specs = tuple(_spec(tensorflow, name, entry) for name, entry in schema.features.items())
+    return tensorflow.data.Dataset.from_generator(tuples, output_signature=specs)
+
+
+def _shuffled(items: Iterator[T], buffer_size: int | None) -> Iterator[T]:
+    if not buffer_size:
+        yield from items
+        return
+    buffer: ShuffleBuffer[T] = ShuffleBuffer(buffer_size, random.randrange(1 << 32))
+    for item in items:
+        out = buffer.push(item)
+        if out is not None:
+            yield out
+    yield from buffer.drain()
+
+
+def _stored_schema(paths: list[str]) -> Schema:
+    return current_portal().run(_schema_of, paths, None, None)
+
+
+def _spec(tensorflow: Any, name: str, entry: Entry) -> Any:
+    if not isinstance(entry, FixedLen | Tensor):
+        raise SchemaError(f"{name}: a {type(entry).__name__} is no field of an Example")
+    dtype = tensorflow.string if entry.dtype in ("str", "bytes") else tensorflow.as_dtype(entry.dtype)
+    return tensorflow.TensorSpec((None,) if isinstance(entry, Tensor) else entry.shape, dtype, name=name)

@@ -7,8 +7,8 @@ Keys are relative to the root of the `Storage`, use ``/``, and never begin with 
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
 Division of labour: a backend maps its errors to `asyncrec.errors` and says which are transient
-(`TransientStorageError`); reads are resumed by the core (`asyncrec.storage.chunks.ResumingSource`), so a backend's
-source simply raises; for everything else a backend wraps each request in `asyncrec.storage.retry.retrying`, so that the
+(`TransientStorageError`); reads are resumed by the core (`asyncrec.storage.chunks.ResumingSource`, `Storage.get`), so a
+backend's source simply raises; for everything else a backend wraps each request in `asyncrec.storage.retry.retrying`, so that the
 back-off is one and the same everywhere.
 """
 
@@ -19,7 +19,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Protocol, runtime_checkable
+
+from .retry import retrying
+from .url import join
 
 __all__ = ["Buffer", "ByteSink", "ByteSource", "ObjectInfo", "Storage", "StorageFactory", "UnfinishedUploads"]
 
@@ -160,11 +164,14 @@ class Storage(ABC):
         """Remove an object. A missing one is no error."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """The whole content of a small object, one version of it.
+        """The whole content of a small object, one version of it; read anew after a transient fault.
 
         Raises:
             ValueError: it is larger than ``max_bytes``; nothing was read.
         """
+        return await retrying(partial(self._get, key, max_bytes), what=f"reading {join(self.root, key)}")
+
+    async def _get(self, key: str, max_bytes: int | None) -> bytes:
         async with self.open_source(key) as source:
             size = source.info.size
             if max_bytes is not None and size > max_bytes:

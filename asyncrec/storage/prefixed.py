@@ -74,6 +74,14 @@ class PrefixedStorage(Storage):
     async def delete(self, key: str) -> None:
         await self._storage.delete(self._inner(key))
 
+    # Whatever better way the storage has for whole objects is ours, too.
+
+    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        return await self._storage.get(self._inner(key), max_bytes=max_bytes)
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        return self._outer(await self._storage.put(self._inner(key), data, exclusive=exclusive))
+
     def _inner(self, key: str) -> str:
         return self._prefix + check_key(key)
 
@@ -133,9 +141,12 @@ class _Source(ByteSource):
 
     async def __aenter__(self) -> _Source:
         self._source = await self._opening.__aenter__()
-        info = self._source.info
-        self.info = replace(info, key=info.key[self._cut :])
         return self
+
+    @property
+    def info(self) -> ObjectInfo:  # type: ignore[override]  # as chunk_size: only read, and anew each time
+        info = self._source.info
+        return replace(info, key=info.key[self._cut :])
 
     async def receive(self, max_bytes: int) -> bytes:
         return await self._source.receive(max_bytes)

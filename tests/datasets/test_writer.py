@@ -34,6 +34,7 @@ from asyncrec.example.schema import FixedLen, Schema, Tensor, VarLen
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import read_records
 from asyncrec.shards.snapshot import list_shards, read_manifest
+from asyncrec.storage import retry
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
@@ -412,9 +413,12 @@ class TestReplacing:
             assert "after 50 examples; nothing was written" in caught.value.__notes__[0]
 
     @pytest.mark.parametrize("num_shards", [3, 4])
-    async def test_a_store_that_fails_at_any_operation_leaves_one_split_or_the_other(self, num_shards: int) -> None:
+    async def test_a_store_that_fails_at_any_operation_leaves_one_split_or_the_other(
+        self, num_shards: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Before the first shard of an old name is published nothing of the old split is touched, and none of the new
         is left. (Between the first and the last of them lies the window that ``mode="replace"`` declares.)"""
+        monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: 0.0)  # the back-off counts, and does not sleep
 
         async def first(storage: Storage) -> None:
             await DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=3).create_records()

@@ -294,7 +294,7 @@ async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
 async def test_a_version_is_believed_once_it_gave_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A source may find out that the answer it was opened by was wrong: what it is then, is what reading goes on with."""
+    """A source may find out that the answer it was opened by was wrong; reading goes on with what it is then."""
     storage = FaultyStorage(receive_fault=transient(1, 4, 8))
     await storage.put("x", DATA)
     truth = await storage.head("x")

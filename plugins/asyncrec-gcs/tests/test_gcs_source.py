@@ -134,3 +134,13 @@ async def test_cancelled_while_receiving_no_request_is_left(gcs: FakeGcs) -> Non
             await source.receive(UNIT)
         await anyio.to_thread.run_sync(gcs.wait_until_idle)
         assert await receive_all(source) == DATA
+
+
+@pytest.mark.parametrize("how", ["status", "status-after", "reset-after", "truncate"])
+async def test_getting_a_whole_object_gets_over_a_fault(gcs: FakeGcs, how: str) -> None:
+    """At either of its two requests: manifests are read so."""
+    gcs.put("key", DATA)
+    async with open_quick() as storage:
+        for kind in ("meta", "read"):
+            gcs.plan = nth(1, Fault(how), kind)
+            assert await storage.get("key") == DATA

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -17,7 +16,6 @@ import anyio
 import anyio.lowlevel
 
 from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage.retry import retrying
 from asyncrec.storage.url import check_key
 from asyncrec.tasks import TaskScope
 
@@ -178,10 +176,6 @@ class S3Storage(Storage):
     async def delete(self, key: str) -> None:
         self.check()
         await self.bucket.delete(self.options.prefix + check_key(key))
-
-    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        what = self.bucket.what("get", self.options.prefix + key)
-        return await retrying(partial(super().get, key, max_bytes=max_bytes), what=what)
 
     # UnfinishedUploads -------------------------------------------------------------------------------------------
 

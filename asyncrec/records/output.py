@@ -24,7 +24,7 @@ class ObjectOutput:
 
     Attributes:
         records: taken so far.
-        published: set by whoever owns the sink, once its context exited cleanly.
+        flushed: a flush has promised that what was taken survives.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class ObjectOutput:
         self._keys: ChunkWriter | None = None
         self._offset = 0
         self.records = 0
+        self.flushed = False
         self.seconds_compressing = 0.0
         self.seconds_storing = 0.0
 
@@ -62,7 +63,12 @@ class ObjectOutput:
         return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
 
     async def write(self, slabs: Sequence[Slab]) -> None:
-        """Take sealed slabs. After an error, or cancelled, the object can only be abandoned."""
+        """Take sealed slabs. After an error, or cancelled, the object can only be abandoned.
+
+        Keys go before the records they belong to: no crash leaves a record without its key.
+        """
+        for slab in slabs:
+            await self._write_keys(slab)
         if self._compresses:
             begun = anyio.current_time()
             pieces, starts = await in_thread(self._compress, slabs)
@@ -77,8 +83,6 @@ class ObjectOutput:
         for slab, (start, member) in zip(slabs, starts, strict=True):
             if self._index is not None:
                 await self._index.write([encode_index(start, slab.lengths, member=member)])
-            await self._write_keys(slab)
-            self.records += len(slab.lengths)
 
     async def flush(self) -> bool:
         """Whether everything taken so far now survives this process."""
@@ -87,6 +91,7 @@ class ObjectOutput:
         durable = await self._chunks.flush() == self._chunks.size
         if self._keys is not None:
             durable = await self._keys.flush() == self._keys.size and durable
+        self.flushed = self.flushed or durable
         return durable
 
     async def finish(self) -> None:
@@ -119,13 +124,11 @@ class ObjectOutput:
         return pieces, starts
 
     async def _write_keys(self, slab: Slab) -> None:
-        if slab.keys is None and self._keys is None:
-            return
-        if self._keys is None:
-            if self._open_keys is None:
-                return
+        if self._keys is None and slab.keys is not None and self._open_keys is not None:
             self._keys = await self._open_keys()
             # The records before the first key have none.
             await self._keys.write([bytes(KEY_BYTES * self.records)])
-        keys = bytes(KEY_BYTES * len(slab.lengths)) if slab.keys is None else b"".join(slab.keys)
-        await self._keys.write([keys])
+        if self._keys is not None:
+            keys = bytes(KEY_BYTES * len(slab.lengths)) if slab.keys is None else b"".join(slab.keys)
+            await self._keys.write([keys])
+        self.records += len(slab.lengths)

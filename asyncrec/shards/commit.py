@@ -42,6 +42,7 @@ class Committer:
 
     Attributes:
         entries: everything it committed.
+        pending: shards that are published, and of which no commit is known.
         unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
 
@@ -58,8 +59,12 @@ class Committer:
         on_commit: OnCommit | None,
         budget: ByteBudget,
         after: Manifest | None,
+        keep_beside: bool = False,
+        pending: set[str] | None = None,
     ) -> None:
+        """``keep_beside``: the index and keys of a shard that could not be published stay, for the next attempt."""
         self._storage = storage
+        self._keep_beside = keep_beside
         self._name = name
         self._writer = writer
         self._compression = compression
@@ -72,6 +77,7 @@ class Committer:
         self._last_time = max((state.last_commit for state in after.writers.values()), default="") if after else ""
         self._clock_offset = time.time() - anyio.current_time()
         self.entries: list[ShardEntry] = []
+        self.pending: set[str] = set() if pending is None else pending
         self.unsettled = False
 
     @asynccontextmanager
@@ -100,12 +106,15 @@ class Committer:
                         index=await open_beside(shard.index) if shard.index else None,
                         open_keys=open_keys,
                     )
+                    shard.opened = True
                     yield shard
                 shard.beside_published = True
             shard.published = sink.published
             await self._verify(shard)
+            self.pending.add(key)
         except BaseException as error:
-            if shard.beside_published and not isinstance(error, ObjectExistsError):
+            promised = self._keep_beside or (shard.opened and shard.output.flushed)
+            if shard.beside_published and not promised and not isinstance(error, ObjectExistsError):
                 await self.take_back([key for key in (shard.index, shard.keys) if key])
             raise
         finally:
@@ -168,6 +177,7 @@ class Committer:
             for key in keys:
                 try:
                     await self._storage.delete(key)
+                    self.pending.discard(key)
                 except Exception as error:
                     _log.warning("%s/%s could not be removed and is in no manifest: %s", self._storage.root, key, error)
 
@@ -216,6 +226,7 @@ class Committer:
 
     async def _committed(self, entry: ShardEntry) -> None:
         self.entries.append(entry)
+        self.pending.discard(entry.path)
         _log.info("%s/%s: committed %d records, %d bytes", self._storage.root, entry.path, entry.records, entry.bytes)
         if self._on_commit is not None:
             result = self._on_commit(entry)
@@ -230,6 +241,7 @@ class Shard:
         self.key = key
         self.index: str | None = None
         self.keys: str | None = None
+        self.opened = False
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
         self.beside_published = False

@@ -8,6 +8,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _keys/<shard>.keys                        which record it is
     _manifest/pages/<writer>-000000.json      one segment of the manifest, written by a commit
     _manifest/pages/<writer>-closed.json      the last: it repeats all that the writer committed
+    _replacing/pages/<writer>                 while a writer replaces the data set by rolling shards in a remote store
 
 Names whose first character is ``_`` or ``.`` are not data: the convention of Hadoop, Spark and Ray.
 """
@@ -26,6 +27,7 @@ __all__ = [
     "keys_key",
     "manifest_prefix",
     "new_writer_id",
+    "replacing_key",
     "rolling_shard_name",
     "segment_key",
     "validate_writer_id",
@@ -60,6 +62,10 @@ def segment_key(name: str, writer: str, sequence: int) -> str:
 
 def closing_segment_key(name: str, writer: str) -> str:
     return f"{manifest_prefix(name)}{writer}-closed.json"
+
+
+def replacing_key(name: str, writer: str) -> str:
+    return f"_replacing/{name}/{writer}"
 
 
 def is_data(key: str) -> bool:

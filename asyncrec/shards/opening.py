@@ -15,13 +15,15 @@ from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import ObjectLimits
 from asyncrec.shards.commit import Committer, OnCommit
+from asyncrec.shards.home import open_home
+from asyncrec.shards.journal import Note
 from asyncrec.shards.keys import KeySet
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import fixed_shard_name, new_writer_id, validate_writer_id
 from asyncrec.shards.snapshot import dataset_at, for_each, load_manifest
 from asyncrec.shards.writer import Partition, ShardedWriter
 from asyncrec.storage.base import Storage
-from asyncrec.storage.url import redact
+from asyncrec.storage.url import join, redact
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["open_sharded_writer"]
@@ -118,52 +120,70 @@ async def open_sharded_writer(
             raise ObjectExistsError(f"{shown}: there is a data set of this name; mode='replace' would replace it")
         if fixed and mode != "replace":
             await _refuse_existing(folder, name, num_shards or 0, shown)
-        writer = ShardedWriter(
-            shown,
-            name,
-            folder,
+        note = Note(
+            name=name,
+            writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
+            url=join(folder.root, name),
+            key=str(path) if storage is not None else name,
             num_shards=num_shards,
-            open_shards=open_shards,
-            limits=limits,
-            partition_by=partition_by,
-            compression=options,
-            keys=await _keys(folder, None if mode == "replace" else before) if on_duplicate == "skip" else None,
-            budget=budget,
-            committer=Committer(
-                folder,
-                name,
-                writer_id := validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
-                compression=options,
-                with_index=index,
-                schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
-                metadata=metadata,
-                on_commit=on_commit,
-                budget=budget,
-                after=before,
-            ),
-            writer_id=writer_id,
             replace=mode == "replace",
-            before=before,
+            spool=False,
+            index=index,
+            compression=options,
+            schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
+            metadata=dict(metadata or {}),
         )
-        commits = (on_error or ("discard" if fixed or mode == "replace" else "commit")) == "commit"
-        try:
-            async with TaskScope() as scope:
-                await writer._open(scope)
-                finishing = False
-                try:
-                    yield writer
-                    finishing = True
-                    await writer._finish()
-                except BaseException as error:
-                    if commits and not (finishing and isinstance(error, Exception)):
-                        await _finish_in_time(writer, error, exit_timeout)
-                    _tell_what_is_lost(writer, error)
-                    raise
-                finally:
-                    writer._abandon()
-        except BaseException:
-            await writer._take_back()  # the owner tasks have ended: nothing is published any more
-            raise
+        async with open_home(folder, note) as home:
+            writer = ShardedWriter(
+                shown,
+                note,
+                home,
+                open_shards=open_shards,
+                limits=limits,
+                partition_by=partition_by,
+                keys=await _keys(folder, None if mode == "replace" else before) if on_duplicate == "skip" else None,
+                budget=budget,
+                committer=Committer(
+                    home.storage,
+                    name,
+                    note.writer,
+                    compression=options,
+                    with_index=index,
+                    schema=note.schema,
+                    metadata=metadata,
+                    on_commit=on_commit,
+                    budget=budget,
+                    after=before,
+                    pending=home.pending,
+                ),
+                before=before,
+            )
+            commits = (on_error or ("discard" if fixed or mode == "replace" else "commit")) == "commit"
+            async with _running(writer, commits=commits, exit_timeout=exit_timeout):
+                yield writer
+
+
+@asynccontextmanager
+async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float) -> AsyncIterator[None]:
+    """The writer's tasks, and what becomes of its open shards at the end."""
+    try:
+        async with TaskScope() as scope:
+            await writer._open(scope)
+            finishing = False
+            try:
+                yield
+                finishing = True
+                await writer._finish()
+            except BaseException as error:
+                if commits and not (finishing and isinstance(error, Exception)):
+                    await _finish_in_time(writer, error, exit_timeout)
+                _tell_what_is_lost(writer, error)
+                raise
+            finally:
+                writer._abandon()
+    except BaseException:
+        await writer._take_back()  # the owner tasks have ended: nothing is published any more
+        raise
 
 
 async def _finish_in_time(writer: ShardedWriter, error: BaseException, timeout: float) -> None:

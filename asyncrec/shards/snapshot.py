@@ -19,7 +19,7 @@ from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import TaskScope
 
-__all__ = ["dataset_at", "for_each", "list_shards", "load_manifest", "read_manifest"]
+__all__ = ["dataset_at", "for_each", "list_shards", "load_manifest", "load_segments", "read_manifest"]
 
 # So many small objects at once: enough to hide a store's delay, few enough for its connections.
 _CONCURRENT = 32
@@ -111,13 +111,17 @@ async def dataset_at(
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
     """The snapshot of a data set, or `None` where there is no segment."""
+    segments = await load_segments(folder, name)
+    return merge_segments(path, segments, at=at) if segments else None
+
+
+async def load_segments(folder: Storage, name: str) -> list[Segment]:
+    """What every commit of a data set says; a closed writer's all in one."""
     prefix = manifest_prefix(name)
     found = [info.key async for info in folder.list_objects(prefix) if info.key.endswith(".json")]
     closed = {key[: -len(_CLOSED)] for key in found if key.endswith(_CLOSED)}
     # A closing segment repeats what its writer's others say.
     keys = [key for key in found if key.endswith(_CLOSED) or key.rpartition("-")[0] not in closed]
-    if not keys:
-        return None
 
     async def read(key: str) -> Segment:
         try:
@@ -126,7 +130,7 @@ async def load_manifest(folder: Storage, name: str, *, path: str, at: str | date
             raise ManifestError(f"{key}: too large to be a manifest segment: {error}") from error
         return parse_segment(content, name=key)
 
-    return merge_segments(path, await for_each(read, keys), at=at)
+    return await for_each(read, keys)
 
 
 async def for_each(func: Callable[[str], Awaitable[_T]], keys: Sequence[str]) -> list[_T]:

@@ -14,7 +14,6 @@ from typing import Literal
 
 import anyio
 
-from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane, ObjectLimits
@@ -22,13 +21,15 @@ from asyncrec.records.output import ObjectOutput
 from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched, framed_size
 from asyncrec.records.writer import Level
 from asyncrec.shards.commit import Committer, Shard
+from asyncrec.shards.home import Home
+from asyncrec.shards.journal import Note
 from asyncrec.shards.keys import KeySet, key_digest, partition_of
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
 from asyncrec.shards.progress import Progress
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.stats import ShardedWriterStats
-from asyncrec.storage.base import Buffer, Storage
+from asyncrec.storage.base import Buffer
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Partition", "ShardedWriter"]
@@ -49,31 +50,27 @@ class ShardedWriter:
     def __init__(
         self,
         path: str,
-        name: str,
-        storage: Storage,
+        note: Note,
+        home: Home,
         *,
-        num_shards: int | None,
         open_shards: int,
         limits: ObjectLimits,
         partition_by: Callable[[bytes], Partition] | None,
-        compression: CompressionOptions,
         keys: KeySet | None,
         budget: ByteBudget,
-        writer_id: str,
         committer: Committer,
-        replace: bool,
         before: Manifest | None,
     ) -> None:
         self.path = path
-        self.writer_id = writer_id
-        self._name = name
-        self._storage = storage
-        self._num_shards = num_shards
+        self.writer_id = note.writer
+        self._name = note.name
+        self._home = home
+        self._num_shards = note.num_shards
         self._partition_by = partition_by
         self._keys = keys
         self._budget = budget
         self._committer = committer
-        self._replace = replace
+        self._replace = note.replace
         self._before = before
         self._tickets = 0
         self._duplicates = 0
@@ -88,12 +85,12 @@ class ShardedWriter:
                 _ShardHost(self, number),
                 budget,
                 limits=limits,
-                compressed=bool(compression.type),
-                durable_flush=storage.flush_level == "spooled",
-                eager=num_shards is not None,
+                compressed=bool(note.compression.type),
+                durable_flush=self._spools,
+                eager=note.num_shards is not None,
                 clock=anyio.current_time,
             )
-            for number in range(num_shards or open_shards)
+            for number in range(note.num_shards or open_shards)
         ]
         self._progress = Progress(path, self._lanes)
         budget.on_starving = self._seal
@@ -272,12 +269,14 @@ class ShardedWriter:
 
     @property
     def _spools(self) -> bool:
-        return self._storage.flush_level == "spooled"
+        return self._home.storage.flush_level == "spooled"
 
     def _unreachable(self, level: str) -> str:
         if level == "committed":
             return "flush does not commit; commit() does, and leaving the context"
-        return f"{level!r} needs a local disk, and {self._storage.root} is none"
+        if self._replace:
+            return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
+        return f"{level!r} needs a local disk, and {self._home.storage.root} is none"
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:
@@ -316,6 +315,9 @@ class ShardedWriter:
         return frames
 
     async def _flush(self) -> None:
+        journal = self._home.journal
+        if journal is not None and self._num_shards is not None and self._spools and not journal.acknowledged:
+            await in_thread(journal.acknowledge)
         requests = [lane.flush() for lane in self._lanes]
         for request in requests:
             await request.done.wait()

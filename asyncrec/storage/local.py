@@ -72,14 +72,17 @@ class LocalStorage(Storage):
             raise ValueError(f"the key {key!r} has an empty segment: files have no such names")
         return Path(self.folder, key)
 
-    def owned_by(self, owner: str) -> LocalStorage:
+    def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
         """The same folder for one writer, whose unfinished files have its id in their names.
 
         They are made when their sink is opened, not by its first `send`: what a crash leaves tells what was open. What
-        lies in folders that begin with ``_`` goes to the disk in chunks of `BESIDE_CHUNK`.
+        lies in folders that begin with ``_`` goes to the disk in chunks of `BESIDE_CHUNK`. Without ``keep`` a flush
+        promises nothing, and an exception leaves nothing in any case.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
         owned.disk, owned.folder, owned.owner = self.disk, self.folder, owner
+        if not keep:
+            owned.flush_level = "buffered"
         return owned
 
     def partial_of(self, key: str) -> Path:
@@ -100,6 +103,7 @@ class LocalStorage(Storage):
             exclusive=exclusive,
             chunk_size=min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size,
             owner=self.owner,
+            keep=self.flush_level == "spooled",
         )
 
     def open_source(

@@ -51,10 +51,20 @@ class LocalSink(ByteSink):
     """
 
     def __init__(
-        self, disk: Disk, key: str, path: str, shown: str, *, exclusive: bool, chunk_size: int, owner: str | None = None
+        self,
+        disk: Disk,
+        key: str,
+        path: str,
+        shown: str,
+        *,
+        exclusive: bool,
+        chunk_size: int,
+        owner: str | None = None,
+        keep: bool = True,
     ) -> None:
         self.chunk_size = chunk_size
         self._owner = owner
+        self._keep = keep
         self._disk = disk
         self._system = disk.system
         self._key = key
@@ -91,7 +101,7 @@ class LocalSink(ByteSink):
         await self._step(self._write, buffers, here=here)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        return await self._step(self._flush, tail)
+        return await self._step(self._flush, tail) if self._keep else 0
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

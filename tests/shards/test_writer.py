@@ -613,7 +613,7 @@ class TestLocal:
                 for ticket in tickets:
                     group.start_soon(writer.wait, ticket, "spooled")
             assert await writer.flush(require="spooled") == "spooled"
-            assert len([file for file in tmp_path.iterdir() if file.name.endswith(".partial")]) == 2
+            assert len([file for file in tmp_path.iterdir() if ".tfrecord." in file.name]) == 2
         assert [file.name for file in tmp_path.iterdir() if file.name.endswith(".partial")] == []
         assert len(await asyncrec.read_records((await asyncrec.list_shards(tmp_path / "pages"))[0])) == 25
 

@@ -1,0 +1,148 @@
+"""The whole records of a file that its writer could not finish. Blocking; for worker threads.
+
+The file is read from its beginning until something in it is not whole. After a crash that is its torn tail: a frame
+that was cut off, or the zeros that a filesystem puts where nothing had arrived. What was flushed lies before it.
+Anything else is damage, and is told apart: behind it there may be records.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+
+from asyncrec.errors import CorruptRecordError, FormatError
+from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec.records.slab import KEY_BYTES
+from asyncrec.storage.local import mapped_errors
+
+__all__ = ["Replay"]
+
+_BLOCK = 1 << 20
+# An inflater that meets damage gives nothing of that call's input: so it is given little, and then the same again byte
+# by byte.
+_SLICE = 32 << 10
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+class Replay:
+    """`next` gives ``(records, keys)``: lists of equal length, keys `None` where there is no such file.
+
+    With keys, records end where they do: the digest of a record is written before it.
+
+    Args:
+        path: of the shard's journal.
+        keys: of its keys; need not be there.
+
+    Attributes:
+        records: given out so far.
+        cut: bytes behind the last whole record, decompressed, as far as was read; known at the end.
+        damage: what they are, if not a torn tail; known at the end.
+    """
+
+    def __init__(self, path: str, keys: str, *, compressed: bool) -> None:
+        self.path = path
+        self.records = 0
+        self.cut = 0
+        self.damage: FormatError | None = None
+        self._compressed = compressed
+        self._keys_fd = -1
+        with mapped_errors("reading", path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._size = os.fstat(self._fd).st_size
+                self._keys_fd = os.open(keys, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                pass
+            except BaseException:
+                os.close(self._fd)
+                raise
+        self._batches = self._read()
+
+    def close(self) -> None:
+        os.close(self._fd)
+        if self._keys_fd >= 0:
+            os.close(self._keys_fd)
+
+    def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
+        """The next records, some megabytes of them at most; `None` at the end."""
+        with mapped_errors("reading", self.path):
+            return next(self._batches, None)
+
+    def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
+        decoder = FrameDecoder(max_record_bytes=1 << 40)
+        fed = 0
+        whole = 0  # decompressed bytes up to the end of the last record given out
+        for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
+            fed += len(data)
+            records = decoder.feed(data)
+            keys = None if self._keys_fd < 0 else self._next_keys(len(records))
+            short = keys is not None and len(keys) < len(records)
+            if short:
+                assert keys is not None
+                records = records[: len(keys)]
+            self.records += len(records)
+            whole += sum(map(len, records)) + FRAME_OVERHEAD * len(records)
+            if records:
+                yield records, keys
+            if short or decoder.error is not None:
+                break
+        self.cut = (fed if self._compressed else self._size) - whole
+        if decoder.error is not None and not self._is_torn(decoder.error, decoder.offset):
+            self.damage = decoder.error
+
+    def _next_keys(self, count: int) -> list[bytes]:
+        data = os.pread(self._keys_fd, count * KEY_BYTES, self.records * KEY_BYTES)
+        return [data[at : at + KEY_BYTES] for at in range(0, len(data) - KEY_BYTES + 1, KEY_BYTES)]
+
+    def _blocks(self, size: int, position: int = 0) -> Iterator[bytes]:
+        while block := os.pread(self._fd, size, position):
+            position += len(block)
+            yield block
+
+    def _inflated(self) -> Iterator[bytes]:
+        stream = None
+        position = 0  # of the block's end
+        for block in self._blocks(_SLICE):
+            position += len(block)
+            while block:
+                stream = stream or zlib.decompressobj(_GZIP_OR_ZLIB)
+                before = stream.copy()
+                try:
+                    output = stream.decompress(block)
+                except zlib.error as error:
+                    output, used = _bytewise(before, block)
+                    if output:
+                        yield output
+                    if not self._is_zero(position - len(block) + used):
+                        self.damage = CorruptRecordError(f"{self.path}: it does not decompress ({error})")
+                    return
+                block = stream.unused_data
+                if stream.eof:
+                    stream = None
+                if output:
+                    yield output
+
+    def _is_torn(self, error: FormatError, offset: int) -> bool:
+        """Whether what a decoder refuses at ``offset`` is a write that was interrupted."""
+        if self._compressed:
+            return False
+        if isinstance(error, CorruptRecordError) and error.part == "data":
+            length = int.from_bytes(os.pread(self._fd, 8, offset), "little")
+            return offset + length + FRAME_OVERHEAD >= self._size
+        return self._is_zero(offset)
+
+    def _is_zero(self, position: int) -> bool:
+        """Whether nothing but zeros follows."""
+        return all(block.count(0) == len(block) for block in self._blocks(_BLOCK, position))
+
+
+def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
+    """What comes out before the damage in a block, and how many of its bytes went in."""
+    output = bytearray()
+    for used in range(len(block)):
+        try:
+            output += stream.decompress(block[used : used + 1])
+        except zlib.error:
+            return bytes(output), used
+    return bytes(output), len(block)

@@ -15,8 +15,10 @@ __all__ = [
     "Debug",
     "Json",
     "Path",
+    "Source",
     "SourceOptions",
     "StorageOptions",
+    "Target",
     "TargetOptions",
     "parse_duration",
     "parse_options",
@@ -27,6 +29,8 @@ __all__ = [
 T = TypeVar("T")
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="A file, folder, pattern or data set; local or a URL.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A file, folder, pattern or data set.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="A data set (folder and name), or a file or folder.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 StorageOptions = Annotated[

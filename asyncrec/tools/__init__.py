@@ -10,22 +10,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asyncrec.tools.copying import CopyReport as CopyReport
+    from asyncrec.tools.copying import copy as copy
     from asyncrec.tools.describing import CountReport as CountReport
     from asyncrec.tools.describing import InfoReport as InfoReport
     from asyncrec.tools.describing import count as count
     from asyncrec.tools.describing import info as info
+    from asyncrec.tools.indexing import IndexReport as IndexReport
+    from asyncrec.tools.indexing import index as index
     from asyncrec.tools.records import FoundRecord as FoundRecord
     from asyncrec.tools.records import RecordStream as RecordStream
     from asyncrec.tools.records import Where as Where
     from asyncrec.tools.records import get_record as get_record
     from asyncrec.tools.records import open_records as open_records
+    from asyncrec.tools.resharding import ReshardReport as ReshardReport
+    from asyncrec.tools.resharding import reshard as reshard
+    from asyncrec.tools.unfinished import UploadsReport as UploadsReport
+    from asyncrec.tools.unfinished import uploads as uploads
     from asyncrec.tools.verifying import VerifyReport as VerifyReport
     from asyncrec.tools.verifying import verify as verify
 
 _HOMES = {
-    "asyncrec.tools.describing": ("CountReport", "InfoReport", "count", "info"),
-    "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
-    "asyncrec.tools.verifying": ("VerifyReport", "verify"),
+    "asyncrec.tools.copying": (
+        "CopyReport",
+        "copy",
+    ),
+    "asyncrec.tools.describing": (
+        "CountReport",
+        "InfoReport",
+        "count",
+        "info",
+    ),
+    "asyncrec.tools.indexing": (
+        "IndexReport",
+        "index",
+    ),
+    "asyncrec.tools.records": (
+        "FoundRecord",
+        "RecordStream",
+        "Where",
+        "get_record",
+        "open_records",
+    ),
+    "asyncrec.tools.resharding": (
+        "ReshardReport",
+        "reshard",
+    ),
+    "asyncrec.tools.unfinished": (
+        "UploadsReport",
+        "uploads",
+    ),
+    "asyncrec.tools.verifying": (
+        "VerifyReport",
+        "verify",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

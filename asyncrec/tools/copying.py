@@ -1,0 +1,296 @@
+"""`copy`: files and data sets from one store to another, byte for byte, held against their checksums on the way.
+
+Of a data set every shard goes with its index and its keys, and its manifest comes last: a copy that was interrupted is
+no data set yet, and is taken up again by copying once more. What is there already and is the same is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.framing.compression import parse_compression
+from asyncrec.records.budget import ByteBudget
+from asyncrec.sampling.ahead import concurrently
+from asyncrec.shards.commit import Committer
+from asyncrec.shards.naming import new_writer_id
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.snapshot import load_manifest
+from asyncrec.storage.base import Storage
+from asyncrec.storage.chunks import ChunkWriter, ResumingSource
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import join, redact
+from asyncrec.tools.checksummed import ChecksummedStorage
+from asyncrec.tools.selecting import SelectedDataset, Selection, selected
+
+__all__ = ["CopyReport", "copy"]
+
+Progress = Callable[[int, int | None], None]
+
+# Objects at once: they hide the delays of both stores, and each holds a chunk of each.
+_CONCURRENT = 4
+_BLOCK = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class CopyReport:
+    """What was done.
+
+    Attributes:
+        copied: paths of new objects, manifests aside.
+        kept: of those that were there already, and the same.
+        bytes: of what was copied.
+    """
+
+    source: str
+    target: str
+    copied: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "bytes": self.bytes,
+            "copied": self.copied,
+            "kept": self.kept,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One object to copy: keys in both stores, and its CRC32C where a manifest says it."""
+
+    source: str
+    target: str
+    crc32c: int | None
+
+
+async def copy(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    parallelism: int = _CONCURRENT,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> CopyReport:
+    """Copy what ``source`` names to ``target``.
+
+    A data set becomes the data set ``target`` (folder and name; its shards are renamed with it). A single file becomes
+    the file ``target``, or one in it where it ends in ``/``. What a folder or a pattern names goes below ``target``
+    with the names it has.
+
+    Each object is verified: what is read against the manifest's CRC32C or the source's, what is stored by the sink, and
+    by the CRC32C of the target's store where it keeps one. A data set at the target that is an earlier state of the
+    source is brought up to date.
+
+    Args:
+        overwrite: replace files at the target that are others; without it they are an error.
+
+    Raises:
+        IntegrityError: what was read is not what the source is said to hold; nothing of that object was published.
+        ObjectExistsError: the target holds another file or data set.
+    """
+    report = CopyReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
+    async with (
+        selected(source, storage=storage, storage_options=storage_options) as selection,
+        located(target, storage=target_storage, storage_options=target_storage_options) as (store, key),
+    ):
+        done = 0
+
+        def advance(size: int) -> None:
+            nonlocal done
+            done += size
+            progress(done, selection.bytes)
+
+        async def one(item: _Item) -> None:
+            shown = join(store.root, item.target)
+            if await _same(selection.storage, store, item, overwrite=overwrite):
+                report.kept.append(shown)
+                return
+            size = await _copy(selection.storage, store, item, advance)  # before the sum is read: others add to it
+            report.bytes += size
+            report.copied.append(shown)
+
+        items = [
+            _Item(shard.key, _target(selection, shard.key, key), None)
+            for shard in selection.shards
+            if shard.dataset is None
+        ]
+        await concurrently(one, items, tasks=parallelism)
+        for dataset in selection.datasets:
+            at = key if selection.kind == "data set" else _target(selection, dataset.prefix + dataset.name, key)
+            await _copy_dataset(dataset, store, at, one, parallelism)
+    report.copied.sort()
+    report.kept.sort()
+    return report
+
+
+def _target(selection: Selection, key: str, target: str) -> str:
+    """Where an object goes: below the target with the part of its key that the selection does not share."""
+    if selection.kind == "file":
+        return target + key.rpartition("/")[2] if not target or target.endswith("/") else target
+    below = selection.path[len(selection.base) :] if selection.path.startswith(selection.base) else ""
+    below = below.rstrip("/") + "/" if selection.kind == "folder" and below.rstrip("/") else below.rpartition("/")[0]
+    below = below if not below or below.endswith("/") else below + "/"
+    name = key.removeprefix(below)
+    return f"{target.rstrip('/')}/{name}" if target.rstrip("/") else name
+
+
+async def _copy_dataset(
+    dataset: SelectedDataset, store: Storage, at: str, one: Callable[[_Item], Any], parallelism: int
+) -> None:
+    prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
+    if not name or name[0] in "_." or any(character in name for character in "*?["):
+        raise ValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
+    folder = PrefixedStorage(store, prefix) if prefix else store
+    there = await load_manifest(folder, name, path=at)
+    entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
+    have = {_identity(entry) for entry in there.shards} if there else set()
+    if have - {_identity(entry) for entry in entries}:
+        raise ObjectExistsError(f"{join(store.root, at)}: there is another data set; choose another name")
+    new = [entry for entry in entries if _identity(entry) not in have]
+    pairs = list(zip(dataset.manifest.shards, entries, strict=True))
+
+    async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
+        old, entry = pair
+        for from_, to in ((old.index, entry.index), (old.keys, entry.keys)):
+            if from_ and to:
+                await one(_Item(dataset.prefix + from_, prefix + to, None))
+        await one(_Item(dataset.prefix + old.path, prefix + entry.path, old.crc32c))
+
+    await concurrently(shard, pairs, tasks=parallelism)
+    if there is not None and not new:
+        return
+    committer = Committer(
+        folder,
+        name,
+        new_writer_id(),
+        compression=parse_compression(""),
+        with_index=False,
+        schema=dataset.manifest.schema,
+        metadata=dataset.manifest.metadata,
+        on_commit=None,
+        budget=ByteBudget(1),
+        after=there,
+    )
+    await committer.close(
+        [
+            ShardEntry(
+                path=entry.path,
+                records=entry.records,
+                bytes=entry.bytes,
+                crc32c=entry.crc32c,
+                compression=entry.compression,
+                index=entry.index,
+                keys=entry.keys,
+                first=entry.first,
+                last=entry.last,
+                committed=committer.now(),
+                extra=entry.extra,
+            )
+            for entry in new
+        ]
+    )
+
+
+def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
+    """The entry with the data set's new name in all of its own."""
+
+    def rename(path: str | None) -> str | None:
+        if path is None or old == new:
+            return path
+        folder, slash, name = path.rpartition("/")
+        return folder + slash + new + name[len(old) :] if name.startswith(old + "-") else path
+
+    return ShardEntry(
+        path=rename(entry.path) or entry.path,
+        records=entry.records,
+        bytes=entry.bytes,
+        crc32c=entry.crc32c,
+        compression=entry.compression,
+        index=rename(entry.index),
+        keys=rename(entry.keys),
+        first=entry.first,
+        last=entry.last,
+        committed=entry.committed,
+        extra=entry.extra,
+    )
+
+
+def _identity(entry: ShardEntry) -> tuple[str, int, int, int | None]:
+    return entry.path, entry.records, entry.bytes, entry.crc32c
+
+
+async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool) -> bool:
+    """Whether the target has the object already.
+
+    Raises:
+        ObjectExistsError: it has another one.
+    """
+    try:
+        there = await store.head(item.target)
+    except ObjectNotFoundError:
+        return False
+    here = await source.head(item.source)
+    expected = here.crc32c if item.crc32c is None else item.crc32c
+    if here.size == there.size:
+        stored = there.crc32c
+        # A disk keeps no checksum: reading it costs less than copying once more.
+        if expected is not None and stored is None and not store.read_ahead:
+            stored = await _checksum(store, item.target)
+        elif expected is None and not source.read_ahead and not store.read_ahead:
+            expected, stored = await _checksum(source, item.source), await _checksum(store, item.target)
+        if expected is not None and expected == stored:
+            return True
+        if expected is None or stored is None:
+            return False  # of the same size, and nothing says whether it is the same: copied again
+    if overwrite:
+        return False
+    raise ObjectExistsError(
+        f"{join(store.root, item.target)}: there is another file, of {there.size:,} bytes and not {here.size:,}, or of "
+        "another checksum; --overwrite (overwrite=True) replaces it"
+    )
+
+
+async def _copy(source: Storage, store: Storage, item: _Item, advance: Callable[[int], None]) -> int:
+    """Copy one object; returns its bytes."""
+    async with ResumingSource(source, item.source) as reading:
+        async with store.open_sink(item.target) as sink:
+            chunks = ChunkWriter(sink)
+            while block := await reading.receive(_BLOCK):
+                await chunks.write([block])
+                advance(len(block))
+            expected = reading.info.crc32c if item.crc32c is None else item.crc32c
+            if expected is not None and expected != chunks.crc32c:
+                raise IntegrityError(
+                    f"{join(source.root, item.source)}: its CRC32C is {chunks.crc32c:08x}, and {expected:08x} is "
+                    "expected of it: it is damaged, and was not copied; 'asyncrec repair' may save what is whole"
+                )
+            await chunks.finish()
+    published = sink.published
+    assert published is not None, "a sink that exits cleanly has published"
+    if published.crc32c is not None and published.crc32c != chunks.crc32c:
+        await store.delete(item.target)
+        raise IntegrityError(
+            f"{join(store.root, item.target)}: sent with CRC32C {chunks.crc32c:08x}, and the store has "
+            f"{published.crc32c:08x}; it was removed"
+        )
+    return chunks.size
+
+
+async def _checksum(storage: Storage, key: str) -> int:
+    passing = ChecksummedStorage(storage)
+    async with passing.open_source(key) as source:
+        while await source.receive(_BLOCK):
+            pass
+    return passing.crc32c

@@ -7,9 +7,9 @@ Keys are relative to the root of the `Storage`, use ``/``, and never begin with 
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
 Division of labour: a backend maps its errors to `asyncrec.errors` and says which are transient
-(`TransientStorageError`); reads are resumed by the core (`asyncrec.storage.chunks.ResumingSource`, `Storage.get`), so a
-backend's source simply raises; for everything else a backend wraps each request in `asyncrec.storage.retry.retrying`, so that the
-back-off is one and the same everywhere.
+(`TransientStorageError`); reads are resumed by the core (`asyncrec.storage.chunks.ResumingSource`, `Storage.get`), so
+a backend's source simply raises; for everything else a backend wraps each request in
+`asyncrec.storage.retry.retrying`, so that the back-off is one and the same everywhere.
 """
 
 from __future__ import annotations

@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from asyncrec.shards.manifest import Manifest as Manifest
     from asyncrec.shards.manifest import WriterState as WriterState
     from asyncrec.shards.opening import open_sharded_writer as open_sharded_writer
+    from asyncrec.shards.recovery import Recovery as Recovery
+    from asyncrec.shards.recovery import recover as recover
     from asyncrec.shards.segment import ShardEntry as ShardEntry
     from asyncrec.shards.snapshot import list_shards as list_shards
     from asyncrec.shards.snapshot import read_manifest as read_manifest
@@ -182,6 +184,7 @@ _HOMES = {
     "asyncrec.sampling.stream": ("InterleaveStats", "InterleaveStream", "interleave"),
     "asyncrec.shards.manifest": ("Manifest", "WriterState"),
     "asyncrec.shards.opening": ("open_sharded_writer",),
+    "asyncrec.shards.recovery": ("Recovery", "recover"),
     "asyncrec.shards.segment": ("ShardEntry",),
     "asyncrec.shards.snapshot": ("list_shards", "read_manifest"),
     "asyncrec.shards.splits": ("Split", "SplitPart", "parse_split"),

@@ -33,7 +33,7 @@ from asyncrec.blocking.datasets import (
 )
 from asyncrec.blocking.records import RecordReader, RecordWriter, open_reader, open_writer, read_records, write_records
 from asyncrec.blocking.sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
-from asyncrec.blocking.shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest
+from asyncrec.blocking.shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest, recover
 from asyncrec.blocking.storage import (
     ByteSink,
     ByteSource,
@@ -74,6 +74,7 @@ __all__ = [
     "open_writer",
     "read_manifest",
     "read_records",
+    "recover",
     "write_folds",
     "write_records",
     "write_splits_from_csv",

@@ -1,0 +1,66 @@
+"""`report`: one page about a data set, made to be looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from asyncrec.storage.base import Storage
+from asyncrec.tasks import in_thread
+from asyncrec.tools.reporting.gather import gather
+from asyncrec.tools.reporting.page import render
+from asyncrec.tools.selecting import selected
+
+__all__ = ["SAMPLE", "report"]
+
+# Histograms and shares of so many are right to a percent, and a second or two is what they take.
+SAMPLE = 20_000
+
+Progress = Callable[[int, "int | None"], None]
+
+
+async def report(
+    path: str | os.PathLike[str],
+    *,
+    sample: int | None = SAMPLE,
+    class_feature: str | None = None,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> str:
+    """The HTML of a page about a file, a folder, a pattern or a data set; nothing is written.
+
+    It shows shards and sizes, every feature with its values, classes and images, the damage found, and what wrote it
+    and when. The page is one text without a script, and loads nothing: it works from a file. What records hold is
+    shown as text; nothing in them can run.
+
+    Up to ``sample`` records, and 256 MiB, all is read. Of more, stretches of records are: drawn evenly from everywhere
+    where there are indexes, else from the beginnings of shards. The page says so. Memory is bounded, whatever the size.
+
+    Args:
+        sample: records read at most; `None` reads all.
+        class_feature: whose values are the classes; otherwise a feature named "label", "class", "category", ...
+        progress: called with the records read, and how many it will be (`None` where that is not known).
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ManifestError: a manifest cannot be read.
+        StorageError: a store failed. Damaged and missing shards are no errors: they are on the page.
+        ValueError: ``sample`` is less than 1, or no record that was read has the ``class_feature``.
+    """
+    if sample is not None and sample < 1:
+        raise ValueError(f"sample is {sample}; it is at least 1, or None for all records")
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        findings = await gather(selection, sample=sample, class_feature=class_feature, progress=progress)
+    profile = findings.profile
+    if class_feature is not None and profile.records and class_feature not in profile.features:
+        there = ", ".join(sorted(profile.features)[:30]) or "none"
+        raise ValueError(f"{selection.path}: no record read has the feature {class_feature!r}; there are: {there}")
+    return await in_thread(_render, findings)
+
+
+def _render(findings: Any) -> str:
+    return render(findings, made_at=datetime.now(UTC), version=version("asyncrec"))

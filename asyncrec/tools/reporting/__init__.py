@@ -1,0 +1,1 @@
+"""What `asyncrec.tools.report` is made of: reading (``gather``), counting (``profile``), showing (``page``)."""

@@ -1,0 +1,230 @@
+"""One card for each feature: what it is, how its values are spread, some of them to look at. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from asyncrec.example.wire import KINDS
+from asyncrec.tools.reporting.charts import histogram, meter, ranked
+from asyncrec.tools.reporting.html import Child, el
+from asyncrec.tools.reporting.humans import count, number, share, size
+from asyncrec.tools.reporting.numbers import Numbers
+from asyncrec.tools.reporting.profile import Feature, Profile
+from asyncrec.tools.reporting.strings import Strings
+from asyncrec.tools.reporting.texts import preview
+
+__all__ = ["ImageRoom", "anchor", "feature_card", "kind_of", "top_values"]
+
+_TOP = 8
+_NAME = 80
+
+
+class ImageRoom:
+    """Bytes of images the page may still hold: 4 MiB in all, so that it can be sent and opens at once."""
+
+    def __init__(self, left: int = 4 << 20) -> None:
+        self.left = left
+
+    def take(self, wanted: int) -> bool:
+        if wanted > self.left:
+            return False
+        self.left -= wanted
+        return True
+
+
+def anchor(number: int) -> str:
+    """The place of a feature on the page; its name could be anything."""
+    return f"feature-{number}"
+
+
+def kind_of(feature: Feature) -> str:
+    """What a person calls it: "int64", "float32", "text", "JPEG", ..."""
+    if feature.strings.count and feature.raw_dtype is None and not feature.numbers.count:
+        kind = feature.strings.kind
+        return {"empty": "bytes", "binary": "bytes"}.get(kind, kind)
+    return feature.dtype
+
+
+def feature_card(number: int, feature: Feature, profile: Profile, room: ImageRoom) -> Element:
+    kind = kind_of(feature)
+    family = "number" if feature.numbers.count else "text" if feature.strings.count else ""
+    return el(
+        "article",
+        el(
+            "header",
+            el("h3", _short(feature.name), title=feature.name[:400]),
+            el("span", kind, class_=f"chip {family}".strip()),
+        ),
+        el("p", _shape(feature, profile), class_="shape"),
+        el("div", _warnings(feature, profile)),
+        _missing(feature, profile),
+        el("div", _body(feature, room), class_="body"),
+        class_="card feature",
+        id=anchor(number),
+    )
+
+
+def top_values(feature: Feature, most: int) -> tuple[list[tuple[str, int]], int] | None:
+    """The values that come most often, with their counts, and how many different ones there are.
+
+    `None` where they were too many to be counted.
+    """
+    if feature.numbers.count:
+        values = feature.numbers.values
+        if values is None:
+            return None
+        return [(f"{value:,}", times) for value, times in values.most_common(most)], len(values)
+    texts = feature.strings.values
+    if texts is None or not texts:
+        return None
+    return [(preview(value)[0], times) for value, times in texts.most_common(most)], len(texts)
+
+
+def _short(name: str) -> str:
+    if not name:
+        return "(no name)"
+    return name if len(name) <= _NAME else name[:_NAME] + "…"
+
+
+def _shape(feature: Feature, profile: Profile) -> str:
+    """How many values a record has, and what the schema says."""
+    said = []
+    counts = feature.counts
+    if feature.is_list:
+        steps = feature.steps
+        said.append(f"a feature list of {_range(steps)} {'step' if steps.maximum == 1 else 'steps'}")
+    if counts.minimum == counts.maximum == 1:
+        said.append("one value a record")
+    else:
+        said.append(f"{_range(counts)} values a record")
+    if feature.entry is not None:
+        said.append(f"schema: {feature.entry!r}")
+    elif profile.schema is not None:
+        said.append("not in the schema")
+    return " · ".join(said)
+
+
+def _range(counts: Numbers) -> str:
+    if not counts.count:
+        return "no"
+    if counts.minimum == counts.maximum:
+        return number(counts.maximum)
+    return f"{number(counts.minimum)} to {number(counts.maximum)} (mean {number(counts.mean)})"
+
+
+def _warnings(feature: Feature, profile: Profile) -> Iterator[Element]:
+    kinds = [(kind, times) for kind, times in feature.kinds.most_common() if kind != "nothing"]
+    if len(kinds) > 1:
+        told = ", ".join(f"{kind} in {times:,}" for kind, times in kinds)
+        yield el("p", f"Of more than one kind: {told}.", class_="warning")
+    if feature.entry is not None and not feature.is_list:
+        stored = feature.entry.stored(feature.name).get(feature.name)
+        wrong = sum(times for kind, times in kinds if stored is not None and kind != KINDS[stored.kind])
+        if wrong and stored is not None:
+            yield el("p", f"{count(wrong, 'record')} not {KINDS[stored.kind]}, as the schema says.", class_="warning")
+    if feature.numbers.nan or feature.numbers.infinite:
+        odd = [f"{feature.numbers.nan:,} NaN"] * bool(feature.numbers.nan)
+        odd += [f"{feature.numbers.infinite:,} infinite"] * bool(feature.numbers.infinite)
+        part = share(feature.numbers.nan + feature.numbers.infinite, feature.numbers.count)
+        yield el("p", f"{' and '.join(odd)} of {feature.numbers.count:,} values ({part}).", class_="warning")
+
+
+def _missing(feature: Feature, profile: Profile) -> Element | None:
+    lacking = profile.examples - feature.records
+    if not lacking:
+        return None
+    told = f"missing in {count(lacking, 'record')} ({share(lacking, profile.examples)})"
+    return el("div", meter(feature.records, profile.examples), el("span", told), class_="missing")
+
+
+def _body(feature: Feature, room: ImageRoom) -> Iterator[Child]:
+    numbers, strings = feature.numbers, feature.strings
+    if numbers.count:
+        yield _numbers(feature.name, numbers)
+    if strings.count:
+        yield _strings(feature.name, strings, room)
+    if not numbers.count and not strings.count:
+        yield el("p", "No record that was read has a value.", class_="note")
+
+
+def _numbers(name: str, numbers: Numbers) -> Iterator[Child]:
+    if numbers.finite and numbers.minimum == numbers.maximum:
+        yield el("p", "Always ", el("strong", number(numbers.minimum)), ".", class_="always")
+        return
+    yield histogram(numbers.histogram(), f"the values of {name}"[:120])
+    if not numbers.finite:
+        return
+    (median,) = numbers.quantiles(0.5)
+    yield _facts(
+        ("min", number(numbers.minimum)),
+        ("median", number(median)),
+        ("mean", number(numbers.mean)),
+        ("max", number(numbers.maximum)),
+        ("std", number(numbers.deviation)),
+        ("zeros", share(numbers.zeros, numbers.count)) if numbers.zeros else None,
+        ("different", f"{len(numbers.values):,}") if numbers.values is not None else None,
+    )
+
+
+def _strings(name: str, strings: Strings, room: ImageRoom) -> Iterator[Child]:
+    kinds = strings.kinds.most_common(5)
+    if strings.pictures or strings.too_large:
+        yield _pictures(strings, room)
+    if len(kinds) > 1:
+        parts = ", ".join(f"{kind} {share(times, strings.count)}" for kind, times in kinds)
+        yield el("p", parts, class_="note")
+    lengths = strings.lengths
+    values = strings.values
+    few = values is not None and len(values) <= max(1, strings.count // 2)
+    if few and values is not None:
+        if len(values) == 1:
+            yield el("p", "Always ", el("strong", preview(next(iter(values)))[0]), ".", class_="always")
+            return
+        top = [(preview(value)[0], times) for value, times in values.most_common(_TOP)]
+        yield ranked(top, strings.count)
+        if len(values) > _TOP:
+            yield el("p", f"and {count(len(values) - _TOP, 'other')}", class_="note")
+        return
+    if lengths.minimum != lengths.maximum:
+        yield el("p", "Bytes of a value", class_="caption")
+        yield histogram(lengths.histogram(), f"the lengths of {name}"[:120], size)
+    (median,) = lengths.quantiles(0.5)
+    yield _facts(
+        ("shortest", size(lengths.minimum)),
+        ("median", size(median)),
+        ("longest", size(lengths.maximum)),
+        ("different", f"{len(values):,}") if values is not None else None,
+    )
+    for record, head, length in strings.examples:
+        text, is_text = preview(head)
+        cut = f" · {size(length)}" if length > len(head) or len(text) < len(head) else ""
+        yield el(
+            "figure",
+            el("pre", text, class_="text" if is_text else "hex"),
+            el("figcaption", f"record {record:,}{cut}"),
+            class_="example",
+        )
+
+
+def _pictures(strings: Strings, room: ImageRoom) -> Iterator[Child]:
+    shown = []
+    left_out = strings.too_large
+    for picture in sorted(strings.pictures, key=lambda each: each.record):
+        if not room.take(len(picture.data)):
+            left_out += 1
+            continue
+        source = f"data:image/{picture.kind};base64,{b64encode(picture.data).decode()}"
+        told = f"record {picture.record:,}: {picture.width} × {picture.height} pixels, {size(len(picture.data))}"
+        small = "pixels" if max(picture.width, picture.height) <= 64 else None
+        image = el("img", src=source, alt=picture.label or told, title=told, loading="lazy", class_=small)
+        shown.append(el("figure", image, el("figcaption", picture.label or f"{picture.width} × {picture.height}")))
+    if shown:
+        yield el("div", shown, class_="pictures")
+    if left_out:
+        yield el("p", f"{count(left_out, 'image')} too large to be shown here", class_="note")
+
+
+def _facts(*pairs: tuple[str, str] | None) -> Element:
+    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in filter(None, pairs)], class_="facts")

@@ -1,0 +1,113 @@
+"""HTML that cannot be injected into: a tree of elements, written by the standard library's serialiser.
+
+Text is text wherever it comes from: `el` takes elements and strings, and a string becomes escaped text or an escaped
+attribute, never markup. What could run or fetch has no way in at all: an element or an attribute that is not on the
+lists below is refused, as is an address that is neither a place on the page nor an image in a ``data:`` URI. There is
+no ``style`` attribute, so that the page's policy can forbid all styles but its own sheet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import TypeAlias
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+__all__ = ["Child", "clean", "document", "el"]
+
+Child: TypeAlias = "Element | str | int | Iterable[Child] | None"
+
+# fmt: off
+_ELEMENTS = frozenset({
+    "a", "abbr", "article", "code", "dd", "details", "div", "dl", "dt", "figcaption", "figure", "footer", "h1", "h2",
+    "h3", "header", "img", "li", "main", "nav", "ol", "p", "pre", "section", "small", "span", "strong", "summary",
+    "table", "tbody", "td", "th", "thead", "time", "tr", "ul", "svg", "g", "rect", "line", "path", "circle", "title",
+})
+_ATTRIBUTES = frozenset({
+    "alt", "aria-hidden", "aria-label", "class", "colspan", "datetime", "height", "href", "id", "loading", "open",
+    "role", "scope", "src", "title", "width",
+    "cx", "cy", "d", "fill", "opacity", "preserveAspectRatio", "r", "rx", "viewBox", "x", "x1", "x2", "y", "y1", "y2",
+})
+# fmt: on
+_IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
+
+# What a browser cannot show, or what turns the direction of the text around it: C0 but for tab and line feed, DEL, C1;
+# separators and marks of direction; halves of surrogate pairs, which UTF-8 cannot hold; what XML calls no character.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+
+
+def clean(text: str) -> str:
+    """``text`` with what cannot be shown written as an escape."""
+    return _UNSAFE.sub(
+        lambda match: f"\\x{ord(match[0]):02x}" if match[0] < "\x80" else f"\\u{ord(match[0]):04x}", text
+    )
+
+
+def el(tag: str, /, *children: Child, **attributes: str | int | float | None) -> Element:
+    """An element. Attributes are named ``class_`` for ``class``, ``aria_label`` for ``aria-label``; `None` is left out.
+
+    Raises:
+        ValueError: the element, an attribute or an address is none that a report may have: a mistake of ours.
+    """
+    if tag not in _ELEMENTS:
+        raise ValueError(f"<{tag}> has no place in a report")
+    element = Element(tag)
+    for name, value in attributes.items():
+        name = name.rstrip("_").replace("_", "-")
+        if name not in _ATTRIBUTES:
+            raise ValueError(f"{name}= has no place in a report")
+        if value is None:
+            continue
+        text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else clean(str(value))
+        if (name == "href" and not text.startswith("#")) or (name == "src" and not _IMAGE.fullmatch(text)):
+            raise ValueError(f"{name}={text[:40]!r} leads out of the report")
+        element.set(name, text)
+    _append(element, children)
+    return element
+
+
+def document(*, title: str, description: str, stylesheet: str, body: Iterable[Child]) -> str:
+    """The page. Its policy lets it run nothing, load nothing, and be styled by ``stylesheet`` alone, by its hash.
+
+    ``stylesheet`` is ours, not data: it is written as it is.
+    """
+    if "<" in stylesheet:
+        raise ValueError("a style sheet has no '<': it could end its element")
+    digest = b64encode(hashlib.sha256(stylesheet.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )  # fmt: skip
+    root = Element("html", {"lang": "en"})
+    head = SubElement(root, "head")
+    SubElement(head, "meta", {"charset": "utf-8"})
+    SubElement(head, "meta", {"http-equiv": "Content-Security-Policy", "content": policy})
+    SubElement(head, "meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"})
+    SubElement(head, "meta", {"name": "color-scheme", "content": "light dark"})
+    SubElement(head, "meta", {"name": "referrer", "content": "no-referrer"})
+    SubElement(head, "meta", {"name": "description", "content": clean(description)})
+    SubElement(head, "title").text = clean(title)
+    SubElement(head, "link", {"rel": "icon", "href": "data:,"})  # or a browser asks the server for one
+    SubElement(head, "style").text = stylesheet
+    _append(SubElement(root, "body"), body)
+    return "<!doctype html>\n" + tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def _append(element: Element, children: Child) -> None:
+    if children is None:
+        return
+    if isinstance(children, Element):
+        element.append(children)
+    elif isinstance(children, str | int):
+        text = clean(f"{children:,}" if isinstance(children, int) else children)
+        if len(element):
+            element[-1].tail = (element[-1].tail or "") + text
+        else:
+            element.text = (element.text or "") + text
+    else:
+        for child in children:
+            _append(element, child)

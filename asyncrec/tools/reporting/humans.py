@@ -1,0 +1,83 @@
+"""Numbers, sizes and times as a person reads them. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+__all__ = ["amount", "count", "day", "moment", "number", "share", "size", "span"]
+
+
+def count(many: int, what: str, plural: str | None = None) -> str:
+    """``1 record``, ``2,000 records``."""
+    return f"{many:,} {what if many == 1 else plural or what + 's'}"
+
+
+def size(many: float) -> str:
+    """Of bytes: ``1,023 B``, ``1.50 KiB``, ``256 MiB``: three digits."""
+    if many < 1024:
+        return f"{many:,.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        many /= 1024
+        if many < 1000 or unit == "PiB":
+            break
+    return f"{many:,.{0 if many >= 100 else 1 if many >= 10 else 2}f} {unit}"
+
+
+def amount(many: float) -> str:
+    """A count in few letters: ``950``, ``12.3k``, ``1.2M``."""
+    for unit, times in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if many >= times * 10 or (unit != "k" and many >= times):
+            scaled = many / times
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}".replace(".0", "")
+    return f"{many:,.0f}"
+
+
+def number(value: float) -> str:
+    """With four digits that count, or whole: ``3``, ``0.1235``, ``1,234.5``, ``1.2e-09``."""
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
+        whole = int(value)
+        return f"{whole:,}" if abs(whole) < 10**15 else f"{value:.3e}"
+    if not math.isfinite(value):
+        return str(value)
+    if not 1e-4 <= abs(value) < 1e9:
+        return f"{value:.3g}"
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"
+
+
+def share(part: float, whole: float) -> str:
+    """Percent. What is little is not said to be nothing, nor what is nearly all to be all."""
+    if not whole:
+        return "0 %"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.0f} %" if percent >= 10 or percent.is_integer() else f"{percent:.1f} %"
+
+
+def moment(text: str) -> str:
+    """``2026-11-21 03:20:15 UTC`` of a manifest's time; of what is none, the text itself."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError):
+        return text
+
+
+def day(text: str) -> str:
+    """``21 November 2026``; the year need not have four digits."""
+    try:
+        then = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    return f"{then.day} {then:%B} {then.year}"
+
+
+def span(seconds: float) -> str:
+    """``41 seconds``, ``3 minutes``, ``5 hours``, ``12 days``."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * length:
+            return count(round(seconds / length), unit)
+    return count(round(seconds), "second")

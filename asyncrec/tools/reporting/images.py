@@ -1,0 +1,81 @@
+"""What kind of image some bytes are, and how large: by what they begin with, never by what somebody says of them.
+
+Only what browsers show and what cannot hold a script: PNG, JPEG, GIF and WebP; not SVG. The width and the height are
+read from the header, since a small file can be an image of 50,000 by 50,000 pixels, which no page should show. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+__all__ = ["Image", "image_of"]
+
+_MOST_SEGMENTS = 200  # of a JPEG before its size; there are some ten
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """``kind`` is the subtype of its MIME type: "png", "jpeg", "gif" or "webp"; width and height in pixels."""
+
+    kind: str
+    width: int
+    height: int
+
+
+def image_of(data: bytes) -> Image | None:
+    """The image that ``data`` begins as; `None` for any other, and for one whose header is cut short or impossible."""
+    try:
+        found = _png(data) or _jpeg(data) or _gif(data) or _webp(data)
+    except (struct.error, IndexError):
+        return None
+    return found if found and found.width > 0 and found.height > 0 else None
+
+
+def _png(data: bytes) -> Image | None:
+    # w3.org/TR/png: the signature, then IHDR
+    if not data.startswith(b"\x89PNG\r\n\x1a\n") or data[12:16] != b"IHDR":
+        return None
+    return Image("png", *struct.unpack_from(">II", data, 16))
+
+
+def _gif(data: bytes) -> Image | None:
+    if data[:6] not in (b"GIF87a", b"GIF89a"):
+        return None
+    return Image("gif", *struct.unpack_from("<HH", data, 6))
+
+
+def _jpeg(data: bytes) -> Image | None:
+    # itu.int/rec/T-REC-T.81: segments, up to a start of frame (C0 to CF but for C4, C8 and CC)
+    if not data.startswith(b"\xff\xd8\xff"):
+        return None
+    at = 2
+    for _ in range(_MOST_SEGMENTS):
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF:  # a filling byte
+            at += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return Image("jpeg", width, height)
+        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+    return None
+
+
+def _webp(data: bytes) -> Image | None:
+    # developers.google.com/speed/webp/docs/riff_container
+    if data[:4] != b"RIFF" or data[8:12] != b"WEBP":
+        return None
+    chunk = data[12:16]
+    if chunk == b"VP8X":
+        width, height = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
+        return Image("webp", width, height) if len(data) >= 30 else None
+    if chunk == b"VP8L" and data[20] == 0x2F:
+        bits = struct.unpack_from("<I", data, 21)[0]
+        return Image("webp", 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
+    if chunk == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return Image("webp", width & 0x3FFF, height & 0x3FFF)
+    return None

@@ -1,0 +1,184 @@
+"""Numbers by the million in bounded memory: what they range over, and how they are spread. Pure.
+
+Counts, extremes, mean and spread are of every number seen; histogram and quantiles of a sample of them, drawn evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Bin", "Histogram", "Numbers"]
+
+Values = npt.NDArray[Any]
+
+# Kept of one feature: half a megabyte, and quantiles right to a quarter of a percent.
+_KEPT = 1 << 16
+# Different integers that are counted one by one: a label has fewer, an identifier more.
+_DISTINCT = 1000
+_BINS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """``count`` numbers from ``low`` up to ``high`` (both included where they are equal)."""
+
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Bins from the lowest to the highest.
+
+    Attributes:
+        scale: ``"log"`` where each bin is as many times its predecessor; ``"each"`` where each is one integer.
+        below, above: numbers that are left out at either end, where a few would leave no room for the others.
+    """
+
+    bins: tuple[Bin, ...]
+    scale: Literal["linear", "log", "each"]
+    below: int = 0
+    above: int = 0
+
+    @property
+    def most(self) -> int:
+        return max((each.count for each in self.bins), default=0)
+
+
+class Numbers:
+    """Takes arrays of numbers, of integers or of floats.
+
+    Attributes:
+        count: of all, NaN and infinities among them.
+        nan, infinite, zeros: how many are such.
+        minimum, maximum: of those that are finite; NaN where there are none.
+        values: how often each integer comes; `None` once there are more than 1,000 different ones, and of floats.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.nan = self.infinite = self.zeros = 0
+        self.minimum = self.maximum = math.nan
+        self.values: Counter[int] | None = Counter()
+        self._sum = self._squares = self._shift = 0.0
+        self._kept: list[Values] = []
+        self._kept_count = 0
+        self._share = 1.0
+        self._random = np.random.default_rng(0)
+
+    def add(self, array: Values) -> None:
+        self.count += array.size
+        if array.dtype.kind == "f":
+            self.values = None
+            finite = array[np.isfinite(array)]
+            self.nan += int(np.isnan(array).sum())
+            self.infinite += array.size - finite.size - int(np.isnan(array).sum())
+        else:
+            finite = array
+        if not finite.size:
+            return
+        self.zeros += finite.size - int(np.count_nonzero(finite))
+        low, high = float(finite.min()), float(finite.max())
+        if math.isnan(self.minimum):
+            self._shift = low  # sums of squares are then of small numbers, where all are large
+            self.minimum, self.maximum = low, high
+        self.minimum, self.maximum = min(self.minimum, low), max(self.maximum, high)
+        as_float = finite.astype(np.float64)
+        away = as_float - self._shift
+        with np.errstate(over="ignore"):
+            self._sum += float(away.sum())
+            self._squares += float((away * away).sum())
+        if self.values is not None:
+            different, times = np.unique(finite, return_counts=True)
+            if len(different) <= _DISTINCT:
+                self.values.update(dict(zip(different.tolist(), times.tolist(), strict=True)))
+            if len(different) > _DISTINCT or len(self.values) > _DISTINCT:
+                self.values = None
+        self._keep(as_float)
+
+    @property
+    def finite(self) -> int:
+        return self.count - self.nan - self.infinite
+
+    @property
+    def total(self) -> float:
+        return self._sum + self._shift * self.finite
+
+    @property
+    def mean(self) -> float:
+        return self._shift + self._sum / self.finite if self.finite else math.nan
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation."""
+        if not self.finite:
+            return math.nan
+        mean = self._sum / self.finite
+        return math.sqrt(max(self._squares / self.finite - mean * mean, 0.0))
+
+    def quantiles(self, *levels: float) -> list[float]:
+        """Of those that are finite; NaN where there are none."""
+        kept = self._sample()
+        if not kept.size:
+            return [math.nan] * len(levels)
+        return [float(value) for value in np.quantile(kept, levels)]
+
+    def histogram(self, bins: int = _BINS) -> Histogram:
+        """Of those that are finite, scaled up to all of them. A bin of each integer where there are few."""
+        if not self.finite:
+            return Histogram((), "linear")
+        if self.values is not None and self.maximum - self.minimum < bins:
+            counted = self.values
+            whole = range(int(self.minimum), int(self.maximum) + 1)
+            return Histogram(tuple(Bin(value, value, counted[value]) for value in whole), "each")
+        kept = self._sample()
+        low, high = float(kept.min()), float(kept.max())
+        if low == high:
+            return Histogram((Bin(low, high, self.finite),), "linear")
+        first, last = (float(value) for value in np.quantile(kept, (0.005, 0.995)))
+        if low > 0 and high > 50 * low and last > 20 * max(first, low):
+            edges = np.geomspace(low, high, bins + 1)
+            return self._binned(kept, edges, "log")
+        if last > first and high - low > 8 * (last - first):
+            low, high = max(low, first - (last - first) / 4), min(high, last + (last - first) / 4)
+        if self.values is not None or kept.dtype.kind != "f" or (np.rint(kept) == kept).all():
+            step = max(1, math.ceil((high - low + 1) / bins))
+            low, high = (
+                math.floor(low),
+                math.floor(low) + step * math.ceil((math.floor(high) - math.floor(low) + 1) / step),
+            )
+            edges = np.arange(low, high + 1, step, dtype=np.float64)
+        else:
+            edges = np.linspace(low, high, bins + 1)
+        return self._binned(kept, edges, "linear")
+
+    def _binned(self, kept: Values, edges: Values, scale: Literal["linear", "log"]) -> Histogram:
+        edges[-1] = max(edges[-1], edges[0])
+        counts, _ = np.histogram(kept, edges)
+        times = self.finite / kept.size
+        below, above = int((kept < edges[0]).sum()), int((kept > edges[-1]).sum())
+        scaled = [round(count * times) or int(count > 0) for count in counts.tolist()]
+        bins = tuple(Bin(float(a), float(b), count) for a, b, count in zip(edges[:-1], edges[1:], scaled, strict=True))
+        return Histogram(bins, scale, round(below * times), round(above * times))
+
+    def _keep(self, values: Values) -> None:
+        if self._share < 1:
+            values = values[self._random.random(values.size) < self._share]
+        self._kept.append(values)
+        self._kept_count += values.size
+        while self._kept_count > 2 * _KEPT:
+            kept = self._sample()
+            kept = kept[self._random.random(kept.size) < 0.5]
+            self._kept, self._kept_count = [kept], kept.size
+            self._share /= 2
+
+    def _sample(self) -> Values:
+        if len(self._kept) != 1:
+            self._kept = [np.concatenate(self._kept)] if self._kept else [np.empty(0)]
+        return self._kept[0]

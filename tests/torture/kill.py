@@ -1,0 +1,296 @@
+"""kill -9 at random points while writing: nothing that was acknowledged is lost, and the manifest does not lie.
+
+Each round forks a child that writes with random options and tells, through a pipe, which records were acknowledged and
+how. It is killed at a random moment. Another child then looks: what was said to be committed must be in the manifest
+already; the manifest names only what is whole and there; after `recover` all that was said to be spooled is there too,
+nothing twice; recovering once more changes nothing; no file of the writer's is left. The parent has no event loop, no
+thread, and everything imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import asyncrec
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.records.index import parse_index
+from asyncrec.records.reader import open_reader
+from asyncrec.shards.keys import key_digest
+from asyncrec.storage.registry import open_storage
+
+
+def _load(name: str) -> Any:
+    qualified = f"torture_{name}"
+    if qualified not in sys.modules:
+        spec = importlib.util.spec_from_file_location(qualified, Path(__file__).parent / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        sys.modules[qualified] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[qualified]
+
+
+Row = _load("row").Row
+stores = _load("stores")
+
+_MESSAGE = struct.Struct("<cI")
+# A round that takes longer hangs.
+_MOST_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One round.
+
+    Attributes:
+        target: the data set.
+        spool: or `None`.
+        acknowledgements: after so many messages it is killed, ``delay`` seconds later.
+    """
+
+    seed: int
+    loop: str
+    target: str
+    spool: str | None
+    fixed: bool
+    compression: CompressionOptions
+    shards: int
+    shard_records: int
+    keys: bool
+    waits: float
+    commits: float
+    record_bytes: int
+    acknowledgements: int
+    delay: float
+
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"compression": self.compression}
+        if self.fixed:
+            options["num_shards"] = self.shards
+        else:
+            options |= {"max_shard_records": self.shard_records, "open_shards": self.shards}
+        if self.spool is not None:
+            options["spool"] = self.spool
+        return options
+
+
+def draw(seed: int, target: str, spool: str | None) -> Plan:
+    rng = random.Random(seed)
+    kind = rng.choice(["", "", "", "GZIP", "GZIP", "ZLIB"])
+    return Plan(
+        seed=seed,
+        loop=rng.choice(["asyncio", "trio"]),
+        target=target,
+        spool=spool,
+        fixed=rng.random() < 0.3,
+        compression=CompressionOptions(type=kind, **({"member_bytes": 20_000} if kind == "GZIP" else {})),
+        shards=rng.randint(1, 3),
+        shard_records=rng.choice([7, 40, 200, 100_000]),
+        keys=rng.random() < 0.5,
+        waits=rng.choice([0.01, 0.1, 0.5]),
+        commits=rng.choice([0.0, 0.01, 0.05]),
+        record_bytes=rng.choice([0, 30, 1000, 20_000]),
+        acknowledgements=rng.choice([0, 1, 2, 5, 20, 60]),
+        delay=rng.choice([0.0, rng.random() * 0.003, rng.random() * 0.02]),
+    )
+
+
+def record_of(seed: int, number: int, most: int) -> bytes:
+    """Found again by its number, and checked whole."""
+    rng = random.Random(f"{seed} {number}")
+    return b"%08d:" % number + rng.randbytes(rng.randint(0, most))
+
+
+async def write(plan: Plan, tell: Callable[[bytes, int], None]) -> None:
+    rng = random.Random(plan.seed + 1)
+    written = 0
+    async with asyncrec.open_sharded_writer(plan.target, **plan.options()) as writer:
+
+        async def work() -> None:
+            nonlocal written
+            while written < 2000:
+                number = written
+                written += 1
+                record = record_of(plan.seed, number, plan.record_bytes)
+                ticket = await writer.write(record, key=b"%d" % number if plan.keys else None)
+                chance = rng.random()
+                if chance < plan.waits:
+                    await writer.wait(ticket, "spooled")
+                    tell(b"s", number)
+                elif not plan.fixed and chance < plan.waits + plan.commits:
+                    await writer.commit()
+                    tell(b"c", number)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(work)
+    for number in range(written):
+        tell(b"c", number)
+
+
+def crawl(plan: Plan, pipe: int) -> None:
+    def tell(level: bytes, number: int) -> None:
+        os.write(pipe, _MESSAGE.pack(level, number))
+
+    anyio.run(write, plan, tell, backend=plan.loop)
+
+
+async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
+    """The numbers of all records in the manifest, after holding it against what is there."""
+    found: Counter[int] = Counter()
+    folder, _, name = plan.target.rpartition("/")
+    try:
+        manifest = await asyncrec.read_manifest(plan.target)
+    except FileNotFoundError:
+        return found
+    async with open_storage(folder) as storage:
+        for shard in manifest.shards:
+            try:
+                async with open_reader(shard.path, storage=storage) as reader:
+                    records = [record async for batch in reader.batches() for record in batch]
+                info = await storage.head(shard.path)
+                index = parse_index(await storage.get(shard.index)) if shard.index else None
+                keys = await storage.get(shard.keys) if shard.keys else None
+            except Exception as error:
+                problems.append(f"{about}: the manifest names {shard.path}, and {error!r}")
+                continue
+            if (len(records), info.size) != (shard.records, shard.bytes) or index is None or len(index) != len(records):
+                problems.append(f"{about}: the manifest is wrong about {shard.path}: {len(records)}, {info.size}")
+            for position, record in enumerate(records):
+                number = int(record[:8])
+                found[number] += 1
+                if record != record_of(plan.seed, number, plan.record_bytes):
+                    problems.append(f"{about}: {shard.path} holds another record {number}")
+                digest = key_digest(b"%d" % number)
+                if plan.keys and (keys is None or keys[16 * position : 16 * position + 16] != digest):
+                    problems.append(f"{about}: {shard.path} has lost the key of {number}")
+    if twice := [number for number, times in found.items() if times > 1]:
+        problems.append(f"{about}: {len(twice)} records are there twice: {twice[:5]}")
+    return found
+
+
+async def look(plan: Plan, promised: dict[str, set[int]], problems: list[str]) -> None:
+    before = await listed(plan, "before", problems)
+    if lost := promised["c"] - set(before):
+        problems.append(f"{len(lost)} of {len(promised['c'])} committed records are lost: {sorted(lost)[:5]}")
+    recovery = await asyncrec.recover(plan.spool or plan.target)
+    if recovery.damaged or recovery.in_use:
+        problems.append(f"recovery: {recovery}")
+    after = await listed(plan, "after", problems)
+    if lost := (promised["s"] | promised["c"]) - set(after):
+        problems.append(f"{len(lost)} of {len(promised['s'])} spooled records are lost: {sorted(lost)[:5]}")
+    if recovery.records != sum(after.values()) - sum(before.values()):
+        problems.append(f"recovery says {recovery.records} records, {sum(after.values()) - sum(before.values())} came")
+    again = await asyncrec.recover(plan.spool or plan.target)
+    if again != asyncrec.Recovery():
+        problems.append(f"recovering once more did something: {again}")
+    folder = Path(plan.spool or plan.target.rpartition("/")[0])
+    own = [path.name for path in folder.rglob("*") if path.is_file() and ".partial" in path.name and "pages" in path.name]
+    if plan.spool is not None:
+        own += [path.name for path in folder.rglob("*.tfrecord*")]
+    ended = [name for name in own if name.count(".") < 5 or name.endswith(".tfrecord")]
+    if ended:
+        problems.append(f"left over: {ended[:3]}")
+
+
+def verify(plan: Plan, promised: dict[str, set[int]], pipe: int) -> None:
+    problems: list[str] = []
+    anyio.run(look, plan, promised, problems, backend=plan.loop)
+    os.write(pipe, json.dumps(problems[:5]).encode())
+
+
+def forked(func: Callable[..., None], *arguments: Any) -> tuple[int, int]:
+    """``(process, pipe)``: a child that runs the function with the pipe's other end as its last argument."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        return child, read
+    try:
+        os.close(read)
+        func(*arguments, write)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def one_round(plan: Plan) -> list[str]:
+    """The promises that were broken."""
+    promised: dict[str, set[int]] = {"s": set(), "c": set()}
+    child, pipe = forked(crawl, plan)
+    received = b""
+    deadline = time.monotonic() + _MOST_SECONDS
+    while len(received) < _MESSAGE.size * plan.acknowledgements and time.monotonic() < deadline:
+        if select.select([pipe], [], [], 1)[0]:
+            block = os.read(pipe, 1 << 16)
+            if not block:
+                break
+            received += block
+    time.sleep(plan.delay)
+    os.kill(child, signal.SIGKILL)
+    while block := os.read(pipe, 1 << 16):  # what was said before it died was promised
+        received += block
+    os.close(pipe)
+    _, status = os.waitpid(child, 0)
+    for level, number in _MESSAGE.iter_unpack(received[: len(received) // _MESSAGE.size * _MESSAGE.size]):
+        promised[level.decode()].add(number)
+    problems = [] if os.WIFSIGNALED(status) or status == 0 else [f"the writer failed by itself: {status}"]
+    if time.monotonic() > deadline:
+        problems.append("the writer hung")
+    child, pipe = forked(verify, plan, promised)
+    answer = b""
+    while block := os.read(pipe, 1 << 16):
+        answer += block
+    os.close(pipe)
+    os.waitpid(child, 0)
+    return problems + (json.loads(answer) if answer else ["the check failed by itself"])
+
+
+def tortured(what: str, seed: int, rounds: int, *, spooled: bool) -> Row:
+    lost = 0
+    root = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
+    asyncrec.register_writer_factory(stores.PREFIX, stores.FACTORY)
+    try:
+        for number in range(rounds):
+            folder = root / str(number)
+            folder.mkdir()
+            target = f"{stores.url_of(folder / 'store')}/pages" if spooled else str(folder / "pages")
+            plan = draw(seed * 1_000_003 + number, target, str(folder / "spool") if spooled else None)
+            if problems := one_round(plan):
+                lost += 1
+                print(f"{what}, round {number}, {plan}:\n  " + "\n  ".join(problems), flush=True)
+            else:
+                shutil.rmtree(folder)
+    finally:
+        if not lost:
+            shutil.rmtree(root)
+    return Row(what, rounds, lost, seed)
+
+
+def local(seed: int, rounds: int) -> Row:
+    return tortured("kill -9 while writing, local", seed, (rounds + 1) // 2, spooled=False)
+
+
+def spooled(seed: int, rounds: int) -> Row:
+    return tortured("kill -9 while writing, with a spool to a store", seed, rounds // 2, spooled=True)
+
+
+ROUNDS = [local, spooled]

@@ -1,0 +1,53 @@
+"""A store in another process's place, without a network: `FolderStore`, objects in a folder that outlives the writer.
+
+To the library it is a remote store: its flush promises nothing, its chunks are small, it keeps checksums. It is made of
+a `LocalStorage` in a folder of its own, so that a killed writer leaves in it what a killed client leaves in a store:
+whole objects, and uploads that nobody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
+from asyncrec.storage.local import LocalStorage
+
+PREFIX = "folder"
+
+
+class FolderStore(Storage):
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._files = LocalStorage(root.removeprefix(f"{PREFIX}://"), chunk_size=10_000)
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return self._files.open_sink(key, exclusive=exclusive)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return self._files.open_source(key, start=start, end=end, etag=etag)
+
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        return self._files.list_objects(prefix, start_after=start_after)
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._files.head(key)
+
+    async def delete(self, key: str) -> None:
+        await self._files.delete(key)
+
+
+@asynccontextmanager
+async def _open(url: str) -> AsyncIterator[Storage]:
+    yield FolderStore(url)
+
+
+# A root and a key, as of a bucket: "folder://" and the absolute path.
+FACTORY = StorageFactory(PREFIX, (PREFIX,), _open)
+
+
+def url_of(folder: Path) -> str:
+    return f"{PREFIX}://{folder}"

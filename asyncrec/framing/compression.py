@@ -22,6 +22,7 @@ from typing import Any, Literal, cast
 
 from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
 from asyncrec.framing.crc import Buffer, masked_crc32c
+from asyncrec.framing.damage import READ_ON
 
 try:
     from isal import isal_zlib
@@ -233,14 +234,17 @@ class Decompressor:
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``. A GZIP stream may begin at any member: positions count from what is fed.
+        fault: `consumed` as it was when decompression failed before. From there on it goes byte by byte for 32 KiB, so
+            that what is before the fault comes out.
 
     Attributes:
+        consumed: compressed bytes used; after an error, those before the call that failed.
         member_offset: the compressed byte, counted from the first one fed, at which the member begins that the last
             bytes read belong to; after an error, the member at fault, which may have given no bytes.
         member_start: the decompressed byte at which that member begins.
     """
 
-    def __init__(self, type: str) -> None:
+    def __init__(self, type: str, *, fault: int | None = None) -> None:
         if type not in ("GZIP", "ZLIB"):
             raise ValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
         self.member_offset = 0
@@ -252,7 +256,8 @@ class Decompressor:
         self._block = b""
         self._at = 0  # in the block
         self._blocks: deque[bytes] = deque()
-        self._used = 0  # compressed bytes, in all
+        self.consumed = 0
+        self._fault = fault
         self._made = 0  # decompressed bytes, in all
         self._pending = False  # the last read was full: the stream may hold more output without further input
         self._error: FormatError | None = None
@@ -269,7 +274,8 @@ class Decompressor:
 
         Raises:
             CorruptRecordError: the data does not decompress (``part`` is ``"compression"``, ``offset`` the bytes read
-                so far). Of the faulty call's own 32 KiB of input nothing comes out, even before the fault.
+                so far). Of the faulty call's own 32 KiB of input nothing comes out, even before the fault, unless
+                it was told of it.
         """
         if max_bytes < 1:
             raise ValueError(f"max_bytes={max_bytes!r}: at least 1, for b'' means that input is needed")
@@ -282,7 +288,7 @@ class Decompressor:
             try:
                 data: bytes = self._stream.decompress(piece, max_bytes)
             except _ERRORS as error:
-                raise self._corrupt(f"the {self._type} data does not decompress ({error})") from error
+                raise self._corrupt(f"the {self._type} data does not decompress ({error}); {READ_ON}") from error
             ended: bool = self._stream.eof
             # At the end zlib leaves the rest in both attributes.
             self._advance(len(piece) - len(self._stream.unused_data if ended else self._stream.unconsumed_tail))
@@ -312,7 +318,7 @@ class Decompressor:
             f"the {self._type} {'member' if self._type == 'GZIP' else 'stream'} that begins at byte {self._began[0]:,}"
         )
         self._error = TruncatedError(
-            f"the file ends after {self._used:,} bytes, inside {where}; "
+            f"the file ends after {self.consumed:,} bytes, inside {where}; "
             "it was not written to its end, or not copied whole",
             offset=self._made,
             member_offset=self._began[0] if self._type == "GZIP" else None,
@@ -324,7 +330,7 @@ class Decompressor:
         while piece := self._peek():
             if self._members and self._type == "ZLIB":
                 raise self._corrupt(
-                    f"the ZLIB stream ends at byte {self._used:,}, and data follows it. TensorFlow would stop here "
+                    f"the ZLIB stream ends at byte {self.consumed:,}, and data follows it. TensorFlow would stop here "
                     "without a word; concatenated files must be GZIP, or be decompressed apart"
                 )
             if self._members and piece[0] == 0:
@@ -333,11 +339,11 @@ class Decompressor:
                 continue
             if self._type == "GZIP" and piece[0] != 0x1F:
                 raise self._corrupt(
-                    f"what follows the GZIP member that ends at byte {self._used:,} is no GZIP"
+                    f"what follows the GZIP member that ends at byte {self.consumed:,} is no GZIP; {READ_ON}"
                     if self._members
                     else 'this is no GZIP; open it with compression="auto", or the right one'
                 )
-            self._began = (self._used, self._made)
+            self._began = (self.consumed, self._made)
             self._pending = False
             window = zlib.MAX_WBITS + (_GZIP if self._type == "GZIP" else 0)
             self._stream = (_isal or zlib).decompressobj(window)
@@ -348,11 +354,14 @@ class Decompressor:
         if self._at == len(self._block):
             self._block = self._blocks.popleft() if self._blocks else b""
             self._at = 0
-        return memoryview(self._block)[self._at : self._at + _SLICE]
+        size = _SLICE
+        if self._fault is not None and self.consumed < self._fault + _SLICE:
+            size = min(self._fault - self.consumed, _SLICE) if self.consumed < self._fault else 1
+        return memoryview(self._block)[self._at : self._at + size]
 
     def _advance(self, count: int) -> None:
         self._at += count
-        self._used += count
+        self.consumed += count
 
     def _corrupt(self, message: str) -> CorruptRecordError:
         self.member_offset, self.member_start = self._began

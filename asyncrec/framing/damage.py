@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-__all__ = ["Damage", "DamageLog", "DamageReason"]
+__all__ = ["READ_ON", "Damage", "DamageLog", "DamageReason"]
 
 DamageReason = Literal["length", "data", "too_large", "truncated", "compression", "ambiguous"]
+
+# What an error of damage ends with.
+READ_ON = "open_reader(..., on_corrupt='skip') reads on; asyncrec.tools.repair writes what is whole"
 
 # Listed at most: some 100 KiB of them. Who has more needs the file from elsewhere, not a longer list.
 _LISTED = 1000

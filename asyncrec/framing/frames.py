@@ -18,6 +18,7 @@ import numpy as np
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
+from asyncrec.framing.damage import READ_ON
 from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
 
 __all__ = ["FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
@@ -31,9 +32,6 @@ _FEW = 32
 _TINY = 4096
 # From here on a read of its own for the record is cheaper than a copy of it.
 _READ_EXACTLY = 128 * 1024
-
-# What every error of damage ends with.
-READ_ON = "open_reader(..., on_corrupt='skip') reads on; asyncrec.tools.repair writes what is whole"
 
 _LENGTH = Struct("<Q")
 _NEXT_LENGTH = Struct("<4xQ")  # behind the footer of the frame before

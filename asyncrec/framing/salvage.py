@@ -18,12 +18,12 @@ Memory: a record of the largest size allowed, and twice what is fed. Time: linea
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 from asyncrec.framing.crc import length_of, masked_crc32c
-from asyncrec.framing.damage import Damage, DamageLog, DamageReason
+from asyncrec.framing.damage import Damage, DamageReason
 from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec.framing.frames import MAX_RECORD_BYTES, FrameDecoder
 from asyncrec.framing.search import FrameSearch
@@ -48,10 +48,10 @@ class Run(NamedTuple):
 
 
 class FrameSalvager:
-    """Any split of a byte stream in, runs of whole records out; the damage into ``log``.
+    """Any split of a byte stream in, runs of whole records out.
 
     Args:
-        log: the damage goes there. Offsets are those of the stream.
+        report: is called with each damage, in order. Offsets are those of the stream.
         offset: the byte of the stream that is fed first.
         records: how many were given out before.
         max_record_bytes, verify: as for `FrameDecoder`. What is found by search is verified always.
@@ -63,7 +63,7 @@ class FrameSalvager:
 
     def __init__(
         self,
-        log: DamageLog,
+        report: Callable[[Damage], None],
         *,
         offset: int = 0,
         records: int = 0,
@@ -72,7 +72,7 @@ class FrameSalvager:
         boundaries: Sequence[int] = (),
     ) -> None:
         self.records = records
-        self._log = log
+        self._report = report
         self._max_record_bytes = max_record_bytes
         self._verify = verify
         self._boundaries = boundaries
@@ -137,7 +137,11 @@ class FrameSalvager:
         That so much is missing is for the caller to report. Returns what is left to be found before it.
         """
         end = self._base + len(self._buffer)
-        runs = self.finish() if self._decoder is None else []
+        runs: list[Run] = []
+        if self._decoder is None:
+            self._settle(runs, ended=True)
+            if self._decoder is None and self._reason != "compression":
+                self._damaged_to(end)
         self._buffer.clear()
         self._base = self._fed = self._began = end
         self._decoder = self._found = None
@@ -244,11 +248,11 @@ class FrameSalvager:
             stop = end - self._base - FOOTER_BYTES
             record = bytes(self._buffer[HEADER_BYTES:stop])
             if masked_crc32c(record) == int.from_bytes(self._buffer[stop : stop + FOOTER_BYTES], "little"):
-                self._log.add(Damage(self._began, HEADER_BYTES, "length", self.records))
+                self._report(Damage(self._began, HEADER_BYTES, "length", self.records))
                 self._give(self._began, [record], end, runs)
                 self._go_on_at(end)
                 return
-        self._log.add(Damage(self._began, end - self._began, self._reason, self.records))
+        self._report(Damage(self._began, end - self._began, self._reason, self.records))
         self._go_on_at(end)
 
     def _damaged_to(self, end: int) -> None:
@@ -257,9 +261,9 @@ class FrameSalvager:
         if found is not None and end - found[0] > self._max_record_bytes + FRAME_OVERHEAD:
             found = None  # no record reaches so far
         if found is not None:
-            self._log.add(Damage(found[1], began - found[1], "ambiguous", found[2]))
+            self._report(Damage(found[1], began - found[1], "ambiguous", found[2]))
         if end > began:
-            self._log.add(Damage(began, end - began, self._reason, self.records))
+            self._report(Damage(began, end - began, self._reason, self.records))
         # Behind an interruption the compressed stream vouches for what is found.
         self._found = None if self._reason == "compression" else (found[0] if found else began, end, self.records)
 

@@ -1,0 +1,247 @@
+"""Every whole record of a damaged compressed object: `MemberSalvager`.
+
+A GZIP member is checked as a whole, and may be read alone. So behind a damaged one the next is looked for, from the
+byte after its beginning on: a header that makes sense, behind which some KiB decompress. Records of every member that
+is whole are found, and those of a damaged one up to its fault. Of ZLIB, one stream, what is before the fault is all
+there is.
+
+Sans I/O: it says from which `position` it is to be fed, and goes back there when a member that looked right was none.
+That costs reading bytes again, and has a budget, in proportion to the bytes read: from members that lie about each
+other for long enough it does not go back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from dataclasses import replace
+
+from asyncrec.errors import FormatError, TruncatedError
+from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.damage import Damage, DamageLog, DamageReason
+from asyncrec.framing.frames import MAX_RECORD_BYTES
+from asyncrec.framing.salvage import FrameSalvager, Run
+
+__all__ = ["MemberSalvager"]
+
+_MAGIC = b"\x1f\x8b\x08"
+_RESERVED = 0xE0  # flags that no member has (RFC 1952)
+
+# Three bytes of magic stand in random data every 16 MiB; of what follows such an accident, few go so far.
+_PROBE = 4096
+_PROBE_OUTPUT = 1 << 20
+
+# Going back: twice over all bytes is what a file takes in which every member is damaged.
+_AGAIN_FACTOR = 4
+_AGAIN_AT_LEAST = 16 << 20
+_AGAIN_EACH = 64 << 10  # what is charged at least, since it may be a request of its own
+
+_STEP = 256 << 10
+
+# Members of which records may still be settled: more lie within one record only in files made for it.
+_STARTS = 4096
+
+
+class MemberSalvager:
+    """The bytes of a compressed object in, runs of whole records out; the damage into ``log``.
+
+    Feed it from `position` on, in any pieces, then ``b""`` at the object's end; `read` before each. It may want bytes
+    again: then `position` is not where the last piece ended, not even at the object's end.
+
+    Args:
+        type: ``"GZIP"`` or ``"ZLIB"``.
+        log: compression damage in bytes of the object, other damage within the member it is in.
+        start: the byte of the object at which to begin: of a GZIP member.
+        size: of the object, in bytes.
+        records: how many were given out before.
+        max_record_bytes, verify: as for `FrameSalvager`.
+
+    Attributes:
+        position: the byte of the object to be fed next.
+        ended: nothing more will come.
+        members: (record that begins a member, byte of that member), for those among the records read last, and the
+            one before. From each of these bytes on the same records are found again.
+    """
+
+    def __init__(
+        self,
+        type: str,
+        log: DamageLog,
+        *,
+        start: int,
+        size: int,
+        records: int = 0,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        verify: bool = True,
+    ) -> None:
+        self.position = start
+        self.ended = False
+        self.members = [(records, start)]
+        self._type = type
+        self._log = log
+        self._size = size
+        self._frames = FrameSalvager(self._report, records=records, max_record_bytes=max_record_bytes, verify=verify)
+        self._stream = 0  # bytes given to it
+        self._starts = [(0, start)]  # of members: the byte of the stream, and of the object
+        self._furthest = start
+        self._budget = _AGAIN_AT_LEAST
+        self._at_end = False
+        self._searching = False
+        self._reason: DamageReason = "compression"
+        self._lost_from = start
+        self._window = bytearray()  # in a search: the bytes before `position`
+        self._read_from(start)
+
+    @property
+    def records(self) -> int:
+        """Given out so far."""
+        return self._frames.records
+
+    def feed(self, data: bytes) -> None:
+        """The bytes at `position`; ``b""`` says that the object ends there."""
+        if not data:
+            self._at_end = True
+        elif self._searching:
+            self._window += data
+        else:
+            self._decompressor.feed(data)
+        self.position += len(data)
+        if self.position > self._furthest:
+            self._budget += _AGAIN_FACTOR * (self.position - self._furthest)
+            self._furthest = self.position
+
+    def read(self, max_bytes: int) -> tuple[list[Run], bool]:
+        """Runs from about ``max_bytes`` of decompressed data, and whether it takes more input to go on."""
+        runs: list[Run] = []
+        made = 0
+        del self.members[:-1]
+        while not self.ended and made < max_bytes:
+            if self._searching:
+                if self._find_member(runs):
+                    continue
+                return runs, True
+            try:
+                output = self._decompressor.read(self._frames.wanted or _STEP)
+                if not output:
+                    if not self._at_end:
+                        return runs, True
+                    self._decompressor.finish()
+                    runs += self._frames.finish()
+                    self.ended = True
+            except FormatError as error:
+                self._fail(error, runs)
+            else:
+                made += len(output)
+                self._take(output, runs)
+        return runs, False
+
+    def _report(self, damage: Damage) -> None:
+        """What the stream of frames reports, placed in its member."""
+        begins, byte = self._starts[max(bisect_right(self._starts, damage.offset, key=lambda each: each[0]) - 1, 0)]
+        self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
+
+    def _take(self, output: bytes, runs: list[Run]) -> None:
+        self._made += len(output)
+        if self._given_before:
+            again = min(self._given_before, len(output))
+            self._given_before -= again
+            output = output[again:]
+            if not output:
+                return
+        byte = self._origin + self._decompressor.member_offset
+        if byte > self._starts[-1][1]:
+            if self._frames.settled and self._frames.offset == self._stream:
+                self.members.append((self._frames.records, byte))
+            self._starts.append((self._stream, byte))
+            if len(self._starts) > _STARTS:
+                del self._starts[: _STARTS // 2]
+        self._stream += len(output)
+        runs += self._frames.feed(output)
+
+    def _fail(self, error: FormatError, runs: list[Run]) -> None:
+        """The member at fault is read once more, for what is before the fault; then it is left."""
+        member = self._origin + self._decompressor.member_offset
+        fault = self._origin + self._decompressor.consumed
+        truncated = isinstance(error, TruncatedError)
+        again = not truncated and not (
+            member == self._origin and self._fault is not None and fault <= self._fault + _STEP
+        )
+        if again and self._may_go_back(member):
+            made = self._made - self._decompressor.member_start
+            self._read_from(member, fault=fault, given_before=made)
+            return
+        runs += self._frames.interrupt()
+        self._reason = "truncated" if truncated else "compression"
+        self._at_end = False
+        if self._type == "ZLIB":
+            self._lose(fault, self._size)
+            self.ended = True
+            return
+        self._lost_from = member
+        self._searching = True
+        self._window.clear()
+        if self._may_go_back(member + 1):
+            self.position = member + 1
+
+    def _find_member(self, runs: list[Run]) -> bool:
+        """Go on with the next member in the window; `False` when that takes more input."""
+        begin = 0
+        while (at := self._window.find(_MAGIC, begin)) >= 0:
+            probe = bytes(self._window[at : at + _PROBE])
+            if len(probe) < _PROBE and not self._at_end:
+                del self._window[:at]
+                return False
+            if _is_member(probe):
+                byte = self.position - len(self._window) + at
+                self._lose(self._lost_from, byte)
+                self._lost_from = byte
+                rest = bytes(self._window[at:])
+                self._window.clear()
+                self._searching = False
+                position, at_end = self.position, self._at_end
+                self._read_from(byte)
+                self._decompressor.feed(rest)
+                self.position, self._at_end = position, at_end
+                self.members.append((self._frames.records, byte))
+                return True
+            begin = at + 1
+        del self._window[: max(len(self._window) - len(_MAGIC) + 1, 0)]
+        if not self._at_end:
+            return False
+        self._lose(self._lost_from, self.position)
+        runs += self._frames.finish()
+        self.ended = True
+        return True
+
+    def _read_from(self, byte: int, *, fault: int | None = None, given_before: int = 0) -> None:
+        """Begin again with the member at ``byte``, of which so many decompressed bytes went on already."""
+        self.position = self._origin = byte
+        self._fault = fault
+        self._decompressor = Decompressor(self._type, fault=None if fault is None else fault - byte)
+        self._made = 0  # by this decompressor
+        self._given_before = given_before
+        self._at_end = False
+
+    def _may_go_back(self, byte: int) -> bool:
+        cost = max(self.position - byte, _AGAIN_EACH)
+        if cost > self._budget:
+            return False
+        self._budget -= cost
+        return True
+
+    def _lose(self, begin: int, end: int) -> None:
+        self._log.add(Damage(begin, max(end - begin, 0), self._reason, self._frames.records))
+
+
+def _is_member(data: bytes) -> bool:
+    """Whether a GZIP member seems to begin here: whether its first bytes, or all there are, decompress to something."""
+    if len(data) < 10 or data[3] & _RESERVED:
+        return False
+    stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        made = len(stream.decompress(data, _PROBE_OUTPUT))
+        while stream.unconsumed_tail and not stream.eof and made < _PROBE_OUTPUT:
+            made += len(stream.decompress(stream.unconsumed_tail, _PROBE_OUTPUT))
+    except zlib.error:
+        return False
+    return made > 0 or stream.eof

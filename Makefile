@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test torture lint bench interop docs lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs torture lint bench bench-s3 interop docs lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -27,20 +27,29 @@ INTEROP_READY := .venv-interop/.ready
 BENCH_READY := .venv-bench/.ready
 DOCS_READY := .venv-docs/.ready
 PROTO_READY := .venv-proto/.ready
+SEAWEEDFS_READY := .venv-seaweedfs/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## this list
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 demo: $(READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
 	@.venv/bin/python examples/crawl_site.py $(ARGS)
+
+demo-s3: $(READY) ## the same into s3://, on a store that it starts itself, and a second run that continues
+	@.venv/bin/python examples/demo_s3.py $(ARGS)
 
 test: $(READY) ## every test but those of interop and bench, on up to 8 processors; ARGS="-n0 -k name" for one by one
 	@.venv/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)
+
+# The store is a program; nothing of the tests is installed beside it.
+test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)
+	@PATH="$(CURDIR)/.venv-seaweedfs/bin:$$PATH" ASYNCREC_TEST_S3=seaweedfs \
+		.venv/bin/python -m pytest -q plugins/asyncrec-s3/tests $(ARGS)
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .
@@ -58,6 +67,9 @@ interop: $(INTEROP_READY) ## both directions against TensorFlow, tfrecord and te
 
 bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
+
+bench-s3: $(BENCH_READY) ## the S3 plugin against aiobotocore and obstore, on a store that does no work
+	@.venv-bench/bin/python tests/benchmarks/s3.py $(ARGS)
 
 docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
@@ -103,7 +115,11 @@ $(INTEROP_READY): $(PROJECTS)
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)
-	@$(call environment,.venv-bench,--group bench -e .)
+	@$(call environment,.venv-bench,--group bench $(call editable,.))
+	@touch $@
+
+$(SEAWEEDFS_READY): pyproject.toml
+	@$(call environment,.venv-seaweedfs,--group seaweedfs)
 	@touch $@
 
 $(DOCS_READY): $(PROJECTS)

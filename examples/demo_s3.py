@@ -1,0 +1,45 @@
+"""The demo, into S3: crawl into a store that this program starts, then once more, to see it continue.
+
+    python examples/demo_s3.py                   # needs no network, and no account
+    python examples/demo_s3.py --pages 200
+
+The store is on this machine, in memory, and gone afterwards. For one of your own nothing is needed but its address and
+credentials, in the environment: ``python examples/crawl_site.py --to s3://bucket/folder/pages``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawling.local_s3 import running_s3
+
+CRAWL_SITE = Path(__file__).parent / "crawl_site.py"
+DATASET = "s3://crawl/python/pages"
+MORE = ["--pages", "500"]  # the second run
+
+
+def main(arguments: Sequence[str]) -> int:
+    with running_s3("crawl") as environment:
+        print(f"A store is at {environment['AWS_ENDPOINT_URL_S3']}, with a bucket for {DATASET}.\n", flush=True)
+        code = crawl(arguments, environment)
+        if code == 0:
+            print("Once more: what is there is not asked for again.\n", flush=True)
+            code = crawl([*arguments, *MORE], environment)
+    return code
+
+
+def crawl(arguments: Sequence[str], environment: dict[str, str]) -> int:
+    command = [sys.executable, str(CRAWL_SITE), "--to", DATASET, *arguments]
+    with subprocess.Popen(command, env=environment) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the crawler has heard it too, and ends cleanly; the store has to outlive it
+                continue
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

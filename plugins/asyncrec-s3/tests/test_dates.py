@@ -1,0 +1,31 @@
+"""Dates as stores write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from asyncrec_s3.dates import parse_date
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2026-11-21T06:38:50.000Z",
+        "2026-11-21T06:38:50Z",
+        "2026-11-21T07:38:50+01:00",
+        "Sat, 21 Nov 2026 06:38:50 GMT",
+        "Saturday, 21-Nov-26 06:38:50 GMT",
+        "1795243130",
+        1795243130,
+    ],
+)
+def test_each_form_is_the_same_moment(value: Any) -> None:
+    assert parse_date(value) == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("value", ["", "yesterday evening", None])
+def test_what_is_no_date_is_an_error(value: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        parse_date(value)

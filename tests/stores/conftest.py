@@ -1,0 +1,75 @@
+"""The stores of the plugins' own tests, started once, and both event loops."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Tests are imported by path; what they share, with the plugins' tests too, is imported by name.
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
+
+from fake_gcs import FakeGcs  # found by the lines above
+from places import GcsPlace, Place, S3Place
+from s3_proxy import Proxy, running_proxy
+from s3_store import Store, running_store
+
+
+@pytest.fixture(scope="session")
+def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with running_store(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def s3_proxy(s3_store: Store) -> Iterator[Proxy]:
+    with running_proxy(s3_store.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[FakeGcs]:
+    with FakeGcs().serving() as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "gcs"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+    """A store that speaks HTTP, calm and empty, with nothing of this machine's configuration."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "GOOGLE_", "CLOUDSDK_")) or name in ("S3_ENDPOINT", "STORAGE_EMULATOR_HOST"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("asyncrec.storage.retry._jitter", _NoJitter())
+    prefix = f"{request.param}-{random.Random().randrange(1 << 40):x}"
+    if request.param == "s3":
+        store: Store = request.getfixturevalue("s3_store")
+        proxy: Proxy = request.getfixturevalue("s3_proxy")
+        monkeypatch.setattr("asyncrec_s3.options.MIN_PART", S3Place.chunk)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", store.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", store.secret_key)
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+        place: Place = S3Place(store, proxy, prefix)
+    else:
+        monkeypatch.setattr("asyncrec_gcs.session._STALLED", 0.5)
+        server: FakeGcs = request.getfixturevalue("gcs_server")
+        server.reset()
+        place = GcsPlace(server, prefix)
+    place.calm()
+    yield place
+    place.calm()
+
+
+class _NoJitter(random.Random):
+    """The back-off counts, and does not sleep."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0

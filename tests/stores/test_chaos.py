@@ -1,0 +1,138 @@
+"""Whole data sets through a store that fails one request in five: what was acknowledged is there, byte for byte."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import anyio
+import anyio.to_thread
+import crc32c
+import pytest
+from places import Place
+
+import asyncrec
+from asyncrec.errors import StorageError
+from asyncrec.shards.manifest import Manifest
+from asyncrec.storage.base import Storage
+from asyncrec.testing.checks import content
+
+pytestmark = pytest.mark.anyio
+
+# ``ASYNCREC_LONG=20`` runs twenty seeds instead of one.
+SEEDS = range(int(os.environ.get("ASYNCREC_LONG", "1")))
+WRITERS, RECORDS = 8, 4  # at once; of one shard
+
+
+def record(writer: int, number: int, chunk: int) -> bytes:
+    """Most are short; some are longer than a chunk, so that their shards go in several requests."""
+    return content(chunk * 2 + number if number == 17 else 20 + number * 3, writer * 10_000 + number)
+
+
+async def write(storage: Storage, writer: int, shards: int, chunk: int, committed: list[int]) -> None:
+    """One writer's records after those that are committed, in shards of 4: some compressed, some with an index, some
+    with keys. ``committed`` gets the count of each commit."""
+    async with asyncrec.open_sharded_writer(
+        "pages",
+        storage=storage,
+        max_shard_records=RECORDS,
+        compression="GZIP" if writer % 4 == 1 else "",
+        index=writer % 4 == 2,
+        on_error="discard",
+        on_commit=lambda entry: committed.append(entry.records),
+    ) as opened:
+        for number in range(sum(committed), shards // WRITERS * RECORDS):
+            key = f"{writer}/{number}" if writer % 4 == 3 else None
+            await opened.write(record(writer, number, chunk), key=key)
+
+
+async def read(storage: Storage, shards: int, chunk: int) -> Manifest:
+    """Everything is read back through the same store, and some of it by number and by key."""
+    each = shards // WRITERS * RECORDS
+    manifest = await asyncrec.read_manifest("pages", storage=storage)
+    found: Counter[bytes] = Counter()
+    paths = iter(await asyncrec.list_shards("pages", storage=storage))
+
+    async def work() -> None:
+        for path in paths:
+            async with asyncrec.open_reader(path, storage=storage) as reader:
+                async for batch in reader.batches():
+                    found.update(batch)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(8):
+            group.start_soon(work)
+    assert found == Counter(record(writer, number, chunk) for writer in range(WRITERS) for number in range(each))
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert len(dataset) == WRITERS * each
+        some = await dataset.get_many(range(0, len(dataset), 29))
+        assert not Counter(some) - found
+        for number in (0, 17, each - 1):
+            assert await dataset.get_by_key(f"3/{number}") == record(3, number, chunk)
+    return manifest
+
+
+def check_store(place: Place, manifest: Manifest, log: str | None = None) -> None:
+    """The manifest and the store agree, and nothing else is left. With ``log``, of a store that was down when it was to
+    be tidied up, what is left is named there."""
+    objects = place.objects()
+    named = set()
+    for shard in manifest.shards:
+        data = objects[shard.path]
+        assert (len(data), crc32c.crc32c(data)) == (shard.bytes, shard.crc32c)
+        named |= {key for key in (shard.path, shard.index, shard.keys) if key}
+    assert named <= set(objects)
+    left = {key for key in objects if not key.startswith("_manifest/")} - named
+    left |= {key.partition("/")[2] for key in place.unfinished()}
+    if log is None:
+        assert left == set()
+    for key in left:
+        assert f"/{key}" in log, f"{key} is left, and nobody was told"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Place, seed: int) -> None:
+    """No wrong byte, no missing record, no object half there, no upload left, nothing there that nobody names."""
+    shards = 200
+    committed: list[list[int]] = [[] for _ in range(WRITERS)]
+    async with place.open() as storage:
+        place.chaos(seed)
+        async with anyio.create_task_group() as group:
+            for writer in range(WRITERS):
+                group.start_soon(write, storage, writer, shards, place.chunk, committed[writer])
+        assert [len(counts) for counts in committed] == [shards // WRITERS] * WRITERS
+        manifest = await read(storage, shards, place.chunk)
+    assert len(manifest.shards) == shards
+    place.calm()
+    await anyio.to_thread.run_sync(lambda: check_store(place, manifest))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_writer_that_fails_is_begun_again_where_it_was_acknowledged(
+    place: Place, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store is down now and then, longer than anybody is patient: each record is there once in the end, for a
+    writer that failed is followed by one that begins after the last commit it was told of."""
+    shards = 64
+    failures = 0
+    async with place.open() as storage:
+        place.outages(seed)
+        async with anyio.create_task_group() as group:
+
+            async def one(writer: int) -> None:
+                nonlocal failures
+                committed: list[int] = []
+                while True:
+                    try:
+                        await write(storage, writer, shards, place.chunk, committed)
+                        break
+                    except StorageError:
+                        failures += 1
+                assert sum(committed) == shards // WRITERS * RECORDS
+
+            for writer in range(WRITERS):
+                group.start_soon(one, writer)
+        place.calm()
+        manifest = await read(storage, shards, place.chunk)
+    assert failures
+    await anyio.to_thread.run_sync(lambda: check_store(place, manifest, caplog.text))

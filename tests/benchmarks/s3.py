@@ -92,7 +92,7 @@ def storage() -> AbstractAsyncContextManager[Any]:
     import asyncrec
 
     return asyncrec.open_storage(
-        "s3://bench", endpoint_url=endpoint(), region="us-east-1", chunk_size=PART, max_concurrency=AT_ONCE, 
+        "s3://bench", endpoint_url=endpoint(), region="us-east-1", chunk_size=PART, max_concurrency=AT_ONCE,
         **CREDENTIALS,
     )  # fmt: skip
 

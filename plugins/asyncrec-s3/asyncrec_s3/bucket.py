@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import email.utils
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,13 +18,12 @@ import anyio
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
 from asyncrec.storage.retry import retrying
-from asyncrec.tasks import in_thread
 
 from .client import Connection
 from .errors import UploadGoneError, translate
 from .listing import Listing
 from .options import Options
-from .parts import MIB, crc_of_base64
+from .parts import crc_of_base64
 
 __all__ = ["Bucket", "Found", "bare", "crc_of", "is_encrypted"]
 
@@ -34,6 +34,9 @@ T = TypeVar("T")
 _SLOWEST = 64 << 10
 # Bytes taken from a body at a time: a step of the loop copies no more.
 _BLOCK = 256 << 10
+# What comes in smaller pieces is put together to blocks; larger ones are handed on as they are, for the copy would cost
+# more than what it saves.
+_SMALL = 64 << 10
 # Seconds for closing the rest of a body that is not wanted.
 _CLOSE_SECONDS = 2.0
 # The metadata by which a writer knows its own object again, when the answer to its last request was lost.
@@ -100,17 +103,18 @@ class Bucket:
 
         return await self.repeat(once, what)
 
-    async def read(self, key: str, start: int, end: int, etag: str) -> bytes:
-        """Bytes from ``start``, up to ``end``: fewer when the body broke off, but at least one.
+    async def read(self, key: str, start: int, end: int, etag: str) -> deque[bytes]:
+        """Bytes from ``start``, up to ``end``, in blocks: fewer when the body broke off, but at least one.
 
-        One attempt; when it returns no connection is held.
+        One attempt; when it returns no connection is held. Joined, the blocks would be copied once more, which is
+        most of what reading costs.
 
         Raises:
             ObjectChangedError: the object is not the one of ``etag``, says the answer.
             TransientStorageError: no byte came.
         """
         what = self.what("get", key)
-        blocks: list[bytes] = []
+        blocks = _Blocks()
         missing = end - start
         try:
             with self._limited(what, write=False, size=end - start):
@@ -129,19 +133,17 @@ class Bucket:
                     while block := await body.read(_BLOCK):
                         if len(block) > missing:
                             raise StorageError(f"{what}: more came than the {end - start:,} bytes asked for")
-                        blocks.append(block)
+                        blocks.add(block)
                         missing -= len(block)
                 finally:
                     with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
                         await body.aclose()
         except TransientStorageError:
-            if not blocks:
+            if missing == end - start:
                 raise
-        if not blocks:
-            raise TransientStorageError(f"{what}: the body was empty, where {end - start:,} bytes were asked for")
-        if end - start - missing <= MIB:
-            return b"".join(blocks)
-        return await in_thread(b"".join, blocks)
+        if missing == end - start:
+            raise TransientStorageError(f"{what}: the body was empty, where {missing:,} bytes were asked for")
+        return blocks.all()
 
     async def delete(self, key: str) -> None:
         what = self.what("delete", key)
@@ -181,6 +183,33 @@ class Bucket:
 
     def _limited(self, what: str, *, write: bool, size: int) -> _Limited:
         return _Limited(what, write, self._patience + size / _SLOWEST)
+
+
+class _Blocks:
+    """What came of a body."""
+
+    def __init__(self) -> None:
+        self._done: deque[bytes] = deque()
+        self._small: list[bytes] = []
+        self._small_size = 0
+
+    def add(self, piece: bytes) -> None:
+        if len(piece) >= _SMALL and not self._small:
+            self._done.append(piece)
+            return
+        self._small.append(piece)
+        self._small_size += len(piece)
+        if self._small_size >= _BLOCK:
+            self._join()
+
+    def all(self) -> deque[bytes]:
+        if self._small:
+            self._join()
+        return self._done
+
+    def _join(self) -> None:
+        self._done.append(b"".join(self._small))
+        self._small, self._small_size = [], 0
 
 
 class _Limited:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from aiobotocore.session import AioSession
 from botocore.handlers import add_expect_header
 
 from .body import sign_in_thread
+from .dates import parse_date
 from .errors import translate
 from .redaction import quieten, remember
 
@@ -137,6 +139,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     if _loader is None:
         _loader = session.get_component("data_loader")
     session.register_component("data_loader", _loader)
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_date)
     s3: dict[str, Any] = {"payload_signing_enabled": options.payload_signing}
     if options.addressing_style != "auto":
         s3["addressing_style"] = options.addressing_style
@@ -146,6 +149,8 @@ async def _make(options: ClientOptions, backend: str) -> Any:
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         max_pool_connections=options.max_connections,
+        # Given, it is sent as it is: the SDK puts its own together from sixteen parts, twice for each request.
+        user_agent=f"asyncrec-s3/{version('asyncrec-s3')} aiobotocore/{version('aiobotocore')}",
         retries={"mode": "standard", "total_max_attempts": 1},
         s3=s3,
         # Our own checksums go with every body; those the SDK would add by default break stores that do not know them.

@@ -1,11 +1,13 @@
 """`S3Source`: ranged requests of one version of an object; between two of them it holds no connection.
 
-Each `receive` is one request, pinned to the ETag and read to its end: a thousand sources that wait hold nothing. Large
-answers come from asking for much: `S3Storage.read_ahead` is what makes the core do so.
+A request is pinned to the ETag and read to its end: a thousand sources that wait hold nothing. It asks for as much as
+`receive` was asked for; its answer is handed out as it came, in blocks, and only then the next one is sent.
+`S3Storage.read_ahead` is what makes the core ask for much.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,8 @@ class S3Source(ByteSource):
         self._end = end
         # By the caller, or by the first bytes read.
         self._pinned = etag
+        # Of the last answer, and not handed out yet; `_position` is behind them.
+        self._blocks: deque[bytes] = deque()
         self._open = False
 
     async def __aenter__(self) -> S3Source:
@@ -49,6 +53,7 @@ class S3Source(ByteSource):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open = False
+        self._blocks.clear()
 
     async def receive(self, max_bytes: int) -> bytes:
         if not self._open:
@@ -56,7 +61,9 @@ class S3Source(ByteSource):
         if max_bytes < 1:
             raise ValueError(f"max_bytes is at least 1, not {max_bytes}")
         self._storage.check()
-        while True:
+        # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
+        # reading costs, and after at most `WINDOW` there is one.
+        while not self._blocks:
             end = min(self.info.size, self._position + min(max_bytes, WINDOW))
             if self._end is not None:
                 end = min(end, self._end)
@@ -64,13 +71,17 @@ class S3Source(ByteSource):
                 await anyio.lowlevel.checkpoint()
                 return b""
             try:
-                data = await self._storage.bucket.read(self._key, self._position, end, self.info.etag)
-                break
+                self._blocks = await self._storage.bucket.read(self._key, self._position, end, self.info.etag)
             except ObjectChangedError as error:
                 await self._changed(error)
-        self._pinned = self.info.etag
-        self._position += len(data)
-        return data
+                continue
+            self._pinned = self.info.etag
+            self._position += sum(map(len, self._blocks))
+        if len(self._blocks[0]) > max_bytes:
+            block = self._blocks[0]
+            self._blocks[0] = block[max_bytes:]
+            return block[:max_bytes]
+        return self._blocks.popleft()
 
     async def _pin(self) -> None:
         """Find the version to read; one that contradicts the etag asked for is looked at twice: answers get damaged."""

@@ -1,5 +1,7 @@
-"""Dates in a store's answers. The SDK's own way guesses at any form: 0.15 ms for a date, and 1,000 of them in a listing's
-page would hold the loop for as long as a slow request takes."""
+"""Dates in a store's answers.
+
+The SDK's own way guesses at any form: 0.15 ms for a date, and 1,000 of them in a page of a listing would hold the loop.
+"""
 
 from __future__ import annotations
 

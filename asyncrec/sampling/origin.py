@@ -61,7 +61,10 @@ class Taken:
         self.drawn.append(origin)
 
     def extend(self, other: Taken) -> None:
-        """What was taken after this."""
+        """What was taken after this; it is not to be used afterwards."""
+        if not self.records:
+            self.records, self.drawn, self.runs = other.records, other.drawn, other.runs
+            return
         if other.drawn:
             self.drawn, self.runs = self.origins(), []
         self.records += other.records

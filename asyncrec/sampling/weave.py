@@ -23,11 +23,14 @@ class Part(NamedTuple):
     begin: int
     coming: Held | None
 
-    def records(self, count: int) -> list[bytes]:
-        records = self.held.batch.records[self.begin : self.begin + count]
-        if len(records) < count and self.coming is not None:
-            records += self.coming.batch.records[: count - len(records)]
-        return records
+    def records(self, count: int) -> tuple[list[bytes], int]:
+        """A list, and the index in it from which on ``count`` are those of the part."""
+        records = self.held.batch.records
+        missing = self.begin + count - len(records)
+        if missing <= 0:
+            return records, self.begin
+        assert self.coming is not None, "so many are at hand"
+        return records[self.begin :] + self.coming.batch.records[:missing], 0
 
     def standing(self, index: int) -> tuple[Held, int]:
         """Which batch holds record ``index`` of the part, or what comes behind it, and where in it."""
@@ -56,14 +59,16 @@ class Weave:
         self.records: list[bytes]
         if rounds <= block_length:
             self.records = []
-            for begin in range(0, count, block_length):
-                for records in taken:
-                    self.records += records[begin : begin + block_length]
+            for turn in range(0, count, block_length):
+                for records, begin in taken:
+                    self.records += records[begin + turn : begin + turn + block_length]
         else:
             self.records = [b""] * (step * rounds)
-            for number, records in enumerate(taken):
+            for number, (records, begin) in enumerate(taken):
                 for offset in range(block_length):
-                    self.records[number * block_length + offset :: step] = records[offset::block_length]
+                    self.records[number * block_length + offset :: step] = records[
+                        begin + offset : begin + count : block_length
+                    ]
 
     def origins(self, begin: int, end: int) -> list[Origin]:
         """Of ``records[begin:end]``."""

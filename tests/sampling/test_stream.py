@@ -108,6 +108,31 @@ async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, sh
     assert max(map(len, states)) < 2500 + shuffle_buffer * 40
 
 
+@pytest.mark.parametrize("parallelism", [0, 2])
+@pytest.mark.parametrize("block", [1, 3, 40])
+async def test_shards_of_many_record_batches_are_in_order_and_resumed_within_them(parallelism: int, block: int) -> None:
+    """64 KiB each, 55 to 90 records: some are read early, and what is left of the ones before is given out first."""
+    lengths = [431, 300, 0, 77, 560, 259, 13]
+    storage = MemoryStorage()
+    for number, length in enumerate(lengths):
+        records = [b"%d:%d" % (number, i) + bytes(700 + 60 * number) for i in range(length)]
+        await asyncrec.write_records(f"s{number}", records, storage=storage)
+    options: dict[str, Any] = {"cycle_length": 4, "block_length": block, "memory_limit": 1, "storage": storage}
+    options["parallelism"] = parallelism
+    expected = in_order(lengths, 4, block)
+    states = []
+    async with asyncrec.interleave(names(lengths), **options) as stream:
+        found: list[bytes] = []
+        async for records in stream.batches(41):
+            states.append((len(found) + len(records), json.dumps(stream.state_dict())))
+            found += [record.rstrip(b"\0") for record in records]
+    assert found == expected
+    for k, state in states[::3]:
+        async with asyncrec.interleave(names(lengths), **options) as stream:
+            stream.load_state_dict(json.loads(state))
+            assert [record.rstrip(b"\0") async for record in stream] == expected[k:], k
+
+
 async def test_a_state_is_of_these_shards_and_parameters() -> None:
     storage = await shards([5, 5])
     async with asyncrec.interleave(["s0", "s1"], storage=storage) as stream:
@@ -195,6 +220,28 @@ async def test_damage_is_raised_with_its_path_and_record(parallelism: int) -> No
                 found.append(record)
     assert (raised.value.path, raised.value.record) == ("bad", 4)
     assert len(found) == 9
+
+
+@pytest.mark.parametrize("parallelism", [0, 2])
+async def test_what_was_read_early_is_no_reason_to_fail_early(parallelism: int) -> None:
+    lengths = [300, 300, 300]
+    storage = MemoryStorage()
+    for number in range(3):
+        records = [b"%d:%d" % (number, i) + bytes(1000) for i in range(300)]
+        await asyncrec.write_records(f"s{number}", records, storage=storage)
+    content = bytearray(await storage.get("s1"))
+    content[content.index(b"1:128\0")] ^= 1  # the first of its second or third record batch
+    await storage.put("s1", content)
+    expected = in_order(lengths, 3, 2)
+    options: dict[str, Any] = {"block_length": 2, "memory_limit": 1, "parallelism": parallelism, "storage": storage}
+    found = []
+    async with asyncrec.interleave(names(lengths), **options) as stream:
+        with pytest.raises(asyncrec.CorruptRecordError, match="s1"):
+            async for records in stream.batches(7):
+                found += [record.rstrip(b"\0") for record in records]
+        with pytest.raises(asyncrec.CorruptRecordError, match="s1"):
+            await anext(stream)
+    assert found == expected[: expected.index(b"1:128")]
 
 
 @pytest.mark.parametrize("parallelism", [0, 2])

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
+from asyncrec.example.entries import Entry
 from asyncrec.example.wire import KINDS
 from asyncrec.tools.reporting.charts import histogram, meter, ranked
 from asyncrec.tools.reporting.html import Child, el
@@ -19,6 +20,10 @@ __all__ = ["ImageRoom", "anchor", "feature_card", "kind_of", "top_values"]
 
 _TOP = 8
 _NAME = 80
+# Of an example that is long: characters and lines. Below so many bytes it is short.
+_PIECE = 320
+_LINES = 7
+_SHORT = 160
 
 
 class ImageRoom:
@@ -40,11 +45,11 @@ def anchor(number: int) -> str:
 
 
 def kind_of(feature: Feature) -> str:
-    """What a person calls it: "int64", "float32", "text", "JPEG", ..."""
-    if feature.strings.count and feature.raw_dtype is None and not feature.numbers.count:
-        kind = feature.strings.kind
-        return {"empty": "bytes", "binary": "bytes"}.get(kind, kind)
-    return feature.dtype
+    """What a person calls it: "int64", "float32", "str", "JPEG", ..."""
+    if feature.dtype != "bytes" or not feature.strings.count:
+        return feature.dtype
+    kind = feature.strings.kind
+    return "bytes" if kind in ("empty", "binary") else kind
 
 
 def feature_card(number: int, feature: Feature, profile: Profile, room: ImageRoom) -> Element:
@@ -100,10 +105,20 @@ def _shape(feature: Feature, profile: Profile) -> str:
     else:
         said.append(f"{_range(counts)} values a record")
     if feature.entry is not None:
-        said.append(f"schema: {feature.entry!r}")
+        said.append(_entry(feature.entry))
     elif profile.schema is not None:
-        said.append("not in the schema")
+        readers = [name for name, entry in profile.schema.features.items() if feature.name in entry.stored(name)]
+        said.append(f"read by the schema for {readers[0]}" if readers else "not in the schema")
     return " · ".join(said)
+
+
+def _entry(entry: Entry) -> str:
+    """``schema: FixedLen (28, 28), uint8, raw``."""
+    fields = entry.to_json()
+    parts = [f"{name} {value!r:.60}" for name, value in fields.items() if name not in ("kind", "shape", "dtype", "raw")]
+    shape = f" {tuple(fields['shape'])}" if fields.get("shape") else ""
+    told = [f"{fields['kind']}{shape}", *[str(fields["dtype"])] * ("dtype" in fields), *["raw"] * ("raw" in fields)]
+    return "schema: " + ", ".join(told + parts)
 
 
 def _range(counts: Numbers) -> str:
@@ -197,12 +212,24 @@ def _strings(name: str, strings: Strings, room: ImageRoom) -> Iterator[Child]:
         ("longest", size(lengths.maximum)),
         ("different", f"{len(values):,}") if values is not None else None,
     )
-    for record, head, length in strings.examples:
-        text, is_text = preview(head)
-        cut = f" · {size(length)}" if length > len(head) or len(text) < len(head) else ""
+    yield _examples(strings)
+
+
+def _examples(strings: Strings) -> Iterator[Element]:
+    """Short ones side by side in one list, others each in a box."""
+    found = [(record, *preview(head, _PIECE), len(head), length) for record, head, length in sorted(strings.examples)]
+    if all(is_text and length <= _SHORT and "\n" not in text for _, text, is_text, _, length in found):
+        rows = [el("li", el("code", text), el("span", f"record {record:,}")) for record, text, *_ in found]
+        if rows:
+            yield el("ol", rows, class_="samples")
+        return
+    for record, text, is_text, kept, length in found:
+        lines = text.split("\n")
+        shown = "\n".join(lines[:_LINES]) + ("\n…" if len(lines) > _LINES else "")
+        cut = f" · {size(length)}" if length > kept or not is_text or shown.endswith("…") else ""
         yield el(
             "figure",
-            el("pre", text, class_="text" if is_text else "hex"),
+            el("pre", shown, class_="text" if is_text else "hex"),
             el("figcaption", f"record {record:,}{cut}"),
             class_="example",
         )

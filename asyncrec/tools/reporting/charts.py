@@ -18,24 +18,27 @@ __all__ = ["area", "columns", "histogram", "meter", "ranked"]
 _LEAST = 1.5
 _STEP = 10.0
 _GAP = 1.2
+# Columns that are not stretched to the whole width; the sheet has a class for each number.
+_FEW = 7
 
 
-def columns(bars: Iterable[tuple[float, str, str]], label: str, *, gap: float = _GAP) -> Element:
+def columns(bars: Iterable[tuple[float, str, str]], label: str) -> Element:
     """Upright bars side by side: (height, what it says, class), heights in any unit."""
     given = list(bars)
+    few = f" few{len(given)}" if len(given) <= _FEW else ""
     most = max((height for height, _, _ in given), default=0) or 1
     shapes: list[Child] = []
     for place, (value, says, kind) in enumerate(given):
         height = max(100 * value / most, _LEAST) if value > 0 else 0
-        x = place * _STEP + gap / 2
-        bar = el("rect", x=x, y=100 - height, width=_STEP - gap, height=height, class_=kind or None)
+        x = place * _STEP + _GAP / 2
+        bar = el("rect", x=x, y=100 - height, width=_STEP - _GAP, height=height, class_=kind or None)
         # The whole column answers to the pointer, not only the bar, which may be low.
         field = el("rect", x=place * _STEP, y=0, width=_STEP, height=100, class_="field")
         shapes.append(el("g", el("title", says), bar, field))
     return el(
         "svg",
         shapes,
-        class_="columns",
+        class_=f"columns{few}",
         viewBox=f"0 0 {max(len(given), 1) * _STEP:g} 100",
         preserveAspectRatio="none",
         role="img",
@@ -54,16 +57,16 @@ def histogram(found: Histogram, what: str, shown: object = number) -> list[Eleme
         bars.append((float(one.count), f"{span}: {one.count:,} ({share(one.count, total)})", ""))
     if not bars:
         return []
-    # Few columns are not drawn as broad as the page.
-    while len(bars) < 8:
-        bars.append((0.0, "", ""))
     low, high = found.bins[0].low, found.bins[-1].high
-    middle = (low * high) ** 0.5 if found.scale == "log" else (low + high) / 2
-    if len(found.bins) < 8:
-        marks = [text(one.low) for one in found.bins] if each else [text(low), text(high)]
-        axis = el("div", [el("span", mark) for mark in marks], class_=f"axis of{len(found.bins)}" if each else "axis")
+    if len(found.bins) <= _FEW:
+        # Each column has its mark; and few of them are not drawn as broad as the page.
+        marks = [text(one.low) if each else f"{text(one.low)} to {text(one.high)}" for one in found.bins]
+        kind = f"axis few{len(found.bins)}"
     else:
-        axis = el("div", [el("span", text(value)) for value in (low, middle, high)], class_="axis")
+        start = found.bins[1].low if found.scale == "log" and low == 0 else low
+        middle = (start * high) ** 0.5 if found.scale == "log" else (low + high) / 2
+        marks, kind = [text(low), text(middle), text(high)], "axis"
+    axis = el("div", [el("span", mark) for mark in marks], class_=kind)
     notes = []
     if found.scale == "log":
         notes.append("logarithmic scale")

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from asyncrec.tools.reporting.cards import ImageRoom, anchor, feature_card, kind_of, top_values
 from asyncrec.tools.reporting.charts import histogram, ranked
-from asyncrec.tools.reporting.gather import Findings
+from asyncrec.tools.reporting.findings import Findings
 from asyncrec.tools.reporting.html import Child, el
 from asyncrec.tools.reporting.humans import count, number, share, size
 
@@ -16,7 +16,7 @@ __all__ = ["classes_card", "features_section", "other_records_section", "sizes_c
 
 # Beyond these nobody looks at them one by one: cards that are open, classes with a bar each.
 _CARDS = 24
-_CLASSES = 20
+_CLASSES = 10
 
 
 def sizes_card(findings: Findings) -> Element | None:

@@ -3,110 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from asyncrec.errors import FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example.schema import Schema
-from asyncrec.framing.frames import FRAME_OVERHEAD
+from asyncrec.framing.damage import Damage
 from asyncrec.records.index import RecordIndex
 from asyncrec.records.position import BEGINNING, Position
 from asyncrec.records.reader import open_reader_at
 from asyncrec.sampling.indexes import read_index
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.tasks import in_thread
+from asyncrec.tools.reporting.findings import Fault, Findings, ShardFindings
 from asyncrec.tools.reporting.profile import Profile
 from asyncrec.tools.reporting.sampling import Stretch, plan
 from asyncrec.tools.selecting import SelectedShard, Selection
 
-__all__ = ["SAMPLE_BYTES", "Fault", "Findings", "ShardFindings", "gather"]
+__all__ = ["SAMPLE_BYTES", "gather"]
 
 # Of records, in a sample: what is read and counted in some seconds.
 SAMPLE_BYTES = 256 << 20
 # An index of this many bytes is read whole to find where a record is; it has a million lines and more.
 _INDEX_BYTES = 32 << 20
 _LINE_BYTES = 30
+# Shards whose beginnings are read where nobody says how many records there are: each is a request or two.
+_BEGINNINGS = 1000
+# Of one shard no more are told.
+_FAULTS = 100
 
 Progress = Callable[[int, "int | None"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something wrong with a shard."""
-
-    path: str
-    message: str
-    offset: int | None = None
-    record: int | None = None
-
-
-@dataclass(slots=True)
-class ShardFindings:
-    """What is known of one shard.
-
-    Attributes:
-        records: as the manifest says, or as counted; `None` where neither is known.
-        read: records read.
-        payload: bytes of the records read.
-        whole: it was read to its end.
-        faults: what was found wrong.
-    """
-
-    shard: SelectedShard
-    records: int | None
-    compression: str
-    read: int = 0
-    payload: int = 0
-    whole: bool = False
-    faults: list[Fault] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-    @property
-    def bytes(self) -> int:
-        return self.shard.size
-
-
-@dataclass(slots=True)
-class Findings:
-    """What a report shows.
-
-    Attributes:
-        sampled: not all records were read.
-        evenly: those that were come from everywhere; else they are the first ones of each shard.
-    """
-
-    path: str
-    selection: Selection
-    shards: list[ShardFindings]
-    profile: Profile
-    sampled: bool = False
-    evenly: bool = True
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def records(self) -> int | None:
-        """In all; `None` where some shard was neither counted nor is in a manifest."""
-        counts = [shard.records for shard in self.shards if shard.records is not None]
-        return sum(counts) if len(counts) == len(self.shards) else None
-
-    @property
-    def bytes(self) -> int:
-        """As stored."""
-        return sum(shard.bytes for shard in self.shards)
-
-    @property
-    def faults(self) -> list[Fault]:
-        return [fault for shard in self.shards for fault in shard.faults]
-
-    @property
-    def unpacked(self) -> float | None:
-        """Bytes of all records with their frames, decompressed: counted, or by the mean of those read."""
-        if self.records is None or not self.profile.records:
-            return None
-        mean = sum(shard.payload for shard in self.shards) / self.profile.records
-        return (mean + FRAME_OVERHEAD) * self.records
 
 
 async def gather(
@@ -137,17 +61,22 @@ async def gather(
         notes=notes,
     )
     stretches = _plan(findings, sample)
-    total = sum(stretch.count for stretch in stretches) if stretches is not None else selection.records
-    allowance = None if sample is None else SAMPLE_BYTES // max(1, len(stretches or findings.shards))
-    reading = _Reading(findings, progress, total)
-    if stretches is None:
-        findings.sampled = False
-        for number in range(len(findings.shards)):
-            await reading.shard(number, sample, allowance)
-    else:
+    reading = _Reading(findings, progress)
+    if stretches is not None:
         findings.sampled = True
+        reading.total = sum(stretch.count for stretch in stretches)
         for stretch in stretches:
-            await reading.stretch(stretch, allowance)
+            await reading.stretch(stretch, SAMPLE_BYTES // len(stretches))
+    elif findings.records is not None or sample is None:
+        reading.total = selection.records
+        for shard in findings.shards:
+            await reading.whole(shard)
+    else:
+        # How many there are is not known: the first ones of each shard, or of some shards that lie evenly among all.
+        shards = findings.shards[:: -(-len(findings.shards) // _BEGINNINGS)]
+        findings.sampled, findings.evenly = len(shards) < len(findings.shards), False
+        for shard in shards:
+            await reading.beginning(shard, max(1, sample // len(shards)), SAMPLE_BYTES // len(shards))
     return findings
 
 
@@ -176,98 +105,128 @@ def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
 
 
 class _Reading:
-    """Reads shards one after the other, and counts their records in worker threads."""
+    """Reads shards one after the other, and counts their records in worker threads.
 
-    def __init__(self, findings: Findings, progress: Progress, total: int | None) -> None:
+    Attributes:
+        total: how many records it will be, where that is known.
+    """
+
+    def __init__(self, findings: Findings, progress: Progress) -> None:
+        self.total: int | None = None
         self._findings = findings
         self._progress = progress
-        self._total = total
-        self._index: tuple[int, RecordIndex | None] = (-1, None)
+        self._index: tuple[str, RecordIndex | None] = ("", None)
 
-    async def shard(self, number: int, most: int | None, allowance: int | None) -> None:
-        """From its beginning to its end, or until as much was read as there is to be of one shard."""
-        shard = self._findings.shards[number]
-        if most is not None and shard.records is None:
-            most = max(1, most // len(self._findings.shards))
-        ended = await self._read(shard, BEGINNING, most, allowance)
-        if not ended:
-            self._findings.sampled, self._findings.evenly = True, False
+    async def whole(self, shard: ShardFindings) -> None:
+        if await self._read(shard, BEGINNING):
+            self._ended(shard)
+
+    async def beginning(self, shard: ShardFindings, most: int, room: int) -> None:
+        if await self._read(shard, BEGINNING, most, room):
+            self._ended(shard)
+        else:
+            self._findings.sampled = True
+
+    async def stretch(self, stretch: Stretch, room: int) -> None:
+        shard = self._findings.shards[stretch.shard]
+        if shard.missing:
             return
-        shard.whole = True
+        index = await self._index_of(shard)
+        if index is None:
+            # Only its beginning is found without reading what is before: what was to be read of it is read there.
+            self._findings.evenly = False
+            if not shard.read:
+                of_shard = (self.total or 0) * (shard.records or 0) // max(1, self._findings.records or 0)
+                await self._read(shard, BEGINNING, max(stretch.count, of_shard), room)
+        elif index.members is None:
+            await self._read(shard, Position(int(index.offsets[stretch.first]), 0, stretch.first), stretch.count, room)
+        else:
+            member = index.members[stretch.first]
+            before = stretch.first - int(index.members.searchsorted(member))
+            await self._read(shard, Position(int(member), before, stretch.first), stretch.count, room)
+
+    def _ended(self, shard: ShardFindings) -> None:
+        if shard.missing:
+            return
         if shard.records is None:
             shard.records = shard.read
         elif shard.records != shard.read and not shard.faults:
             message = f"holds {shard.read:,} records, and the manifest says {shard.records:,}"
             shard.faults.append(Fault(shard.shard.shown, message))
 
-    async def stretch(self, stretch: Stretch, allowance: int | None) -> None:
-        shard = self._findings.shards[stretch.shard]
-        if any(fault.record is None for fault in shard.faults):
-            return  # it is not there
-        index = await self._index_of(stretch.shard)
-        if index is None:
-            # Without an index nothing but the beginning is found without reading all before.
-            if not shard.read:
-                share = [shard.records or 0 for shard in self._findings.shards]
-                await self._read(shard, BEGINNING, max(stretch.count, self._total_of(share, stretch)), allowance)
-                self._findings.evenly = False
-            return
-        if index.members is None:
-            position = Position(int(index.offsets[stretch.first]), 0, stretch.first)
-        else:
-            member = index.members[stretch.first]
-            position = Position(int(member), stretch.first - int(index.members.searchsorted(member)), stretch.first)
-        await self._read(shard, position, stretch.count, allowance)
-
-    def _total_of(self, counts: list[int], stretch: Stretch) -> int:
-        """As many records as all stretches of a shard have together, about."""
-        return (self._total or 0) * counts[stretch.shard] // max(1, sum(counts))
-
-    async def _index_of(self, number: int) -> RecordIndex | None:
-        if self._index[0] != number:
-            shard = self._findings.shards[number].shard
+    async def _index_of(self, shard: ShardFindings) -> RecordIndex | None:
+        if self._index[0] != shard.shard.key:
+            entry, folder = shard.shard.entry, shard.shard.folder
             index = None
-            if shard.entry is not None and shard.entry.index and shard.entry.records * _LINE_BYTES <= _INDEX_BYTES:
-                folder = shard.folder
+            if entry is not None and entry.index and entry.records * _LINE_BYTES <= _INDEX_BYTES:
                 store = self._findings.selection.storage
-                index = await read_index(PrefixedStorage(store, folder) if folder else store, shard.entry)
-            self._index = (number, index)
+                index = await read_index(PrefixedStorage(store, folder) if folder else store, entry)
+            self._index = (shard.shard.key, index)
         return self._index[1]
 
-    async def _read(self, shard: ShardFindings, position: Position, most: int | None, allowance: int | None) -> bool:
-        """Whether the shard's end was reached."""
-        path = shard.shard.shown
+    async def _read(
+        self, shard: ShardFindings, position: Position, most: int | None = None, room: int | None = None
+    ) -> bool:
+        """Count up to ``most`` records of up to ``room`` bytes, but one at least; whether the end was reached."""
         taken = size = 0
+        storage, key, path = self._findings.selection.storage, shard.shard.key, shard.shard.shown
         try:
-            reader = await open_reader_at(self._findings.selection.storage, shard.shard.key, position, path=path)
+            reader = await open_reader_at(storage, key, position, path=path, on_corrupt="skip")
             try:
                 shard.compression = reader.compression
                 async for batch in reader.batches():
                     records = batch if most is None else batch[: most - taken]
-                    if allowance is not None and taken:
-                        records = _within(records, allowance - size)
+                    if room is not None:
+                        records = _within(records, room - size) or records[: not taken]
                     if records:
                         taken += len(records)
                         size += sum(map(len, records))
                         await in_thread(self._findings.profile.add, records)
-                        self._progress(self._findings.profile.records, self._total)
-                    if len(records) < len(batch) or taken == most or (allowance is not None and size >= allowance):
-                        return taken == shard.records and position == BEGINNING
+                        self._progress(self._findings.profile.records, self.total)
+                    if len(records) < len(batch) or taken == most:
+                        return False
+                return True
             finally:
                 shard.read += taken
                 shard.payload += size
+                _note(shard, reader.damage)
                 await reader.aclose()
-        except FormatError as error:
+        except FormatError as error:  # salvage gives up, too
             message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
-            shard.faults.append(Fault(path, message, error.offset, error.record))
+            shard.faults.append(Fault(path, message))
         except ObjectNotFoundError:
+            shard.missing = True
             shard.faults.append(Fault(path, "is not there"))
         return True
 
 
+_REASONS = {
+    "length": "a length does not match its checksum",
+    "data": "the data of a record do not match their checksum",
+    "too_large": "a record is larger than any that is read",
+    "truncated": "it ends too soon",
+    "compression": "it does not decompress",
+    "ambiguous": "records were found by search, and may be the content of one that was lost",
+}
+
+
+def _note(shard: ShardFindings, damage: list[Damage]) -> None:
+    """Add what is new: two stretches may pass the same place."""
+    for each in damage[:_FAULTS]:
+        fault = _fault(shard.shard.shown, each)
+        if fault not in shard.faults and len(shard.faults) < _FAULTS:
+            shard.faults.append(fault)
+
+
+def _fault(path: str, damage: Damage) -> Fault:
+    where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
+    lost = "in doubt" if damage.reason == "ambiguous" else "lost"
+    told = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
+    return Fault(path, f"{told}, after {damage.records_before:,} records")
+
+
 def _within(records: list[bytes], room: int) -> list[bytes]:
     """The first of them that have no more bytes together."""
-    taken = 0
     for taken, record in enumerate(records):
         room -= len(record)
         if room < 0:

@@ -142,30 +142,39 @@ class Numbers:
         if low == high:
             return Histogram((Bin(low, high, self.finite),), "linear")
         first, last = (float(value) for value in np.quantile(kept, (0.005, 0.995)))
-        if low > 0 and high > 50 * low and last > 20 * max(first, low):
-            edges = np.geomspace(low, high, bins + 1)
-            return self._binned(kept, edges, "log")
+        positive = kept[kept > 0]
+        if low >= 0 and (ends := _spans(positive)):
+            edges = np.geomspace(*ends, bins + 1)
+            return self._binned(positive, edges, "log", zeros=kept.size - positive.size)
         if last > first and high - low > 8 * (last - first):
             low, high = max(low, first - (last - first) / 4), min(high, last + (last - first) / 4)
-        if self.values is not None or kept.dtype.kind != "f" or (np.rint(kept) == kept).all():
-            step = max(1, math.ceil((high - low + 1) / bins))
-            low, high = (
-                math.floor(low),
-                math.floor(low) + step * math.ceil((math.floor(high) - math.floor(low) + 1) / step),
-            )
-            edges = np.arange(low, high + 1, step, dtype=np.float64)
-        else:
-            edges = np.linspace(low, high, bins + 1)
-        return self._binned(kept, edges, "linear")
+        if not (np.rint(kept) == kept).all():
+            return self._binned(kept, np.linspace(low, high, bins + 1), "linear")
+        low, high = math.floor(low), math.ceil(high)
+        step = -(-(high - low + 1) // bins)
+        return self._binned(kept, np.arange(low, high + step + 1, step, dtype=np.float64), "linear", last=high)
 
-    def _binned(self, kept: Values, edges: Values, scale: Literal["linear", "log"]) -> Histogram:
-        edges[-1] = max(edges[-1], edges[0])
+    def _binned(
+        self,
+        kept: Values,
+        edges: Values,
+        scale: Literal["linear", "log"],
+        *,
+        zeros: int = 0,
+        last: float | None = None,
+    ) -> Histogram:
+        """The sample's counts, scaled up. ``last`` is of integers: there a bin ends with the one before the next."""
         counts, _ = np.histogram(kept, edges)
-        times = self.finite / kept.size
+        times = self.finite / (kept.size + zeros)
         below, above = int((kept < edges[0]).sum()), int((kept > edges[-1]).sum())
         scaled = [round(count * times) or int(count > 0) for count in counts.tolist()]
-        bins = tuple(Bin(float(a), float(b), count) for a, b, count in zip(edges[:-1], edges[1:], scaled, strict=True))
-        return Histogram(bins, scale, round(below * times), round(above * times))
+        lows, highs = edges[:-1].tolist(), edges[1:].tolist()
+        if last is not None:
+            highs = [min(high - 1, last) for high in highs]
+        bins = [Bin(low, high, count) for low, high, count in zip(lows, highs, scaled, strict=True) if low <= high]
+        if zeros:
+            bins.insert(0, Bin(0, 0, round(zeros * times)))
+        return Histogram(tuple(bins), scale, round(below * times), round(above * times))
 
     def _keep(self, values: Values) -> None:
         if self._share < 1:
@@ -182,3 +191,12 @@ class Numbers:
         if len(self._kept) != 1:
             self._kept = [np.concatenate(self._kept)] if self._kept else [np.empty(0)]
         return self._kept[0]
+
+
+def _spans(positive: Values) -> tuple[float, float] | None:
+    """The lowest and the highest, where nearly all lie so far apart that a linear scale would show one bar."""
+    if positive.size < 2:
+        return None
+    low, high = float(positive.min()), float(positive.max())
+    middle, last = (float(value) for value in np.quantile(positive, (0.25, 0.995)))
+    return (low, high) if high > 50 * low and last > 20 * middle else None

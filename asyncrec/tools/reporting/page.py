@@ -7,7 +7,7 @@ from importlib.resources import files
 from xml.etree.ElementTree import Element
 
 from asyncrec.tools.reporting.contents import classes_card, features_section, other_records_section, sizes_card
-from asyncrec.tools.reporting.gather import Findings
+from asyncrec.tools.reporting.findings import Findings
 from asyncrec.tools.reporting.html import document, el
 from asyncrec.tools.reporting.humans import count, day, share, size
 from asyncrec.tools.reporting.storing import history_section, shards_section

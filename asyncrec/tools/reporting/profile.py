@@ -222,18 +222,3 @@ class Profile:
                 if kind == BYTES and payload and isinstance(payload[0], bytes):
                     return preview(payload[0], 40)[0]
         return ""
-
-
-_CLASS_NAMES = (
-    "label",
-    "class",
-    "category",
-    "target",
-    "labels",
-    "class_id",
-    "label_id",
-    "classes",
-    "y",
-    "package",
-    "kind",
-)

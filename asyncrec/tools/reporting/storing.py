@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from asyncrec.shards.segment import parse_time
 from asyncrec.tools.reporting.charts import area, columns, meter
-from asyncrec.tools.reporting.gather import Findings, ShardFindings
+from asyncrec.tools.reporting.findings import Findings, ShardFindings
 from asyncrec.tools.reporting.html import Child, el
 from asyncrec.tools.reporting.humans import amount, count, moment, number, size, span
 
@@ -51,8 +51,6 @@ def _skyline(
         which = shards[first].name if groups == 1 else f"shards {first + 1:,} to {first + len(part):,}, in the mean"
         mean = sum(part) / len(part)
         bars.append((float(mean), f"{which}: {text(mean)}" + (", damaged" if bad else ""), "bad" if bad else ""))
-    while len(bars) < 8:
-        bars.append((0.0, "", ""))
     facts = [("smallest", min(values)), ("mean", sum(values) / len(values)), ("largest", max(values))]
     order = "in the order of their names" if groups == 1 else f"in the order of their names, {groups} to a column"
     return el(
@@ -156,8 +154,8 @@ def _metadata(metadata: dict[str, object]) -> Element | None:
 def _timeline(findings: Findings) -> Element | None:
     entries = [shard.shard.entry for shard in findings.shards if shard.shard.entry]
     commits = sorted((entry.committed, entry.records) for entry in entries if entry.committed > "1971")
-    if len({committed for committed, _ in commits}) < 3:
-        return None
+    if len({committed for committed, _ in commits}) < 3 or parse_time(commits[-1][0]) - parse_time(commits[0][0]) < 1:
+        return None  # all at once: there is nothing to draw
     points: list[tuple[float, float]] = []
     total = 0
     for committed, records in commits:

@@ -50,7 +50,7 @@ class Strings:
         lengths: of all.
         kinds: how many are "text", "JSON", "PNG", "binary", ...
         values: how often each of the shorter ones comes; `None` once there are more than 4,096 different ones.
-        examples: (record, beginning, length) of the first few different ones.
+        examples: (record, beginning, length) of a few different ones, drawn evenly from all.
         pictures: images, drawn evenly from all.
         too_large: images that are too large to be shown.
     """
@@ -62,7 +62,7 @@ class Strings:
         self.examples: list[tuple[int, bytes, int]] = []
         self.pictures: list[Picture] = []
         self.too_large = 0
-        self._images = 0
+        self._images = self._candidates = 0
         self._random = Random(0)
 
     def add(self, values: Sequence[bytes], records: Sequence[int], label_of: Callable[[int], str]) -> None:
@@ -73,10 +73,8 @@ class Strings:
             self.kinds[kind] += 1
             if kind in ("PNG", "JPEG", "GIF", "WebP"):
                 self._picture(value, record, label_of)
-            elif len(self.examples) < _EXAMPLES and kind != "empty":
-                head = value[:_EXAMPLE_BYTES]
-                if all(head != other for _, other, _ in self.examples):
-                    self.examples.append((record, head, len(value)))
+            elif kind != "empty":
+                self._example(value, record)
             if self.values is not None:
                 if len(value) > _LONG:
                     self.values = None
@@ -93,6 +91,14 @@ class Strings:
     def kind(self) -> str:
         """Of most of them."""
         return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
+
+    def _example(self, value: bytes, record: int) -> None:
+        self._candidates += 1
+        place = len(self.examples) if len(self.examples) < _EXAMPLES else self._random.randrange(self._candidates)
+        if place < _EXAMPLES:
+            head = value[:_EXAMPLE_BYTES]
+            if all(head != other for _, other, _ in self.examples):
+                self.examples[place : place + 1] = [(record, head, len(value))]
 
     def _picture(self, value: bytes, record: int, label_of: Callable[[int], str]) -> None:
         image = image_of(value[: 1 << 16])

@@ -5,10 +5,11 @@ With ``--debug`` anywhere in the line the traceback is shown as well.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Container, Iterator, MutableMapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -100,6 +101,9 @@ def _root(
 
 def run(argv: list[str]) -> int:
     debug = "--debug" in (argv[: argv.index("--")] if "--" in argv else argv)
+    warnings = _Warnings()
+    logger = logging.getLogger("asyncrec")
+    logger.addHandler(warnings)
     try:
         result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
         sys.stdout.flush()
@@ -116,10 +120,25 @@ def run(argv: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _told(error)
+        return _told(error, warnings.told)
+    finally:
+        logger.removeHandler(warnings)
 
 
-def _told(error: Exception) -> int:
+class _Warnings(logging.Handler):
+    """What the library warns of (a store that is tried again, say), as lines on stderr."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        self.told.add(message)
+        _complain(message)
+
+
+def _told(error: Exception, told: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.BadParameter.__mro__[2]):  # ClickException, wherever this typer keeps it
         context: Any = getattr(error, "ctx", None)
@@ -131,7 +150,8 @@ def _told(error: Exception) -> int:
 
     code, lines = explained(error)
     for line in lines:
-        _complain(line)
+        if line not in told:
+            _complain(line)
     return code
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 from asyncrec.errors import (
     AsyncRecError,
     DatasetError,
@@ -34,10 +36,19 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
         return USAGE, lines
     if isinstance(error, ImportError):
         return USAGE, [*lines, "a library that is not installed is needed for this"]
-    if isinstance(error, ValueError | TypeError | LookupError):
+    if isinstance(error, ValueError | TypeError | LookupError) and _was_raised(error):
         # The library's way of refusing an argument: of a storage option, a compression, a ratio.
         return USAGE, lines
     return FAULT, [f"{type(error).__name__}: {error}", "this is a fault of asyncrec: please report it, with --debug"]
+
+
+def _was_raised(error: BaseException) -> bool:
+    """Whether a ``raise`` statement made the error: what an expression met with is no answer to an argument."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    line = linecache.getline(at.tb_frame.f_code.co_filename, at.tb_lineno).strip() if at is not None else ""
+    return not line or line.startswith("raise")
 
 
 def _message(error: BaseException) -> str:

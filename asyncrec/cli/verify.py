@@ -87,7 +87,7 @@ def _state(orphan: Orphan, report: VerifyReport) -> str:
     if orphan.path in report.deleted:
         return "deleted"
     if orphan.recent:
-        return f"a {orphan.kind} in no manifest; it may be being committed (--older-than)"
+        return "in no manifest; it may be being committed (--older-than says what is old)"
     if orphan.replaced:
         return "a shard that was replaced and not deleted; --delete removes it"
     if orphan.kind == "shard":

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asyncrec.tools.converting import ConvertReport as ConvertReport
+    from asyncrec.tools.converting import convert as convert
     from asyncrec.tools.copying import CopyReport as CopyReport
     from asyncrec.tools.copying import copy as copy
     from asyncrec.tools.describing import CountReport as CountReport
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from asyncrec.tools.verifying import verify as verify
 
 _HOMES = {
+    "asyncrec.tools.converting": (
+        "ConvertReport",
+        "convert",
+    ),
     "asyncrec.tools.copying": (
         "CopyReport",
         "copy",

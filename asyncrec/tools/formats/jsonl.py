@@ -1,0 +1,131 @@
+"""JSON lines: one JSON object a line, one record each, as `asyncrec.tools.jsonvalues` says; plain or GZIP.
+
+A line that is no JSON object, or holds what no feature can be, is bad and skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+
+from asyncrec.errors import ExampleError, FormatError
+from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.frames import MAX_RECORD_BYTES
+from asyncrec.storage.base import Storage
+from asyncrec.storage.resuming import ResumingSource
+from asyncrec.tasks import in_thread
+from asyncrec.tools.formats import BadMember, Converted
+from asyncrec.tools.jsonvalues import from_json, to_json
+
+__all__ = ["JsonLinesEncoder", "open_lines"]
+
+_BLOCK = 1 << 20
+_GZIP = b"\x1f\x8b"
+
+
+@asynccontextmanager
+async def open_lines(storage: Storage, key: str, *, path: str) -> AsyncIterator[AsyncIterator[Converted]]:
+    """The records of one file."""
+    async with ResumingSource(storage, key) as source:
+        yield _Lines(source, path)
+
+
+class _Lines:
+    def __init__(self, source: ResumingSource, path: str) -> None:
+        self._source = source
+        self._parser = _Parser(path)
+        self._ended = False
+
+    def __aiter__(self) -> _Lines:
+        return self
+
+    async def __anext__(self) -> Converted:
+        while not self._ended:
+            if not self._parser.pending:
+                block = await self._source.receive(_BLOCK)
+                self._ended = not block
+                converted = await in_thread(self._parser.feed, block)
+            else:
+                converted = await in_thread(self._parser.feed, None)
+            if self._parser.lost:
+                self._ended = True
+            if converted.records or converted.bad:
+                return converted
+        raise StopAsyncIteration
+
+
+class _Parser:
+    """Blocks in, records out. Blocks.
+
+    Attributes:
+        pending: there is more to come of what was fed.
+        lost: the compression is damaged, and nothing follows.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.pending = False
+        self.lost = False
+        self._path = path
+        self._decompressor: Decompressor | None = None
+        self._begun = False
+        self._rest = b""
+        self._line = 0
+
+    def feed(self, block: bytes | None) -> Converted:
+        """The lines that a block completes; ``b""`` is the end, `None` goes on with what is pending."""
+        result = Converted()
+        if not self._begun and block:
+            self._begun = True
+            if block.startswith(_GZIP):
+                self._decompressor = Decompressor("GZIP")
+        at_end = block == b""
+        if self._decompressor is None:
+            self._lines(block or b"", at_end, result)
+            return result
+        try:
+            if block:
+                self._decompressor.feed(block)
+            output = self._decompressor.read(_BLOCK) if not at_end else b""
+            self.pending = bool(output)
+            if at_end:
+                self._decompressor.finish()
+            self._lines(output, at_end, result)
+        except FormatError as error:
+            self.lost = True
+            result.bad.append(self._bad(f"the compression is damaged, the rest is lost: {error}"))
+        return result
+
+    def _lines(self, block: bytes, at_end: bool, result: Converted) -> None:
+        lines = (self._rest + block).split(b"\n")
+        self._rest = b"" if at_end else lines.pop()
+        if len(self._rest) > MAX_RECORD_BYTES:
+            raise FormatError(f"line {self._line + 1} has more than {MAX_RECORD_BYTES:,} bytes: no JSON lines")
+        for line in lines:
+            self._line += 1
+            if not line.strip():
+                continue
+            try:
+                result.records.append(from_json(json.loads(line)))
+            except (ValueError, RecursionError, ExampleError) as error:
+                result.bad.append(self._bad(str(error)))
+
+    def _bad(self, reason: str) -> BadMember:
+        return BadMember(self._path, f"line {self._line}", reason)
+
+
+class JsonLinesEncoder:
+    """Records to the bytes of a file. Blocks."""
+
+    def __init__(self, *, lists: Collection[str], compressed: bool) -> None:
+        self._lists = lists
+        self._compressor = zlib.compressobj(wbits=31) if compressed else None
+
+    def encode(self, records: Sequence[bytes]) -> bytes:
+        lines = [json.dumps(to_json(record, lists=self._lists), ensure_ascii=False) for record in records]
+        data = ("\n".join(lines) + "\n").encode() if lines else b""
+        return data if self._compressor is None else self._compressor.compress(data)
+
+    def finish(self) -> bytes:
+        return b"" if self._compressor is None else self._compressor.flush()

@@ -213,7 +213,8 @@ def _differs(value: Any) -> bool:
 def _padded(value: Any) -> NDArray[Any]:
     if not _differs(value):
         return _plain(value)
-    rows = [_plain(row) for row in value]
+    each = np.split(value.values, value.row_splits[1:-1]) if isinstance(value, Ragged) else value
+    rows = [_plain(row) for row in each]
     shape = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
     padded = np.full((len(rows), *shape), b"" if rows[0].dtype == object else 0, rows[0].dtype)
     for into, row in zip(padded, rows, strict=True):

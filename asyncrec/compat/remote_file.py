@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # its exit function ends all pools; imported before, it runs after ours
 import os
 import sys
 import threading
@@ -49,7 +50,11 @@ class RemoteFile:
         self._check()
         if not self._closed:
             self._hand_on()
-            self._end(None)
+            try:
+                self._end(None)
+            except BaseException as error:
+                self._failure = error
+                raise
 
     def abort(self) -> None:
         """Publish nothing."""

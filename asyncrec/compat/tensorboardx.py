@@ -72,7 +72,8 @@ class RecordWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._writer = open_file(path)
+        local = foreign_factory(path) is None and _is_local(path)
+        self._writer: File = _continued(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
         """Write one record. Others can read it after `flush` or `close`."""
@@ -121,7 +122,7 @@ class RecordWriter:
 
 
 def open_file(path: Path) -> File:
-    """Open a file for writing: a local one to be continued, or what the path's backend or registered factory gives.
+    """Open a file for any bytes: a local one, emptied, or what the path's backend or registered factory gives.
 
     A local one is an ordinary file object, its folder made where it is missing. A factory's errors reach the caller as
     they are.
@@ -131,7 +132,10 @@ def open_file(path: Path) -> File:
         file: File = factory.open(os.fspath(path))
         return file
     if factory is None and _is_local(path):
-        return _open_local(local_path(os.fspath(path)))
+        local = local_path(os.fspath(path))
+        with mapped_errors("opening", local):
+            os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
+            return open(local, "wb")
     return RemoteFile(path)
 
 
@@ -172,14 +176,17 @@ def install() -> AbstractContextManager[object]:
     return undo
 
 
-def _open_local(path: str) -> io.BufferedWriter:
+def _continued(path: str) -> io.BufferedWriter:
+    """A local file, behind its last whole record."""
     with mapped_errors("opening", path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            end, _ = whole_end(fd, os.fstat(fd).st_size, path, "")
-            os.ftruncate(fd, end)
+            size = os.fstat(fd).st_size
+            end, _ = whole_end(fd, size, path, "")
+            if end < size:
+                os.ftruncate(fd, end)
             return io.BufferedWriter(io.FileIO(fd, "ab"), _LOCAL_BUFFER)
         except BaseException as error:
             os.close(fd)

@@ -1,0 +1,270 @@
+"""datum's names on asyncrec: its signatures, its files, its splits; and its faults are gone."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asyncrec import DatasetError, DuplicateKeyError, SchemaError, blocking, encode_example
+from asyncrec.compat import datum
+from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, load
+from asyncrec.shards.sizing import shard_count
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datum, "found_tensorflow", lambda: None)
+
+
+def numbers(split: str, count: int = 100, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number in range(start, start + count):
+        yield number, {"n": number, "f": number / 2, "s": f"text {number}", "v": [1] * (number % 3)}
+
+
+def write(split: str = "train", generator: Any = numbers, path: str = "set", **options: Any) -> TFRecordWriter:
+    writer = TFRecordWriter(generator, None, path, split, 100, **options)
+    writer.create_records()
+    return writer
+
+
+def read(batches: Any) -> list[int]:
+    return [number for batch in batches for number in batch["n"].tolist()]
+
+
+# -- what the document shows ------------------------------------------------------------------------------------------
+
+
+def test_the_signatures_are_the_documents() -> None:
+    """Beside ``**gen_kwargs`` there is one keyword more, of a name that no generator has."""
+    parameters = inspect.signature(TFRecordWriter.__init__).parameters
+    names = ["self", "generator", "serializer", "path", "split", "total_examples", "sparse_features"]
+    assert [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD] == names
+    assert parameters["sparse_features"].default is None
+    assert parameters["gen_kwargs"].kind is inspect.Parameter.VAR_KEYWORD
+    methods = {name: [] for name in ("cache_records", "create_records", "flush", "flush_records")}
+    methods |= {"add_shape_fields": ["datum"], "save_shard_info": ["shard_info"]}
+    for name, expected in methods.items():
+        assert list(inspect.signature(getattr(TFRecordWriter, name)).parameters) == ["self", *expected]
+
+
+def test_its_methods_write_its_files_step_by_step() -> None:
+    writer = TFRecordWriter(numbers, encode_example, "set", "train", 50, count=50)
+    writer.cache_records()
+    assert writer.current_examples == 50
+    shard_info, size = writer.flush_records()
+    assert shard_info == {"train": {"train-00000-of-00001.tfrecord": 50}}
+    assert size > 50 * 20
+    writer.save_shard_info({"elsewhere": {"elsewhere-00000-of-00001.tfrecord": 3}})
+    assert json.loads(Path("set/shard_info.json").read_text()) == {
+        "elsewhere": {"elsewhere-00000-of-00001.tfrecord": 3},
+        "train": {"train-00000-of-00001.tfrecord": 50},
+    }
+    table = json.loads(Path("set/datum_to_type_and_shape_mapping.json").read_text())
+    assert table["n"] == {"type": "int", "shape": [], "dense": True}
+    assert (table["f"]["type"], table["s"]["type"], table["v"]["dense"]) == ("float", "string", False)
+
+
+def test_create_records_is_cache_then_flush_and_flush_writes() -> None:
+    writer = TFRecordWriter(numbers, None, "set", "train", 100)
+    writer.cache_records()
+    writer.flush()
+    write(path="other")
+    name = "train-00000-of-00001.tfrecord"
+    assert Path("set", name).read_bytes() == Path("other", name).read_bytes()
+
+
+def test_shapes_are_added_to_the_datum_itself() -> None:
+    writer = TFRecordWriter(numbers, None, "set", "train", 1, ["mask"])
+    given = {"mask": np.zeros((2, 3)), "n": 1}
+    assert writer.add_shape_fields(given) is given
+    assert given["mask_shape"] == [2, 3]
+
+
+@pytest.mark.parametrize("keyword", ["compression", "storage", "progress", "num_shards"])
+def test_every_keyword_reaches_the_generator(keyword: str) -> None:
+    seen = {}
+
+    def generator(**kwargs: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        seen.update(kwargs)
+        yield 1, {"n": 1}
+
+    TFRecordWriter(generator, None, "set", "train", 1, **{keyword: "mine"}).create_records()
+    assert seen == {keyword: "mine", "split": "train"}
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_padded_and_of_datums_types() -> None:
+    def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(3):
+            yield (
+                number,
+                {"flag": True, "v": [1.5] * number, "t": ["é"] * number, "m": np.ones((number + 1, 2), np.int32)},
+            )
+
+    write("val", generator, sparse_features=["m"])
+    (batch,) = load("set").val_fn()
+    by_length = np.argsort((batch["v"] != 0).sum(1))
+    assert (batch["flag"].dtype, batch["flag"].tolist()) == (np.int64, [1, 1, 1])
+    assert (batch["v"].dtype, batch["v"][by_length].tolist()) == (np.float32, [[0, 0], [1.5, 0], [1.5, 1.5]])
+    assert batch["t"][by_length].tolist() == [[b"", b""], ["é".encode(), b""], ["é".encode()] * 2]
+    assert (batch["m"].dtype, batch["m"].shape, batch["m"].sum()) == (np.int64, (3, 3, 2), 12)
+
+
+def test_train_is_shuffled_by_a_fixed_seed_and_the_others_are_not() -> None:
+    for split in ("train", "val", "test"):
+        write(split)
+    dataset = load("set")
+    stored = read(dataset.train_fn(shuffle=False))
+    shuffled = read(dataset.train_fn())
+    assert sorted(shuffled) == sorted(stored) == list(range(100))
+    assert shuffled == read(dataset.train_fn()) != stored
+    assert read(dataset.val_fn()) == read(dataset.val_fn("val"))
+    assert sorted(read(dataset.test_fn())) == list(range(100))
+
+
+def test_slices_and_sums_of_splits_are_read() -> None:
+    write("train")
+    write("test", start=1000)
+    dataset = load("set")
+    train, test = read(dataset.val_fn("train")), read(dataset.test_fn())
+    assert read(dataset.test_fn("test[:-5%]+train[40%:60%]")) == test[:-5] + train[40:60]
+    assert read(dataset.val_fn("train[:10]")) == train[:10]
+
+
+def test_passes_and_sizes_are_as_configured() -> None:
+    write()
+    configs = DatasetConfigs(batch_size_train=30, drop_remainder=True, reshuffle_each_iteration=True)
+    batches = load("set", configs).train_fn(repeat=2)
+    sizes = [len(batch["n"]) for batch in batches]
+    assert sizes == [30, 30, 30] * 2
+    endless = iter(load("set").train_fn(repeat=-1))
+    assert len([next(endless) for _ in range(20)]) == 20
+    with pytest.raises(AttributeError, match="cache"):
+        configs.cache = True  # type: ignore[attr-defined]  # what is tested
+
+
+def test_what_is_not_there_is_told_at_once() -> None:
+    write()
+    with pytest.raises(ValueError, match="train"):
+        load("set").val_fn()
+    with pytest.raises(ValueError, match=r"train\[5:5\]"):
+        load("set").train_fn("train[5:5]")
+    TFRecordWriter(lambda split: [(1, {"a": 1})], lambda datum: b"no Example", "set", "raw", 1).create_records()
+    with pytest.raises(DatasetError, match="no types"):
+        load("set").train_fn("raw")
+
+
+# -- datum's faults ---------------------------------------------------------------------------------------------------
+
+
+def test_writing_a_split_again_has_the_new_counts_win() -> None:
+    """datum kept the old ones."""
+    write(count=100)
+    write(count=30)
+    assert json.loads(Path("set/shard_info.json").read_text())["train"] == {"train-00000-of-00001.tfrecord": 30}
+    assert len(read(load("set").train_fn())) == 30
+
+
+def test_other_splits_counts_are_kept_in_every_store() -> None:
+    """For gs:// datum dropped them."""
+    write("train", path="memory://compat-datum/set")
+    write("val", path="memory://compat-datum/set", count=20)
+    with blocking.open_storage("memory://compat-datum/set") as store:
+        assert sorted(json.loads(store.get("shard_info.json"))) == ["train", "val"]
+    assert len(read(load("memory://compat-datum/set").val_fn())) == 20
+
+
+@pytest.mark.parametrize(("size", "records", "shards"), [(2 << 40, 1500, 1500), (600 << 30, 1000, 601)])
+def test_large_sets_have_shards_that_fit(size: int, records: int, shards: int) -> None:
+    """datum looped for ever on the first, and made one file of the second."""
+    assert shard_count(size, records) in (shards, shards - 1, 1024)
+    assert size / shard_count(size, records) < 1.5 * (1 << 30)
+
+
+def test_the_schema_is_of_all_examples_and_of_all_splits() -> None:
+    """datum's was the last example's, of the last split written."""
+
+    def first(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 1, {"a": 1, "early": 1.0}
+        yield 2, {"a": 1}
+
+    write("train", first)
+    write("val", lambda split: iter([(1, {"b": "x"})]))
+    table = json.loads(Path("set/datum_to_type_and_shape_mapping.json").read_text())
+    assert {name: each["type"] for name, each in table.items()} == {"a": "int", "early": "float", "b": "string"}
+    with pytest.raises(SchemaError, match="'a' is int64 in example 0 and bytes in example 1"):
+        write("bad", lambda split: iter([(1, {"a": 1}), (2, {"a": "text"})]))
+
+
+def test_a_generator_without_examples_says_so() -> None:
+    """In datum it was a NameError."""
+    with pytest.raises(DatasetError, match="no example"):
+        write(count=0)
+
+
+def test_text_of_two_axes_is_text() -> None:
+    """datum decoded it as a JPEG."""
+    write("val", lambda split: iter([(1, {"words": [["a", "b"], ["c", "d"]]})]))
+    (batch,) = load("set").val_fn()
+    assert batch["words"].tolist() == [[[b"a", b"b"], [b"c", b"d"]]]
+
+
+def test_nothing_is_left_beside_the_folder(tmp_path: Path) -> None:
+    """datum kept its buckets in the parent folder, up to a thousand files open."""
+    os.mkdir("spill")
+    files = []
+
+    def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(3000):
+            yield number, {"n": number, "filling": bytes(1000)}
+        files.extend(os.listdir("/proc/self/fd"))
+
+    write(generator=generator, writer_options={"memory_limit": 1 << 20, "temporary_folder": "spill"})
+    assert len(files) < 200
+    assert sorted(os.listdir()) == ["set", "spill"]
+    assert os.listdir("spill") == []
+
+
+def test_a_duplicate_key_is_found_while_examples_come() -> None:
+    """datum found it when everything had been made."""
+    made = []
+
+    def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in (1, 2, 1, *range(10, 5000)):
+            made.append(number)
+            yield number, {"n": number}
+
+    with pytest.raises(DuplicateKeyError):
+        write(generator=generator)
+    assert made == [1, 2, 1]
+    assert not list(Path("set").glob("*.tfrecord"))
+
+
+def test_shards_can_be_compressed() -> None:
+    """datum's could not."""
+    write(writer_options={"compression": "GZIP"})
+    assert Path("set/train-00000-of-00001.tfrecord").read_bytes()[:2] == b"\x1f\x8b"
+    assert len(read(load("set").train_fn())) == 100
+
+
+def test_a_split_that_fails_leaves_the_old_one_whole() -> None:
+    """datum wrote over it, file by file."""
+    write()
+
+    def generator(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 1, {"n": 1}
+        raise KeyError("from the generator")
+
+    with pytest.raises(KeyError):
+        write(generator=generator)
+    assert len(read(load("set").train_fn())) == 100

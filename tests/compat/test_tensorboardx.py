@@ -1,0 +1,429 @@
+"""tensorboardX's names on asyncrec: what its document shows runs, and the faults it has are gone."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_gcs import FakeGcs
+from s3_store import Store
+
+from asyncrec import CorruptRecordError, StorageError, UnknownSchemeError, blocking
+from asyncrec.compat import remote_file
+from asyncrec.compat.tensorboardx import (
+    RecordWriter,
+    directory_check,
+    make_valid_tf_name,
+    open_file,
+    register_writer_factory,
+)
+from asyncrec.storage import registry
+from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage, StorageFactory
+from asyncrec.storage.memory import open_memory
+
+EVENT = b"serialized_protocol_buffer_data"
+FAR = "compat-tensorboardx"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Relative paths and registered prefixes are each test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_registered", {})
+    yield
+    left = list(remote_file._left_open)
+    remote_file._left_open.clear()
+    assert not left
+
+
+# -- what the document shows ------------------------------------------------------------------------------------------
+
+
+def test_the_signatures_are_the_documents() -> None:
+    def parameters(of: Any) -> list[str]:
+        return [name for name in inspect.signature(of).parameters if name != "self"]
+
+    assert parameters(RecordWriter) == ["path"]
+    assert parameters(RecordWriter.write) == ["data"]
+    assert parameters(RecordWriter.flush) == parameters(RecordWriter.close) == []
+    assert parameters(make_valid_tf_name) == ["name"]
+    assert parameters(register_writer_factory) == ["prefix", "factory"]
+    assert parameters(directory_check) == parameters(open_file) == ["path"]
+
+
+def test_the_documents_block_for_a_local_file_runs() -> None:
+    # Create writer for local file
+    writer = RecordWriter("./logs/events.out.tfevents")
+
+    # Write binary protocol buffer data
+    event_data = b"serialized_protocol_buffer_data"
+    writer.write(event_data)
+
+    # Ensure data is written to disk
+    writer.flush()
+    assert blocking.read_records("logs/events.out.tfevents") == [event_data]
+    writer.close()
+    assert blocking.read_records("logs/events.out.tfevents") == [event_data]
+
+
+def test_the_documents_block_for_s3_runs_and_s3_endpoint_is_honoured(s3: Store) -> None:
+    event_data = EVENT
+    s3.client.create_bucket(Bucket="my-bucket")
+
+    # Write to S3 bucket
+    writer = RecordWriter("s3://my-bucket/tensorboard/events.out.tfevents")
+    writer.write(event_data)
+    writer.close()
+
+    assert blocking.read_records("s3://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
+
+
+def test_the_documents_block_for_gcs_runs(gcs: FakeGcs) -> None:
+    event_data = EVENT
+
+    # Write to GCS bucket
+    writer = RecordWriter("gs://my-bucket/tensorboard/events.out.tfevents")
+    writer.write(event_data)
+    writer.close()
+
+    assert blocking.read_records("gs://my-bucket/tensorboard/events.out.tfevents") == [EVENT]
+
+
+def test_the_documents_context_manager_runs_and_ours_is_one() -> None:
+    event_data = EVENT
+
+    # Automatic resource cleanup
+    class RecordWriterContext:
+        def __init__(self, path: str) -> None:
+            self.writer = RecordWriter(path)
+
+        def __enter__(self) -> RecordWriter:
+            return self.writer
+
+        def __exit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
+            self.writer.close()
+
+    # Usage
+    with RecordWriterContext("./logs/events.out.tfevents") as writer:
+        writer.write(event_data)
+    # Automatically closed on exit
+
+    with RecordWriter("./logs/others") as writer:
+        writer.write(event_data)
+    assert blocking.read_records("logs/events.out.tfevents") == blocking.read_records("logs/others") == [EVENT]
+
+
+def test_a_prefix_with_a_colon_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="':'"):
+        register_writer_factory("s3:", _Factory())
+
+
+@pytest.mark.parametrize(("name", "valid"), [("", "."), ("_x", "._x"), ("$ave/&sound", "._ave/_sound"), ("a b", "a_b")])
+def test_names_are_made_valid_as_before(name: str, valid: str) -> None:
+    assert make_valid_tf_name(name) == valid
+
+
+# -- a live file ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_flushed_can_be_read_while_it_is_written() -> None:
+    with RecordWriter("live") as writer:
+        for number in range(3):
+            writer.write(b"%d" % number)
+            writer.flush()
+            assert blocking.read_records("live") == [b"%d" % each for each in range(number + 1)]
+
+
+def test_a_local_file_is_continued_behind_its_last_whole_record() -> None:
+    with RecordWriter("live") as writer:
+        writer.write(b"first")
+    with open("live", "ab") as file:
+        file.write(b"\x05\0\0\0")  # a writer that was killed
+    with RecordWriter("live") as writer:
+        writer.write(b"second")
+    assert blocking.read_records("live") == [b"first", b"second"]
+
+
+def test_what_is_no_record_file_is_left_as_it_is() -> None:
+    Path("notes.txt").write_bytes(b"not records at all, but quite some text")
+    with pytest.raises(CorruptRecordError, match=r"notes\.txt"):
+        RecordWriter("notes.txt")
+    assert Path("notes.txt").read_bytes() == b"not records at all, but quite some text"
+
+
+def test_two_writers_do_not_have_one_file() -> None:
+    with RecordWriter("live") as writer:
+        with pytest.raises(StorageError, match="live: another writer"):
+            RecordWriter("live")
+        writer.write(b"1")
+    with RecordWriter("live") as writer:
+        writer.write(b"2")
+    assert blocking.read_records("live") == [b"1", b"2"]
+
+
+def test_an_error_of_the_disk_names_the_file() -> None:
+    writer = RecordWriter("/dev/full")
+    with pytest.raises(StorageError, match="/dev/full"):
+        writer.write(bytes(1 << 20))
+    with pytest.raises(StorageError, match="/dev/full"):
+        writer.close()
+
+
+def test_a_writer_that_is_never_closed_and_one_closed_in_an_exit_handler_lose_nothing() -> None:
+    """tensorboardX's SummaryWriter is closed by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
+    program = """
+import atexit
+from asyncrec import blocking
+from asyncrec.compat.tensorboardx import RecordWriter
+
+never, late = RecordWriter("never"), RecordWriter("late")
+def last():
+    late.write(b"last")
+    late.flush()
+    late.close()
+atexit.register(last)
+for writer in (never, late):
+    writer.write(b"first")
+blocking.write_records("other", [b"starts the event loop"])
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert blocking.read_records("never") == [b"first"]
+    assert blocking.read_records("late") == [b"first", b"last"]
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+class _Counting(ByteSink):
+    """A store without parts smaller than 64 KiB, which counts what it is sent."""
+
+    chunk_size = 64 << 10
+
+    def __init__(self, sink: ByteSink, sent: list[int]) -> None:
+        self._sink = sink
+        self._sent = sent
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        self._sent.append(sum(memoryview(buffer).nbytes for buffer in buffers))
+        await self._sink.send(buffers)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        return 0
+
+    @property
+    def published(self) -> ObjectInfo | None:  # type: ignore[override]  # an attribute there, told by another here
+        return self._sink.published
+
+
+@pytest.fixture
+def sent() -> list[int]:
+    """Bytes of each request to ``far://``, an empty store."""
+    with blocking.open_storage(f"memory://{FAR}") as store:
+        for info in store.list_objects():
+            store.delete(info.key)
+    counts: list[int] = []
+
+    @asynccontextmanager
+    async def open_far(url: str, **options: Any) -> AsyncIterator[Storage]:
+        async with open_memory(f"memory://{FAR}", chunk_size=_Counting.chunk_size) as storage:
+            inner = storage.open_sink
+
+            @asynccontextmanager
+            async def open_sink(key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+                async with inner(key, exclusive=exclusive) as sink:
+                    yield _Counting(sink, counts)
+
+            storage.open_sink = open_sink  # type: ignore[method-assign]  # to see what is sent
+            yield storage
+
+    register_writer_factory("far", StorageFactory("far", ("far",), open_far))
+    return counts
+
+
+def test_every_byte_is_sent_once_however_often_it_is_flushed(sent: list[int]) -> None:
+    """tensorboardX kept the whole object, and each flush uploaded all of it again."""
+    with RecordWriter("far://bucket/events") as writer:
+        for _ in range(2000):
+            writer.write(bytes(1000))
+            writer.flush()
+    assert sum(sent) == 2000 * 1016
+    assert blocking.read_records(f"memory://{FAR}/events") == [bytes(1000)] * 2000
+
+
+def test_memory_does_not_grow_with_the_object(sent: list[int]) -> None:
+    with RecordWriter("far://bucket/events") as writer:
+        for _ in range(2000):
+            writer.write(bytes(1000))
+        assert sum(sent) > 2000 * 1000 - (1 << 20)
+
+
+def test_nothing_is_uploaded_again_when_a_closed_writer_goes(sent: list[int]) -> None:
+    """tensorboardX's ``__del__`` uploaded the object once more."""
+    writer = RecordWriter("far://bucket/events")
+    writer.write(b"1")
+    writer.close()
+    before = list(sent)
+    writer.close()
+    del writer
+    gc.collect()
+    assert sent == before
+
+
+def test_an_object_does_not_appear_before_it_is_closed_nor_after_an_exception(sent: list[int]) -> None:
+    with pytest.raises(KeyError):
+        with RecordWriter("far://bucket/never") as writer:
+            writer.write(b"1")
+            raise KeyError
+    writer = RecordWriter("far://bucket/events")
+    writer.write(b"1")
+    writer.flush()
+    with blocking.open_storage(f"memory://{FAR}") as store:
+        assert [info.key for info in store.list_objects()] == []
+        writer.close()
+        assert [info.key for info in store.list_objects()] == ["events"]
+
+
+def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
+    writer = RecordWriter("s3://no-such-bucket/events")
+    with pytest.raises(StorageError, match="no-such-bucket"):
+        for _ in range(20):
+            writer.write(bytes(1 << 20))
+        writer.close()
+    with pytest.raises(StorageError, match="failed before"):
+        writer.close()
+
+
+def test_an_object_left_open_is_published_when_python_ends(s3: Store) -> None:
+    """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""
+    program = f"""
+from asyncrec.compat.tensorboardx import RecordWriter
+writer = RecordWriter("s3://{s3.bucket}/left-open")
+writer.write(b"first")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ))
+    assert blocking.read_records(f"s3://{s3.bucket}/left-open") == [b"first"]
+
+
+# -- routing ----------------------------------------------------------------------------------------------------------
+
+
+class _Factory:
+    """tensorboardX's way: an object with two methods, and a file with three."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.checked: list[str] = []
+        self.data = b""
+        self.flushes = 0
+        self.closed = False
+
+    def open(self, path: str) -> _Factory:
+        self.opened.append(path)
+        return self
+
+    def directory_check(self, path: str) -> None:
+        self.checked.append(path)
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_registered_factory_gets_path_and_bytes() -> None:
+    register_writer_factory("mine", factory := _Factory())
+    directory_check("mine:logs")
+    writer = RecordWriter("mine:logs/events")
+    writer.write(EVENT)
+    writer.flush()
+    writer.close()
+    assert (factory.checked, factory.opened) == (["mine:logs"], ["mine:logs/events"])
+    assert (factory.flushes, factory.closed) == (1, True)
+    Path("copy").write_bytes(factory.data)
+    assert blocking.read_records("copy") == [EVENT]
+
+
+def test_a_factory_for_s3_stands_before_the_built_in_one() -> None:
+    register_writer_factory("s3", factory := _Factory())
+    RecordWriter("s3://bucket/events").close()
+    assert factory.opened == ["s3://bucket/events"]
+
+
+def test_a_key_error_within_a_factory_is_the_callers() -> None:
+    """tensorboardX took it for an unknown prefix, and wrote a local file called ``foo:bar.rec``."""
+
+    class Broken(_Factory):
+        def open(self, path: str) -> _Factory:
+            raise KeyError("endpoint")
+
+        def directory_check(self, path: str) -> None:
+            raise KeyError("endpoint")
+
+    register_writer_factory("foo", Broken())
+    with pytest.raises(KeyError, match="endpoint"):
+        RecordWriter("foo:bar.rec")
+    with pytest.raises(KeyError, match="endpoint"):
+        directory_check("foo:bar")
+    assert os.listdir() == []
+
+
+def test_a_local_file_named_s3_is_local() -> None:
+    """tensorboardX routed it to S3."""
+    with RecordWriter("s3") as writer:
+        writer.write(EVENT)
+    directory_check("gs")
+    assert blocking.read_records(Path("s3")) == [EVENT]
+    assert Path("gs").is_dir()
+
+
+def test_a_scheme_that_nobody_answers_to_is_an_error_and_no_local_file() -> None:
+    with pytest.raises(UnknownSchemeError):
+        RecordWriter("nothing://bucket/events")
+    assert os.listdir() == []
+
+
+def test_lengths_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tensorboardX packed them in the machine's own order."""
+    pack = struct.pack
+
+    def big_endian(form: str, *values: Any) -> bytes:
+        return pack(form if form[0] in "<>!=@" else ">" + form, *values)
+
+    monkeypatch.setattr(struct, "pack", big_endian)
+    with RecordWriter("x") as writer:
+        writer.write(b"abc")
+    assert Path("x").read_bytes()[:8] == b"\x03\0\0\0\0\0\0\0"
+    assert blocking.read_records("x") == [b"abc"]
+
+
+def test_a_large_record_and_a_buffer_that_changes_afterwards_are_written_whole() -> None:
+    buffer = bytearray(b"\x01" * (3 << 20))
+    with RecordWriter(Path("x")) as writer:
+        writer.write(buffer)
+        buffer[:] = bytes(len(buffer))
+        writer.write(memoryview(buffer))
+    assert blocking.read_records("x") == [b"\x01" * (3 << 20), bytes(3 << 20)]
+
+
+def test_open_file_gives_a_file_for_any_bytes() -> None:
+    for path in ("memory://files/x", "local", "local"):
+        file = open_file(path)
+        file.write(b"any")
+        file.flush()
+        file.close()
+    with blocking.open_storage("memory://files") as store:
+        assert store.get("x") == b"any"
+    assert Path("local").read_bytes() == b"any"

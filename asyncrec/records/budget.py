@@ -38,6 +38,7 @@ class ByteBudget:
         used: bytes held now, without what is reserved.
         under_way: how many of them.
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
+        paused: by `pause`.
         seconds_waited: by all callers together.
         on_starving: set by the writer.
     """
@@ -55,6 +56,7 @@ class ByteBudget:
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
         self._yield_due = False
         self._released = False
+        self.paused = False
 
     def reserve(self, size: int) -> None:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open.
@@ -133,12 +135,24 @@ class ByteBudget:
         """Callers wait, and nothing is under way that would end it."""
         return bool(self._waiting) and not self.under_way
 
+    def pause(self) -> None:
+        """Let nobody in until `resume`: what is taken goes to a place that is full."""
+        self.paused = True
+        self._set_bound()
+
+    def resume(self) -> None:
+        if self.paused:
+            self.paused = False
+            self._wake()
+
     def release_all(self) -> None:
         """Let everybody in, now and from now on: the writer failed or closed, and will tell each of them."""
         self._released = True
         self._wake()
 
     def _fits(self, size: int) -> bool:
+        if self.paused and not self._released:
+            return False
         return self._released or self.used == 0 or self.used + size <= self.limit - self.reserved
 
     def _wake(self) -> None:
@@ -151,5 +165,5 @@ class ByteBudget:
             self.on_starving()
 
     def _set_bound(self) -> None:
-        blocked = self._waiting or self._yield_due or self._released
+        blocked = self._waiting or self._yield_due or self._released or self.paused
         self.bound = -1 if blocked else self.limit - self.reserved

@@ -83,8 +83,11 @@ class LaneHost(Protocol):
     async def before_publish(self) -> None:
         """Everything is sent; returning has the object published."""
 
-    async def published_object(self, output: ObjectOutput, first: float, last: float) -> None:
-        """It is published; ``first`` and ``last`` are when its records were taken, by the lane's clock."""
+    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+        """It is published; ``first`` and ``last`` are when its records were taken, by the lane's clock.
+
+        ``ticket`` is the last record's. Whether that is committed now; if not, `Lane.committed` will be told.
+        """
 
     def progressed(self) -> None:
         """Tickets reached a level, or the lane failed."""
@@ -213,6 +216,10 @@ class Lane:
             self._put(request)
         return request
 
+    def committed(self, ticket: int) -> None:
+        """Everything up to the ticket is committed."""
+        self._pop(self._uncommitted, ticket)
+
     def close(self) -> None:
         """Take no more; the owner publishes what there is, and returns."""
         if not self._closed:
@@ -332,8 +339,8 @@ class Lane:
             await self._host.before_publish()
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing
-        await self._host.published_object(output, begun, self._clock())
-        self._pop(self._uncommitted, last_ticket)
+        if await self._host.published_object(output, begun, self._clock(), last_ticket):
+            self._pop(self._uncommitted, last_ticket)
         self._pop(self._unspooled, last_ticket)
         self._host.progressed()
         return not self._eager
@@ -358,35 +365,59 @@ class Lane:
         limits = self._limits
         deadline = math.inf
         last_ticket = 0
-        while True:
-            if slabs := self._take_slabs():
-                if limits.seconds is not None and not output.records:
-                    deadline = slabs[0].time + limits.seconds
-                try:
-                    await output.write(slabs)
-                finally:
-                    self._budget.arrived(sum(slab.size for slab in slabs))
-                    self._budget.account(output.held_beside - self._beside)
-                    self._beside = output.held_beside
-                last_ticket = slabs[-1].last
-                if self._compressed and limits.bytes is not None and output.size >= limits.bytes:
-                    self._count_again()
+        # Many who flush at once share one flush of the object, the last that is queued when the first one's turn comes.
+        sharing: list[Flush] = []
+        shared: Flush | None = None
+        try:
+            while True:
+                if slabs := self._take_slabs():
+                    if limits.seconds is not None and not output.records:
+                        deadline = slabs[0].time + limits.seconds
+                    try:
+                        await output.write(slabs)
+                    finally:
+                        self._budget.arrived(sum(slab.size for slab in slabs))
+                        self._budget.account(output.held_beside - self._beside)
+                        self._beside = output.held_beside
+                    last_ticket = slabs[-1].last
+                    if self._compressed and limits.bytes is not None and output.size >= limits.bytes:
+                        self._count_again()
+                        return last_ticket
+                elif self._queue:
+                    item = self._queue[0]
+                    if isinstance(item, Flush):
+                        shared = shared or self._last_flush()
+                        if item is shared:
+                            spooled = await output.flush() and self._durable_flush
+                            if spooled:
+                                self._pop(self._unspooled, last_ticket)
+                            for each in (*sharing, item):
+                                each.spooled = spooled
+                                each.done.set()
+                            sharing, shared = [], None
+                            self._host.progressed()
+                        else:
+                            sharing.append(item)
+                    self._queue.popleft()
+                    if item is None:
+                        return last_ticket
+                elif self._closed:
                     return last_ticket
-            elif self._queue:
-                item = self._queue[0]
-                if isinstance(item, Flush):
-                    item.spooled = await output.flush() and self._durable_flush
-                    if item.spooled:
-                        self._pop(self._unspooled, last_ticket)
-                    item.done.set()
-                    self._host.progressed()
-                self._queue.popleft()
-                if item is None:
-                    return last_ticket
-            elif self._closed:
-                return last_ticket
-            else:
-                await self._wait(deadline)
+                else:
+                    await self._wait(deadline)
+        finally:
+            # Where the object ended, or failed, before theirs came: what they wait for is published with it, or lost.
+            self._queue.extendleft(reversed(sharing))
+
+    def _last_flush(self) -> Flush | None:
+        """The last that is queued for this object."""
+        last = None
+        for item in self._queue:
+            if item is None:
+                break
+            if isinstance(item, Flush):
+                last = item
+        return last
 
     def _take_slabs(self) -> list[Slab]:
         slabs: list[Slab] = []

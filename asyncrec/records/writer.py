@@ -200,8 +200,8 @@ class RecordWriter:
     async def before_publish(self) -> None:
         pass
 
-    async def published_object(self, output: ObjectOutput, first: float, last: float) -> None:
-        pass
+    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+        return True
 
     def progressed(self) -> None:
         if self._lane.error is not None:

@@ -60,10 +60,14 @@ class Committer:
         budget: ByteBudget,
         after: Manifest | None,
         keep_beside: bool = False,
+        home: Storage | None = None,
         pending: set[str] | None = None,
     ) -> None:
-        """``keep_beside``: the index and keys of a shard that could not be published stay, for the next attempt."""
+        """``keep_beside``: the index and keys of a shard that could not be published stay, for the next attempt.
+        ``home``: where shards are written, if not in the store itself.
+        """
         self._storage = storage
+        self._home = home or storage
         self._keep_beside = keep_beside
         self._name = name
         self._writer = writer
@@ -86,13 +90,13 @@ class Committer:
         shard = Shard(key)
         reserved = 0
         try:
-            async with self._storage.open_sink(key, exclusive=exclusive) as sink:
+            async with self._home.open_sink(key, exclusive=exclusive) as sink:
                 self._budget.reserve(sink.chunk_size)
                 reserved = sink.chunk_size
                 async with AsyncExitStack() as beside:
 
                     async def open_beside(beside_key: str) -> ChunkWriter:
-                        return ChunkWriter(await beside.enter_async_context(self._storage.open_sink(beside_key)))
+                        return ChunkWriter(await beside.enter_async_context(self._home.open_sink(beside_key)))
 
                     async def open_keys() -> ChunkWriter:
                         shard.keys = keys_key(key)
@@ -115,7 +119,7 @@ class Committer:
         except BaseException as error:
             promised = self._keep_beside or (shard.opened and shard.output.flushed)
             if shard.beside_published and not promised and not isinstance(error, ObjectExistsError):
-                await self.take_back([key for key in (shard.index, shard.keys) if key])
+                await self._delete(self._home, [key for key in (shard.index, shard.keys) if key])
             raise
         finally:
             self._budget.unreserve(reserved)
@@ -173,13 +177,16 @@ class Committer:
 
     async def take_back(self, keys: list[str]) -> None:
         """Delete what a failed publication left; shielded and limited in time, failures are logged by name."""
+        await self._delete(self._storage, keys)
+
+    async def _delete(self, storage: Storage, keys: list[str]) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
             for key in keys:
                 try:
-                    await self._storage.delete(key)
+                    await storage.delete(key)
                     self.pending.discard(key)
                 except Exception as error:
-                    _log.warning("%s/%s could not be removed and is in no manifest: %s", self._storage.root, key, error)
+                    _log.warning("%s/%s could not be removed and is in no manifest: %s", storage.root, key, error)
 
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment: the moment of the commit. Shielded, limited in time, and settled by what is there.
@@ -218,9 +225,9 @@ class Committer:
         sent = (shard.output.size, shard.output.crc32c)
         stored = (published.size, sent[1] if published.crc32c is None else published.crc32c)
         if stored != sent:
-            await self.take_back([shard.key])
+            await self._delete(self._home, [shard.key])
             raise IntegrityError(
-                f"{self._storage.root}/{shard.key}: sent {sent[0]:,} bytes (crc32c {sent[1]:08x}), the store has "
+                f"{self._home.root}/{shard.key}: sent {sent[0]:,} bytes (crc32c {sent[1]:08x}), the store has "
                 f"{stored[0]:,} ({stored[1]:08x}); it was removed"
             )
 

@@ -15,6 +15,7 @@ import anyio
 
 from asyncrec.shards.journal import Journal, Note
 from asyncrec.shards.naming import replacing_key
+from asyncrec.shards.spool import SpoolFolder
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.tasks import in_thread
@@ -32,13 +33,17 @@ class Home:
 
     Attributes:
         storage: where shards are opened and published.
+        store: the data set's folder, where they are committed.
         journal: of a local one.
+        spool: that is the storage then.
         pending: shards that are published, and of which no commit is known; whoever commits keeps it.
     """
 
-    def __init__(self, storage: Storage, journal: Journal | None) -> None:
+    def __init__(self, store: Storage, storage: Storage, journal: Journal | None) -> None:
+        self.store = store
         self.storage = storage
         self.journal = journal
+        self.spool = storage if isinstance(storage, SpoolFolder) else None
         self.pending: set[str] = set()
 
 
@@ -56,7 +61,7 @@ async def open_home(folder: Storage, note: Note, *, owned: LocalStorage | None =
         if marker is not None:
             await folder.put(marker, b"")
         try:
-            yield Home(folder, None)
+            yield Home(folder, folder, None)
         finally:
             if marker is not None:
                 # What stays of a writer that has ended well does no harm.
@@ -67,7 +72,7 @@ async def open_home(folder: Storage, note: Note, *, owned: LocalStorage | None =
                         _log.warning("%s/%s could not be removed: %s", folder.root, marker, error)
         return
     journal = await in_thread(Journal.begin, owned, note)
-    home = Home(owned, journal)
+    home = Home(folder, owned, journal)
     try:
         yield home
     finally:

@@ -43,7 +43,7 @@ class Note:
 
     Attributes:
         name: of the data set.
-        url: of the data set: where it opened, without credentials.
+        url: of the data set, as the user gave it, without credentials; absolute where it is local.
         key: of the data set, in the storage that the writer had.
         num_shards: `None` when they roll.
         spool: the folder is a spool: whole shards in it wait to be uploaded.

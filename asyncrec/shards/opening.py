@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
 from typing import Any, Literal, Protocol
 
@@ -20,9 +20,12 @@ from asyncrec.shards.journal import Note
 from asyncrec.shards.keys import KeySet
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import fixed_shard_name, new_writer_id, validate_writer_id
+from asyncrec.shards.recovery import recover_spool
 from asyncrec.shards.snapshot import dataset_at, for_each, load_manifest
+from asyncrec.shards.spool import SPOOL_LIMIT, SpoolFolder, lock_spool
 from asyncrec.shards.writer import Partition, ShardedWriter
 from asyncrec.storage.base import Storage
+from asyncrec.storage.local import local_folder
 from asyncrec.storage.url import join, redact
 from asyncrec.tasks import TaskScope, in_thread
 
@@ -62,6 +65,8 @@ async def open_sharded_writer(
     exit_timeout: float = _EXIT_TIMEOUT,
     memory_limit: int = _MEMORY_LIMIT,
     writer_id: str | None = None,
+    spool: str | PathLike[str] | None = None,
+    spool_limit: int = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
     mode: Literal["append", "new", "replace"] = "append",
     storage: Storage | None = None,
@@ -93,6 +98,12 @@ async def open_sharded_writer(
         exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
         memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
         writer_id: in names; made up unless given.
+        spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
+            there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. What a
+            writer that died left in it is committed on opening. A store that is down for good is told at the exit;
+            then, too, everything is in the spool, for `recover`.
+        spool_limit: bytes in the spool from which on ``write`` waits for the store, and open shards end early; 8 GiB,
+            an hour of 2 MB/s. What was taken before, at most ``memory_limit``, still comes on top.
         on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
         mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
             data set when the context exits cleanly, and deletes what only the old one had. Fixed shards of the same
@@ -104,6 +115,7 @@ async def open_sharded_writer(
     Raises:
         ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
+        StorageError: another process, which the message names, uses the spool.
     """
     fixed = num_shards is not None
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
@@ -111,10 +123,21 @@ async def open_sharded_writer(
     _one_of("mode", mode, ("append", "new", "replace"))
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
+    if spool is not None and mode == "replace":
+        raise ValueError("what replaces a data set is promised only whole: spool= has no meaning with mode='replace'")
     options = parse_compression(compression)
     shown = redact(str(path))
     budget = ByteBudget(memory_limit)
-    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+    async with AsyncExitStack() as stack:
+        folder, name = await stack.enter_async_context(
+            dataset_at(path, storage=storage, storage_options=storage_options)
+        )
+        local = local_folder(folder)
+        url = shown if storage is None else join(folder.root, name)
+        if local is not None:
+            url = join(local.folder, name)
+        if spool is not None:
+            await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
         before = await load_manifest(folder, name, path=shown)
         if mode != "replace" and before is not None and (mode == "new" or (fixed and before.shards)):
             raise ObjectExistsError(f"{shown}: there is a data set of this name; mode='replace' would replace it")
@@ -123,17 +146,18 @@ async def open_sharded_writer(
         note = Note(
             name=name,
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
-            url=join(folder.root, name),
+            url=url,
             key=str(path) if storage is not None else name,
             num_shards=num_shards,
             replace=mode == "replace",
-            spool=False,
+            spool=spool is not None,
             index=index,
             compression=options,
             schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
             metadata=dict(metadata or {}),
         )
-        async with open_home(folder, note) as home:
+        owned = SpoolFolder(spool, note.writer, limit=spool_limit) if spool is not None else None
+        async with open_home(folder, note, owned=owned) as home:
             writer = ShardedWriter(
                 shown,
                 note,
@@ -144,7 +168,7 @@ async def open_sharded_writer(
                 keys=await _keys(folder, None if mode == "replace" else before) if on_duplicate == "skip" else None,
                 budget=budget,
                 committer=Committer(
-                    home.storage,
+                    folder,
                     name,
                     note.writer,
                     compression=options,
@@ -154,6 +178,7 @@ async def open_sharded_writer(
                     on_commit=on_commit,
                     budget=budget,
                     after=before,
+                    home=home.storage,
                     pending=home.pending,
                 ),
                 before=before,
@@ -182,7 +207,7 @@ async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float)
             finally:
                 writer._abandon()
     except BaseException:
-        await writer._take_back()  # the owner tasks have ended: nothing is published any more
+        await writer._publication.take_back()  # the owner tasks have ended: nothing is published any more
         raise
 
 

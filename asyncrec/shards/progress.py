@@ -13,6 +13,7 @@ import anyio
 
 from asyncrec.records.lane import Lane, told_again
 from asyncrec.records.writer import Level
+from asyncrec.shards.uploading import Uploader
 
 __all__ = ["Progress"]
 
@@ -29,16 +30,18 @@ class Progress:
         ended: nothing will be committed any more.
     """
 
-    def __init__(self, path: str, lanes: Sequence[Lane]) -> None:
+    def __init__(self, path: str, lanes: Sequence[Lane], uploaders: Sequence[Uploader] = ()) -> None:
         self._path = path
         self._lanes = lanes
+        self._uploaders = uploaders
         self._changed = anyio.Event()
         self.ended = False
 
     @property
     def error(self) -> BaseException | None:
-        """What the first lane that failed has failed with."""
-        return next((lane.error for lane in self._lanes if lane.error is not None), None)
+        """What the first lane or uploader that failed has failed with."""
+        errors = (*(lane.error for lane in self._lanes), *(uploader.error for uploader in self._uploaders))
+        return next((error for error in errors if error is not None), None)
 
     def check(self) -> None:
         """Tell one more caller that a lane has failed."""

@@ -18,6 +18,7 @@ to publish them; otherwise none of them is kept. Of a writer that was replacing 
 from __future__ import annotations
 
 import errno
+import logging
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -28,11 +29,14 @@ from asyncrec.shards.finishing import Finished, Finishing
 from asyncrec.shards.journal import Journal, find_notes
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.snapshot import dataset_at
+from asyncrec.shards.spool import is_spool, lock_spool
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.tasks import in_thread
 
-__all__ = ["Recovery", "recover"]
+__all__ = ["Recovery", "recover", "recover_spool"]
+
+_log = logging.getLogger("asyncrec.shards")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +75,22 @@ async def recover(
     """Make what writers left, when they died, part of the data set.
 
     Args:
-        path: a data set, as `open_sharded_writer` takes it: unfinished shards of a local one.
-        storage: an open `Storage`; ``path`` is then a key in it.
-        storage_options: for the backend, when it is opened here.
+        path: a spool; or a data set, as `open_sharded_writer` takes it, for the unfinished shards of a local one, and
+            those that are published and in no commit.
+        storage: an open `Storage`; a data set's ``path`` is then a key in it. For a spool, the one that its writer
+            had: given in the same way, or else the root of its path (``s3://bucket``).
+        storage_options: for the backend, when it is opened here. A spool holds no credentials.
 
     It may be called at any time, also while others write; twice does no harm. Cancelled, or after an error, the rest
     is still there for the next call.
 
     Raises:
+        StorageError: a writer uses the spool; the message names its process.
         ObjectExistsError: shards that belong together were acknowledged, and others have taken their names.
-        StorageError, ManifestError.
+        ManifestError: of the data set.
     """
+    if await in_thread(is_spool, path):
+        return await _recover_whole_spool(path, storage, storage_options)
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         home = local_folder(folder)
         done: list[Finished] = []
@@ -97,6 +106,36 @@ async def recover(
                     done.append(finished)
         done.append(Finished(shards=await adopt_unlisted(folder, name, in_use)))
     return _summary(done, in_use)
+
+
+async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
+    """Before a writer begins: commit what earlier ones left in its spool, for the data set at ``url`` in ``folder``.
+
+    Raises:
+        StorageError: something is for another data set.
+    """
+    for path, note in await in_thread(find_notes, spool):
+        if note.url != url:
+            raise StorageError(
+                f"{spool.root}: holds records for {note.url}, written by {note.writer}; recover them first "
+                f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
+            )
+        finished = await _recover_writer(spool, path, folder)
+        if finished is not None and finished.shards:
+            _log.info("%s: recovered %d records", url, sum(shard.records for shard in finished.shards))
+
+
+async def _recover_whole_spool(
+    path: str | PathLike[str], storage: Storage | None, storage_options: dict[str, Any] | None
+) -> Recovery:
+    done: list[Finished] = []
+    async with lock_spool(path) as spool:
+        for note_path, note in await in_thread(find_notes, spool):
+            target = note.url if storage is None else note.key
+            async with dataset_at(target, storage=storage, storage_options=storage_options) as (folder, _):
+                finished = await _recover_writer(spool, note_path, folder)
+            done += [finished] if finished is not None else []
+    return _summary(done, [])
 
 
 async def _recover_writer(home: LocalStorage, path: str, target: Storage) -> Finished | None:

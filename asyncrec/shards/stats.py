@@ -20,6 +20,8 @@ class ShardedWriterStats:
         oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
         seconds_waiting: all callers together, for room.
         seconds_compressing, seconds_storing: all finished shards together.
+        spool_bytes: of shards in the spool, those open included.
+        upload_retries: how often a shard was uploaded anew from the spool.
     """
 
     records: int
@@ -35,3 +37,5 @@ class ShardedWriterStats:
     seconds_waiting: float
     seconds_compressing: float
     seconds_storing: float
+    spool_bytes: int
+    upload_retries: int

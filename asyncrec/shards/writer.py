@@ -8,27 +8,26 @@ Each shard that is open has a lane (`asyncrec.records.lane`) with an owner task;
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import anyio
 
+from asyncrec.errors import StorageError
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane, ObjectLimits
-from asyncrec.records.output import ObjectOutput
 from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched, framed_size
 from asyncrec.records.writer import Level
-from asyncrec.shards.commit import Committer, Shard
+from asyncrec.shards.commit import Committer
 from asyncrec.shards.home import Home
 from asyncrec.shards.journal import Note
 from asyncrec.shards.keys import KeySet, key_digest, partition_of
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
 from asyncrec.shards.progress import Progress
-from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.publication import Publication
 from asyncrec.shards.stats import ShardedWriterStats
+from asyncrec.shards.uploading import Uploader
 from asyncrec.storage.base import Buffer
 from asyncrec.tasks import TaskScope, in_thread
 
@@ -65,24 +64,19 @@ class ShardedWriter:
         self.writer_id = note.writer
         self._name = note.name
         self._home = home
-        self._num_shards = note.num_shards
         self._partition_by = partition_by
         self._keys = keys
         self._budget = budget
         self._committer = committer
-        self._replace = note.replace
-        self._before = before
         self._tickets = 0
         self._duplicates = 0
         self._next_lane = 0
-        self._sequence = 0
         self._closed = False
-        self._publish = anyio.Event()
-        self._prepared = 0
-        self._unlisted: list[ShardEntry] = []
+        number = note.num_shards or open_shards
+        self._publication = Publication(note, home, committer, before, budget, number)
         self._lanes = [
             Lane(
-                _ShardHost(self, number),
+                host,
                 budget,
                 limits=limits,
                 compressed=bool(note.compression.type),
@@ -90,9 +84,15 @@ class ShardedWriter:
                 eager=note.num_shards is not None,
                 clock=anyio.current_time,
             )
-            for number in range(note.num_shards or open_shards)
+            for host in self._publication.hosts
         ]
-        self._progress = Progress(path, self._lanes)
+        for host, lane in zip(self._publication.hosts, self._lanes, strict=True):
+            host.lane = lane
+        self._publication.progressed = self._progressed
+        if home.spool is not None:
+            home.spool.on_used = self._spool_changed
+            home.spool.on_sent = self._publication.sent_to_spool
+        self._progress = Progress(path, self._lanes, self._publication.uploaders)
         budget.on_starving = self._seal
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class ShardedWriter:
         Raises:
             RuntimeError: the shards are fixed, or replace others; they are committed together, by leaving the context.
         """
-        if self._together:
+        if self._publication.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._check()
         last = self._tickets
@@ -230,7 +230,7 @@ class ShardedWriter:
         if not 0 <= ticket <= self._tickets:
             raise ValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
-            if self._together and not self._progress.ended:
+            if self._publication.together and not self._progress.ended:
                 raise ValueError(f"{self.path}: {_TOGETHER}")
             await self._progress.committed(ticket)
             return
@@ -258,14 +258,11 @@ class ShardedWriter:
             seconds_waiting=self._budget.seconds_waited,
             seconds_compressing=sum(lane.seconds_compressing for lane in self._lanes),
             seconds_storing=sum(lane.seconds_storing for lane in self._lanes),
+            spool_bytes=self._home.spool.used if self._home.spool is not None else 0,
+            upload_retries=sum(uploader.retries for uploader in self._publication.uploaders),
         )
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    @property
-    def _together(self) -> bool:
-        """Whether everything is committed at once, by the exit."""
-        return self._num_shards is not None or self._replace
 
     @property
     def _spools(self) -> bool:
@@ -274,7 +271,7 @@ class ShardedWriter:
     def _unreachable(self, level: str) -> str:
         if level == "committed":
             return "flush does not commit; commit() does, and leaving the context"
-        if self._replace:
+        if self._publication.note.replace:
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
         return f"{level!r} needs a local disk, and {self._home.storage.root} is none"
 
@@ -316,12 +313,28 @@ class ShardedWriter:
 
     async def _flush(self) -> None:
         journal = self._home.journal
-        if journal is not None and self._num_shards is not None and self._spools and not journal.acknowledged:
+        if journal is not None and self._publication.fixed and self._spools and not journal.acknowledged:
             await in_thread(journal.acknowledge)
         requests = [lane.flush() for lane in self._lanes]
         for request in requests:
             await request.done.wait()
         self._progress.check()
+
+    def _spool_changed(self) -> None:
+        """Where the spool is full, nothing more is taken in, and what is open ends, so that it can be uploaded."""
+        spool = self._home.spool
+        assert spool is not None, "it is the spool that calls"
+        if spool.full and not self._budget.paused:
+            if self._publication.fixed:
+                raise StorageError(
+                    f"{self.path}: the spool {spool.root} has reached its limit of {spool.limit:,} bytes, and fixed "
+                    "shards stay in it until all are written: raise spool_limit"
+                )
+            self._budget.pause()
+            for lane in self._lanes:
+                lane.end_object()
+        elif self._budget.paused and 4 * spool.used <= 3 * spool.limit:
+            self._budget.resume()
 
     def _check(self) -> None:
         self._progress.check()
@@ -338,7 +351,9 @@ class ShardedWriter:
     async def _open(self, scope: TaskScope) -> None:
         for lane in self._lanes:
             scope.start_soon(lane.run)
-        if self._num_shards is not None:
+        for uploader in self._publication.uploaders:
+            scope.start_soon(uploader.run)
+        if self._publication.fixed:
             for lane in self._lanes:
                 await lane.opened.wait()
                 self._progress.raise_failure()
@@ -349,99 +364,26 @@ class ShardedWriter:
         for lane in self._lanes:
             lane.close()
         self._budget.release_all()
-        if self._num_shards is not None:
-            await self._all_sent()
-        await self._lanes_finished()
+        await self._all_finished(self._lanes)
+        uploaders = self._publication.uploaders
+        for uploader in uploaders:
+            uploader.close()
+        await self._all_finished(uploaders)
         self._progress.raise_failure()
-        self._unlisted.sort(key=lambda entry: entry.path)
-        await self._committer.close(self._unlisted, remove=self._removed())
-        self._unlisted = []
-        await self._delete_replaced()
+        await self._publication.close()
+        for lane in self._lanes:
+            lane.committed(self._tickets)
         self._progress.ended = True
         self._progressed()
 
-    async def _lanes_finished(self) -> None:
-        for lane in self._lanes:
-            await lane.finished.wait()
-
-    async def _all_sent(self) -> None:
-        """Fixed shards are all sent before the first is published."""
-        while self._prepared < len(self._lanes) and self._progress.error is None:
-            await self._progress.wait()
-        self._progress.raise_failure()
-        self._publish.set()
-
-    async def _take_back(self) -> None:
-        """After a failure: delete what was published and is in no manifest.
-
-        What stood there before under the same names has been overwritten already when fixed shards replace others: it
-        is not taken back, and its checksums tell. Nor is anything that a manifest may name by now.
-        """
-        overwritten = self._num_shards is not None and self._replace
-        if not overwritten and not self._committer.unsettled:
-            await self._committer.take_back(_objects(self._unlisted))
-
-    def _removed(self) -> tuple[str, ...]:
-        """What only the old data set has: a name that is added again is replaced by that."""
-        if not self._replace or self._before is None:
-            return ()
-        added = {entry.path for entry in self._unlisted}
-        return tuple(entry.path for entry in self._before.shards if entry.path not in added)
-
-    async def _delete_replaced(self) -> None:
-        """Delete what only the old manifest named. The new one holds already: what stays is merely not listed."""
-        if self._replace and self._before is not None:
-            kept = set(_objects(self._committer.entries))
-            await self._committer.take_back([key for key in _objects(self._before.shards) if key not in kept])
+    async def _all_finished(self, tasks: Sequence[Lane | Uploader]) -> None:
+        """Rolling shards do not wait for one another; of those that belong together none goes on without the rest."""
+        for task in tasks:
+            while not task.finished.is_set() and not (self._publication.fixed and self._progress.error is not None):
+                await self._progress.wait()
 
     def _abandon(self) -> None:
         self._closed = True
         self._progress.ended = True
         self._budget.release_all()
         self._progressed()
-
-
-class _ShardHost:
-    """What a lane asks of its writer (LaneHost): the names of shards, and their commits."""
-
-    def __init__(self, writer: ShardedWriter, lane: int) -> None:
-        self._writer = writer
-        self._lane = lane
-        self._sequence = 0
-        self._shard: Shard
-
-    @asynccontextmanager
-    async def open_object(self) -> AsyncIterator[ObjectOutput]:
-        writer = self._writer
-        if writer._num_shards is None:
-            self._sequence = writer._sequence
-            writer._sequence += 1
-            key = rolling_shard_name(writer._name, writer.writer_id, self._sequence)
-        else:
-            key = fixed_shard_name(writer._name, self._lane, writer._num_shards)
-        overwrites = writer._num_shards is not None and writer._replace
-        async with writer._committer.open_shard(key, exclusive=not overwrites) as shard:
-            self._shard = shard
-            yield shard.output
-
-    async def before_publish(self) -> None:
-        writer = self._writer
-        if writer._num_shards is not None:
-            writer._prepared += 1
-            writer._progressed()
-            await writer._publish.wait()
-
-    async def published_object(self, output: ObjectOutput, first: float, last: float) -> None:
-        writer = self._writer
-        entry = writer._committer.entry_of(self._shard, first, last)
-        if writer._together:
-            writer._unlisted.append(entry)
-        else:
-            await writer._committer.commit(self._sequence, entry)
-
-    def progressed(self) -> None:
-        self._writer._progressed()
-
-
-def _objects(entries: Iterable[ShardEntry]) -> list[str]:
-    return [key for entry in entries for key in (entry.path, entry.index, entry.keys) if key]

@@ -91,6 +91,9 @@ class LocalStorage(Storage):
         return path.with_name(partial_name(path.name, self.owner))
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return self._local_sink(key, exclusive=exclusive)
+
+    def _local_sink(self, key: str, *, exclusive: bool) -> LocalSink:
         path = self.path_of(key)
         if is_partial(path.name):
             raise ValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")

@@ -63,6 +63,7 @@ class LocalSink(ByteSink):
         keep: bool = True,
     ) -> None:
         self.chunk_size = chunk_size
+        self.on_sent: Callable[[int], None] | None = None  # told what each `send` has put into the file
         self._owner = owner
         self._keep = keep
         self._disk = disk
@@ -98,7 +99,9 @@ class LocalSink(ByteSink):
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         here = self._in_memory and sum(map(_nbytes, buffers)) <= _MOST_TO_MEMORY
-        await self._step(self._write, buffers, here=here)
+        size = await self._step(self._write, buffers, here=here)
+        if self.on_sent is not None:
+            self.on_sent(size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
         return await self._step(self._flush, tail) if self._keep else 0

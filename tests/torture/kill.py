@@ -41,7 +41,8 @@ def _load(name: str) -> Any:
     qualified = f"torture_{name}"
     if qualified not in sys.modules:
         spec = importlib.util.spec_from_file_location(qualified, Path(__file__).parent / f"{name}.py")
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         sys.modules[qualified] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[qualified]
@@ -155,7 +156,7 @@ def crawl(plan: Plan, pipe: int) -> None:
 async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
     """The numbers of all records in the manifest, after holding it against what is there."""
     found: Counter[int] = Counter()
-    folder, _, name = plan.target.rpartition("/")
+    folder, _, _name = plan.target.rpartition("/")
     try:
         manifest = await asyncrec.read_manifest(plan.target)
     except FileNotFoundError:
@@ -202,7 +203,9 @@ async def look(plan: Plan, promised: dict[str, set[int]], problems: list[str]) -
     if again != asyncrec.Recovery():
         problems.append(f"recovering once more did something: {again}")
     folder = Path(plan.spool or plan.target.rpartition("/")[0])
-    own = [path.name for path in folder.rglob("*") if path.is_file() and ".partial" in path.name and "pages" in path.name]
+    own = [
+        path.name for path in folder.rglob("*") if path.is_file() and ".partial" in path.name and "pages" in path.name
+    ]
     if plan.spool is not None:
         own += [path.name for path in folder.rglob("*.tfrecord*")]
     ended = [name for name in own if name.count(".") < 5 or name.endswith(".tfrecord")]

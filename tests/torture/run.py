@@ -27,7 +27,8 @@ def load(name: str) -> ModuleType:
     qualified = f"torture_{name}"
     if qualified not in sys.modules:
         spec = importlib.util.spec_from_file_location(qualified, HERE / f"{name}.py")
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[qualified] = module  # dataclasses look their module up
         spec.loader.exec_module(module)
@@ -55,7 +56,8 @@ def main() -> int:
             row = run(seed, arguments.rounds)
             lost += row.lost
             print(
-                f"{row.what:72} {row.tried:>9,} {row.lost:>5,} {time.monotonic() - begun:>8.1f}   {row.seed}", flush=True
+                f"{row.what:72} {row.tried:>9,} {row.lost:>5,} {time.monotonic() - begun:>8.1f}   {row.seed}",
+                flush=True,
             )
     print("nothing was lost" if not lost else f"{lost} LOST; repeat with ARGS='--seed {seed}'")
     return 1 if lost else 0

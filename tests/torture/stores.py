@@ -20,7 +20,7 @@ PREFIX = "folder"
 class FolderStore(Storage):
     def __init__(self, root: str) -> None:
         self.root = root
-        self._files = LocalStorage(root.removeprefix(f"{PREFIX}://"), chunk_size=10_000)
+        self._files = LocalStorage(root.removeprefix(f"{PREFIX}://") or "/", chunk_size=10_000)
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         return self._files.open_sink(key, exclusive=exclusive)

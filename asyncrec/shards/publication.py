@@ -1,0 +1,211 @@
+"""What a sharded writer's lanes do with their shards: names, uploads, commits, and what is taken back.
+
+Rolling shards are committed one by one. Shards that belong together (fixed ones, and all that replace others) are all
+written before the first is published, and committed by one segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from asyncrec.records.budget import ByteBudget
+from asyncrec.records.lane import Lane
+from asyncrec.records.output import ObjectOutput
+from asyncrec.shards.commit import Committer, Shard
+from asyncrec.shards.home import Home
+from asyncrec.shards.journal import Note
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.uploading import Upload, Uploader
+from asyncrec.tasks import in_thread
+
+__all__ = ["Publication", "ShardHost"]
+
+
+class Publication:
+    """Of one writer.
+
+    Attributes:
+        together: everything is committed at once, by the exit.
+        progressed: set by the writer; called when a ticket reached a level, or something failed.
+    """
+
+    def __init__(
+        self, note: Note, home: Home, committer: Committer, before: Manifest | None, budget: ByteBudget, lanes: int
+    ) -> None:
+        self.note = note
+        self.home = home
+        self.committer = committer
+        self.fixed = note.num_shards is not None
+        self.together = self.fixed or note.replace
+        self.overwrites = self.fixed and note.replace
+        self.progressed: Callable[[], None] = lambda: None
+        self._before = before
+        self._sequence = 0
+        self._unlisted: list[ShardEntry] = []
+        self.hosts = [ShardHost(self, number, budget) for number in range(lanes)]
+        # Of fixed shards, all are written before the first is published, and all sent before the first upload is.
+        self.written = _Gate(lanes)
+        self.sent = _Gate(lanes)
+
+    @property
+    def uploaders(self) -> list[Uploader]:
+        """One for each lane, where there is a spool."""
+        return [host.uploader for host in self.hosts if host.uploader is not None]
+
+    def next_name(self, lane: int) -> tuple[str, int]:
+        """The name of a lane's next shard, and its number."""
+        if self.note.num_shards is not None:
+            return fixed_shard_name(self.note.name, lane, self.note.num_shards), lane
+        self._sequence += 1
+        return rolling_shard_name(self.note.name, self.note.writer, self._sequence - 1), self._sequence - 1
+
+    def sent_to_spool(self, key: str, size: int) -> None:
+        """So many bytes more of a shard lie on the disk."""
+        for host in self.hosts:
+            host.written(key, size)
+
+    async def published(self, lane: Lane, sequence: int, entry: ShardEntry, ticket: int) -> None:
+        """A shard is in the store: commit it, unless that is done together."""
+        if self.together:
+            self._unlisted.append(entry)
+            return
+        await self.committer.commit(sequence, entry)
+        lane.committed(ticket)
+        self.progressed()
+
+    async def close(self) -> None:
+        """Everything is in the store: write the last segment, and remove what it replaces."""
+        self._unlisted.sort(key=lambda entry: entry.path)
+        await self.committer.close(self._unlisted, remove=self._removed())
+        if self.home.spool is not None:
+            for entry in self._unlisted:
+                await self._unspool(entry)
+        self._unlisted = []
+        if self.note.replace and self._before is not None:
+            # The new manifest holds already: what stays is merely not listed.
+            kept = set(_objects(self.committer.entries))
+            await self.committer.take_back([key for key in _objects(self._before.shards) if key not in kept])
+
+    async def take_back(self) -> None:
+        """After a failure: delete what was published and is in no manifest.
+
+        What stood there before under the same names has been overwritten already when fixed shards replace others: it
+        is not taken back, and its checksums tell. Nor is anything that a manifest may name by now, nor what a local
+        writer has acknowledged: `recover` finds it.
+        """
+        journal = self.home.journal
+        promised = journal is not None and journal.acknowledged and self.home.spool is None
+        if not self.overwrites and not self.committer.unsettled and not promised:
+            await self.committer.take_back(_objects(self._unlisted))
+
+    async def unspooled(self, entry: ShardEntry) -> None:
+        """It is committed, and no more needed in the spool."""
+        if not self.together:
+            await self._unspool(entry)
+
+    async def _unspool(self, entry: ShardEntry) -> None:
+        spool = self.home.spool
+        assert spool is not None, "only what was spooled is uploaded"
+        await in_thread(spool.remove, entry.path)
+        spool.freed(entry.bytes)
+
+    def _removed(self) -> tuple[str, ...]:
+        """What only the old data set has: a name that is added again is replaced by that."""
+        if not self.note.replace or self._before is None:
+            return ()
+        added = {entry.path for entry in self._unlisted}
+        return tuple(entry.path for entry in self._before.shards if entry.path not in added)
+
+
+class ShardHost:
+    """What a lane (LaneHost) and its uploader (UploadHost) ask of their writer. ``lane`` is set by that."""
+
+    lane: Lane
+
+    def __init__(self, publication: Publication, number: int, budget: ByteBudget) -> None:
+        self._publication = publication
+        self._number = number
+        self._sequence = 0
+        self._shard: Shard
+        self._upload: Upload | None = None
+        home = publication.home
+        self.uploader: Uploader | None = None
+        if home.spool is not None:
+            self.uploader = Uploader(home.spool, home.store, budget, self)
+
+    # -- for the lane -------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        publication, uploader = self._publication, self.uploader
+        key, self._sequence = publication.next_name(self._number)
+        upload = self._upload = uploader.begin(key, self._sequence) if uploader is not None else None
+        try:
+            async with publication.committer.open_shard(key, exclusive=not publication.overwrites) as shard:
+                self._shard = shard
+                yield shard.output
+        except BaseException:
+            if uploader is not None and upload is not None:
+                uploader.drop(upload)
+            raise
+
+    async def before_publish(self) -> None:
+        if self._publication.fixed:
+            await self._publication.written.wait()
+
+    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+        publication = self._publication
+        entry = publication.committer.entry_of(self._shard, first, last)
+        if self.uploader is not None and self._upload is not None:
+            self.uploader.complete(self._upload, entry, ticket)
+        else:
+            await publication.published(self.lane, self._sequence, entry, ticket)
+        return False
+
+    def progressed(self) -> None:
+        self._publication.progressed()
+
+    def written(self, key: str, size: int) -> None:
+        if self._upload is not None and self._upload.key == key:
+            self._upload.written += size
+            self._upload.change()
+
+    # -- for the uploader ---------------------------------------------------------------------------------------------
+
+    async def before_upload_ends(self) -> None:
+        if self._publication.fixed:
+            await self._publication.sent.wait()
+
+    async def uploaded(self, upload: Upload) -> None:
+        publication = self._publication
+        assert upload.entry is not None, "only what is whole is published"
+        if not upload.stamped:
+            # Kept for the next attempt: the same segment again is no other.
+            upload.entry = replace(upload.entry, committed=publication.committer.now())
+            upload.stamped = True
+        await publication.published(self.lane, upload.sequence, upload.entry, upload.ticket)
+        await publication.unspooled(upload.entry)
+
+
+class _Gate:
+    """Opens when so many wait at it."""
+
+    def __init__(self, size: int) -> None:
+        self._missing = size
+        self._open = anyio.Event()
+
+    async def wait(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._open.set()
+        await self._open.wait()
+
+
+def _objects(entries: Iterable[ShardEntry]) -> list[str]:
+    return [key for entry in entries for key in (entry.path, entry.index, entry.keys) if key]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from asyncrec.blocking.owner import Handle, Owner, as_call, as_context
 from asyncrec.blocking.streams import Puller, RecordLists
+from asyncrec.framing.damage import Damage
 from asyncrec.framing.frames import FRAME_OVERHEAD
 from asyncrec.records import reader, writer
 from asyncrec.records.slab import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
@@ -48,6 +49,11 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
     def compression(self) -> str:
         """As it was found, or told."""
         return self._value.compression
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What was skipped so far; see `asyncrec.RecordReader.damage`."""
+        return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
         """What was read so far, in whole lists."""

@@ -17,12 +17,12 @@ from bisect import bisect_right
 from dataclasses import replace
 
 from asyncrec.errors import FormatError, TruncatedError
-from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.compression import CompressionType, Decompressor
 from asyncrec.framing.damage import Damage, DamageLog, DamageReason
 from asyncrec.framing.frames import MAX_RECORD_BYTES
 from asyncrec.framing.salvage import FrameSalvager, Run
 
-__all__ = ["MemberSalvager"]
+__all__ = ["MemberSalvager", "recognise"]
 
 _MAGIC = b"\x1f\x8b\x08"
 _RESERVED = 0xE0  # flags that no member has (RFC 1952)
@@ -90,12 +90,18 @@ class MemberSalvager:
         self._reason: DamageReason = "compression"
         self._lost_from = start
         self._window = bytearray()  # in a search: the bytes before `position`
+        self._whole_from: tuple[int, int] | None = None  # the last of `members`, unless damage was met behind its start
         self._read_from(start)
 
     @property
-    def records(self) -> int:
-        """Given out so far."""
-        return self._frames.records
+    def wanted(self) -> int:
+        """How many bytes to feed next; 0 when any piece will do."""
+        return 0
+
+    @property
+    def whole_from(self) -> tuple[int, int] | None:
+        """The last of `members`, once the damage met so far is behind it, and nothing that is before it is pending."""
+        return self._whole_from if self._frames.settled and not self._searching else None
 
     def feed(self, data: bytes) -> None:
         """The bytes at `position`; ``b""`` says that the object ends there."""
@@ -138,6 +144,7 @@ class MemberSalvager:
     def _report(self, damage: Damage) -> None:
         """What the stream of frames reports, placed in its member."""
         begins, byte = self._starts[max(bisect_right(self._starts, damage.offset, key=lambda each: each[0]) - 1, 0)]
+        self._whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
 
     def _take(self, output: bytes, runs: list[Run]) -> None:
@@ -152,6 +159,7 @@ class MemberSalvager:
         if byte > self._starts[-1][1]:
             if self._frames.settled and self._frames.offset == self._stream:
                 self.members.append((self._frames.records, byte))
+                self._whole_from = self.members[-1]
             self._starts.append((self._stream, byte))
             if len(self._starts) > _STARTS:
                 del self._starts[: _STARTS // 2]
@@ -171,6 +179,7 @@ class MemberSalvager:
             self._read_from(member, fault=fault, given_before=made)
             return
         runs += self._frames.interrupt()
+        self._whole_from = None
         self._reason = "truncated" if truncated else "compression"
         self._at_end = False
         if self._type == "ZLIB":
@@ -203,6 +212,7 @@ class MemberSalvager:
                 self._decompressor.feed(rest)
                 self.position, self._at_end = position, at_end
                 self.members.append((self._frames.records, byte))
+                self._whole_from = self.members[-1]
                 return True
             begin = at + 1
         del self._window[: max(len(self._window) - len(_MAGIC) + 1, 0)]
@@ -231,6 +241,27 @@ class MemberSalvager:
 
     def _lose(self, begin: int, end: int) -> None:
         self._log.add(Damage(begin, max(end - begin, 0), self._reason, self._frames.records))
+
+
+def recognise(head: bytes) -> CompressionType | None:
+    """How an object is compressed whose very beginning is damaged, from the first records found in ``head`` of it.
+
+    Frames may stand in a GZIP member as they are, where they did not get smaller, and members in a record: so the
+    member or the frame is believed that comes first. `None` where there is neither. ZLIB cannot be told once its
+    beginning is gone.
+    """
+    ignored = DamageLog()
+    frames = FrameSalvager(ignored.add)
+    runs = frames.feed(head) or frames.finish()
+    plain = runs[0].offset if runs else len(head)
+    members = MemberSalvager("GZIP", ignored, start=0, size=len(head))
+    while not members.ended:
+        runs, wants_input = members.read(_PROBE_OUTPUT)
+        if runs:
+            return "GZIP" if members.members[-1][1] < plain else ""
+        if wants_input:
+            members.feed(head[members.position :])
+    return "" if plain < len(head) else None
 
 
 def _is_member(data: bytes) -> bool:

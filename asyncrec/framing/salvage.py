@@ -28,7 +28,7 @@ from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec.framing.frames import MAX_RECORD_BYTES, FrameDecoder
 from asyncrec.framing.search import FrameSearch
 
-__all__ = ["FrameSalvager", "Run"]
+__all__ = ["Found", "FrameSalvager", "Run"]
 
 # After damage the decoder is fed in pieces, small at first: what it cuts behind the next damage is thrown away.
 _FIRST_PIECE = 1 << 10
@@ -47,6 +47,14 @@ class Run(NamedTuple):
     records: list[bytes]
 
 
+class Found(NamedTuple):
+    """What was found by search last: where the damage before it began, where it begins, the records before it."""
+
+    damage: int
+    place: int
+    records: int
+
+
 class FrameSalvager:
     """Any split of a byte stream in, runs of whole records out.
 
@@ -59,6 +67,7 @@ class FrameSalvager:
 
     Attributes:
         records: given out so far, ``records`` among them.
+        found: what may turn out to be ambiguous; for the salvager that goes on where this one is left.
     """
 
     def __init__(
@@ -88,8 +97,7 @@ class FrameSalvager:
         self._reason: DamageReason = "length"
         self._ends: list[int] = []  # where it may end, by what index and headers say
         self._search: FrameSearch | None = None
-        # What was found by search last: where the damage before it began, where it begins, and the records before it.
-        self._found: tuple[int, int, int] | None = None
+        self.found: Found | None = None
 
     @property
     def offset(self) -> int:
@@ -144,7 +152,7 @@ class FrameSalvager:
                 self._damaged_to(end)
         self._buffer.clear()
         self._base = self._fed = self._began = end
-        self._decoder = self._found = None
+        self._decoder = self.found = None
         self._reason = "compression"
         self._ends = []
         self._search = FrameSearch(self._buffer, base=end, start=end, max_record_bytes=self._max_record_bytes)
@@ -257,15 +265,17 @@ class FrameSalvager:
 
     def _damaged_to(self, end: int) -> None:
         """By search, damage ends here, or at the stream's end."""
-        began, found = self._began, self._found
-        if found is not None and end - found[0] > self._max_record_bytes + FRAME_OVERHEAD:
+        began, found = self._began, self.found
+        if found is not None and end - found.damage > self._max_record_bytes + FRAME_OVERHEAD:
             found = None  # no record reaches so far
         if found is not None:
-            self._report(Damage(found[1], began - found[1], "ambiguous", found[2]))
+            self._report(Damage(found.place, began - found.place, "ambiguous", found.records))
         if end > began:
             self._report(Damage(began, end - began, self._reason, self.records))
         # Behind an interruption the compressed stream vouches for what is found.
-        self._found = None if self._reason == "compression" else (found[0] if found else began, end, self.records)
+        self.found = Found(found.damage if found else began, end, self.records)
+        if self._reason == "compression":
+            self.found = None
 
     def _go_on_at(self, place: int) -> None:
         self._drop(place)

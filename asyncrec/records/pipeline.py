@@ -11,7 +11,8 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import FormatError
 from asyncrec.framing.compression import Decompressor
-from asyncrec.framing.frames import FrameDecoder
+from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec.records.position import Position
 from asyncrec.records.slab import LARGE_RECORD
 from asyncrec.storage.base import ByteSource
 from asyncrec.tasks import in_thread
@@ -51,6 +52,7 @@ class Pipeline:
         start: int = 0,
         records_before: int = 0,
         skip: int = 0,
+        frame_bytes: int = 0,
         inflate_bytes: int = INFLATE_BYTES,
     ) -> None:
         self._path = path
@@ -65,6 +67,7 @@ class Pipeline:
         self._records_before = records_before
         self._inflate_bytes = inflate_bytes
         self.skip = skip
+        self._bytes_before = frame_bytes  # less what is skipped
         self.members = [(records_before, start)] if compression else []
 
     @property
@@ -74,6 +77,20 @@ class Pipeline:
     @property
     def offset(self) -> int:
         return self._start + self._decoder.offset
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of the frames given out so far, and ``frame_bytes``."""
+        return self._bytes_before + self._decoder.offset
+
+    @property
+    def position(self) -> Position:
+        """From which on the records come that were not given out yet."""
+        if not self.members:
+            return Position(self.offset, self.skip, self.records + self.skip)
+        # A record may begin in one member and end in another: from the last that begins with one.
+        record, byte = self.members[-1]
+        return Position(byte, self.records - record + self.skip, self.records + self.skip)
 
     def push(self, head: bytes) -> None:
         """Bytes that were taken from the source to look at: too few to hold a record."""
@@ -102,6 +119,7 @@ class Pipeline:
                 if self.skip:
                     skipped = min(self.skip, len(records))
                     self.skip -= skipped
+                    self._bytes_before -= sum(map(len, records[:skipped])) + FRAME_OVERHEAD * skipped
                     records = records[skipped:]
                 if records:
                     return records

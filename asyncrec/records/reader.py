@@ -1,4 +1,7 @@
-"""`open_reader`: the records of one file or object, checked, in one pass."""
+"""`open_reader`: the records of one file or object, checked, in one pass.
+
+A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,32 @@ from typing import Any, Literal
 
 import anyio
 
-from asyncrec.errors import CorruptRecordError
-from asyncrec.framing.compression import CompressionOptions, detect_compression, parse_compression
+from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.framing.compression import CompressionOptions, CompressionType, detect_compression, parse_compression
+from asyncrec.framing.damage import Damage, DamageLog, DamageReason
 from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES
+from asyncrec.framing.members import recognise
+from asyncrec.framing.salvage import Found
 from asyncrec.records.pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
-from asyncrec.records.position import Position, RecordBatch
-from asyncrec.storage.base import Storage
+from asyncrec.records.position import BEGINNING, Position, RecordBatch
+from asyncrec.records.salvaging import SalvagePipeline
+from asyncrec.storage.base import ByteSource, Storage
 from asyncrec.storage.chunks import ResumingSource
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
+from asyncrec.tasks import in_thread
 
-__all__ = ["ReaderStats", "RecordReader", "open_reader", "open_reader_at", "read_records"]
+__all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_reader_at", "read_records"]
+
+OnCorrupt = Literal["raise", "skip", "stop"]
 
 _log = logging.getLogger("asyncrec.records")
+
+# What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
+_RECOGNISED_BY = 8 << 20
+
+# Behind damage at rest the next is most likely at rest, too: after so much, ranges of a remote store are read once.
+_READ_TWICE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +47,17 @@ class ReaderStats:
     """What a `RecordReader` did so far.
 
     ``bytes`` are of frames, decompressed. ``retries`` counts connections that had to be made again; ``rereads``
-    ranges that came damaged, and whole when they were read once more.
+    ranges that came damaged, and whole when they were read once more. ``lost_ranges`` and ``lost_bytes`` count what
+    `RecordReader.damage` lists, without its limit; what is ambiguous is not lost.
     """
 
     records: int
     bytes: int
     retries: int
     rereads: int
+    lost_ranges: int
+    lost_bytes: int
+    ambiguous_ranges: int
 
 
 class RecordReader:
@@ -65,6 +85,7 @@ class RecordReader:
         chunk_size: int,
         inflate_bytes: int,
         read_ahead: int | None,
+        on_corrupt: OnCorrupt,
     ) -> None:
         self.path = path
         self.compression = compression
@@ -77,8 +98,12 @@ class RecordReader:
         self._chunk_size = chunk_size
         self._inflate_bytes = inflate_bytes
         self._read_ahead = read_ahead
+        self._on_corrupt = on_corrupt
+        self._detects = compression == "auto"
+        self._damage = DamageLog()
+        self._found: Found | None = None
         self._source: ResumingSource
-        self._pipeline: Pipeline
+        self._pipeline: Pipeline | SalvagePipeline
         self._iterator: Iterator[bytes] = iter(())
         self._reading_again: CorruptRecordError | None = None
         self._ended = False
@@ -101,12 +126,23 @@ class RecordReader:
         """The records in lists as they come: some hundred KiB each, a large record alone. No list is empty."""
         return _Batches(self)
 
+    @property
+    def damage(self) -> list[Damage]:
+        """What was skipped so far, in order: ranges that touch are one, and the first 1,000 are listed.
+
+        With ``on_corrupt="stop"`` the rest of the file, once its damage was met.
+        """
+        return list(self._damage.listed)
+
     def stats(self) -> ReaderStats:
         return ReaderStats(
             records=self._pipeline.records,
-            bytes=self._pipeline.offset,
+            bytes=self._pipeline.frame_bytes,
             retries=self._retries + self._source.retries,
             rereads=self._rereads,
+            lost_ranges=self._damage.lost_ranges,
+            lost_bytes=self._damage.lost_bytes,
+            ambiguous_ranges=self._damage.ambiguous_ranges,
         )
 
     async def _next_batch(self) -> list[bytes]:
@@ -119,19 +155,24 @@ class RecordReader:
         while not self._ended:
             try:
                 records = await self._pipeline.next_records(self._source)
-            except CorruptRecordError as error:
-                if await self._read_again(error):
+            except FormatError as error:
+                if isinstance(error, CorruptRecordError) and await self._read_again(error):
+                    continue
+                if self._on_corrupt == "skip":
+                    await self._salvage()
                     continue
                 self._ended = True
-                raise
-            except ValueError:
-                self._ended = True
-                raise
+                if self._on_corrupt == "raise":
+                    raise
+                self._note_the_rest(error)
+                return []
             if self._reading_again is not None:
                 _log.warning("%s: damaged on its way, and whole when read again: %s", self.path, self._reading_again)
                 self._reading_again = None
                 self._rereads += 1
             self._ended = not records
+            if isinstance(self._pipeline, SalvagePipeline):
+                await self._read_on(self._pipeline)
             return records
         return []
 
@@ -152,27 +193,102 @@ class RecordReader:
         self._closed = True
         await self._stack.aclose()
 
-    async def _open(self, etag: str | None = None, *, start: int, records: int = 0, skip: int = 0) -> None:
-        source = ResumingSource(self._storage, self._key, start=start, etag=etag, read_ahead=self._read_ahead)
-        self._source = await self._stack.enter_async_context(source)
+    async def _open(self) -> None:
+        await self._open_source(self._position.offset, None)
         head = b""
         if self.compression == "auto":
             # A frame's header or a compressed file's magic.
             while len(head) < HEADER_BYTES and (block := await self._source.receive(HEADER_BYTES - len(head))):
                 head += block
             self.compression = detect_compression(head)
-        self._pipeline = Pipeline(
+        self._pipeline = self._pipeline_at(self._position, frame_bytes=0)
+        self._pipeline.push(head)
+
+    def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:
+        assert self.compression != "auto", "detected on opening"
+        offset, skip, record = position
+        return Pipeline(
             self.path,
             self.compression,
             verify=self._verify,
             max_record_bytes=self._max_record_bytes,
             chunk_size=self._chunk_size,
-            start=start,
-            records_before=records,
+            start=offset,
+            records_before=record - skip,
             skip=skip,
+            frame_bytes=frame_bytes,
             inflate_bytes=self._inflate_bytes,
         )
-        self._pipeline.push(head)
+
+    async def _open_source(self, start: int, etag: str | None) -> None:
+        source = ResumingSource(self._storage, self._key, start=start, etag=etag, read_ahead=self._read_ahead)
+        self._source = await self._stack.enter_async_context(source)
+
+    async def _go_to(self, offset: int) -> ByteSource:
+        """The same version of the object, from this byte on."""
+        self._retries += self._source.retries
+        etag = self._source.info.etag
+        await self._stack.aclose()
+        await self._open_source(offset, etag)
+        return self._source
+
+    async def _salvage(self) -> None:
+        """From here on, and at the latest from the damage, read what is whole."""
+        self._reading_again = None
+        pipeline = self._pipeline
+        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        start, skip, record = pipeline.position
+        compression = self.compression
+        assert compression != "auto", "detected on opening"
+        if self._detects and self._position == BEGINNING and not pipeline.offset:
+            self.compression = compression = await self._recognised(compression)
+        self._pipeline = SalvagePipeline(
+            compression,
+            self._damage,
+            self._go_to,
+            size=self._source.info.size,
+            verify=self._verify,
+            max_record_bytes=self._max_record_bytes,
+            chunk_size=self._chunk_size,
+            inflate_bytes=self._inflate_bytes,
+            start=start,
+            records=record - skip,
+            skip=skip,
+            frame_bytes=pipeline.frame_bytes,
+            found=self._found,
+        )
+
+    async def _recognised(self, compression: CompressionType) -> CompressionType:
+        """How the file is compressed, since its first bytes may be what is damaged."""
+        source = await self._go_to(0)
+        head = bytearray()
+        while len(head) < _RECOGNISED_BY and (block := await source.receive(self._chunk_size)):
+            head += block
+        found = await in_thread(recognise, bytes(head))
+        return compression if found is None else found
+
+    async def _read_on(self, pipeline: SalvagePipeline) -> None:
+        """Behind damage in a remote store, read as before it, so that the next may turn out to be in transit only."""
+        position = pipeline.resumable
+        if not self._storage.read_ahead or position is None or self._damage.lost_ranges > _READ_TWICE:
+            return
+        await self._go_to(position.offset)
+        self._found = pipeline.found
+        self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
+
+    def _note_the_rest(self, error: FormatError) -> None:
+        """Everything from the error on is given up. Of a compressed object: the member, and all behind it."""
+        offset = self._pipeline.offset
+        if self.compression:
+            offset = error.member_offset or 0
+        reason: DamageReason = "length"
+        if isinstance(error, RecordTooLargeError):
+            reason = "too_large"
+        elif isinstance(error, TruncatedError):
+            reason = "truncated"
+        elif isinstance(error, CorruptRecordError) and error.part in ("data", "compression"):
+            reason = "data" if error.part == "data" else "compression"
+        self._damage.add(Damage(offset, self._source.info.size - offset, reason, self._pipeline.records))
 
     async def _read_again(self, error: CorruptRecordError) -> bool:
         """Whether a damaged range is worth reading once more: it came from a remote store, the first time.
@@ -186,15 +302,10 @@ class RecordReader:
             return False
         self._reading_again = error
         pipeline = self._pipeline
-        self._retries += self._source.retries
-        etag = self._source.info.etag
-        await self._stack.aclose()
-        if self.compression:
-            # A record may begin in one member and end in another: from the start, dropping what was given out.
-            begin, skip, record = self._position
-            await self._open(etag, start=begin, records=record - skip, skip=pipeline.records - (record - skip))
-        else:
-            await self._open(etag, start=pipeline.offset, records=pipeline.records, skip=pipeline.skip)
+        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        position = pipeline.position
+        await self._go_to(position.offset)
+        self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
         return True
 
 
@@ -220,6 +331,7 @@ async def open_reader(
     *,
     compression: str | int | CompressionOptions | None = "auto",
     verify: bool = True,
+    on_corrupt: OnCorrupt = "raise",
     max_record_bytes: int = MAX_RECORD_BYTES,
     start_offset: int = 0,
     chunk_size: int = CHUNK_SIZE,
@@ -232,6 +344,9 @@ async def open_reader(
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
         compression: ``"auto"`` (the default) looks at the first bytes; else ``""``, ``"GZIP"``, ``"ZLIB"``.
         verify: check every payload's checksum. Lengths are checked always: they are what finds the next record.
+        on_corrupt: what damage does. ``"raise"`` (the default): an error. ``"skip"``: every record that is whole is
+            given out, wherever it stands, and `RecordReader.damage` lists what was lost; a file without damage is read
+            as fast as otherwise. ``"stop"``: the file ends there.
         max_record_bytes: a longer record is an error before anything is allocated for it; 256 MiB unless raised.
         start_offset: begin at this byte of the object: where a record begins, or in a GZIP file a member.
         chunk_size: bytes of one read.
@@ -243,14 +358,16 @@ async def open_reader(
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening.
         ObjectChangedError: the object was replaced while it was being read.
-        CorruptRecordError, TruncatedError, RecordTooLargeError: while reading, with path, record and offset, after
-            every record before it was given out.
+        CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
+            record and offset, after every record before it was given out.
     """
     kind: Literal["auto", "", "GZIP", "ZLIB"] = "auto"
     if compression != "auto":
         kind = parse_compression(compression).type
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
         raise ValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
+    if on_corrupt not in ("raise", "skip", "stop"):
+        raise ValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
     located_at = located(path, storage=storage, storage_options=storage_options)
     async with located_at as (store, key):
         reader = await open_reader_at(
@@ -260,6 +377,7 @@ async def open_reader(
             path=redact(str(path)),
             compression=kind,
             verify=verify,
+            on_corrupt=on_corrupt,
             max_record_bytes=max_record_bytes,
             chunk_size=chunk_size,
         )
@@ -278,6 +396,7 @@ async def open_reader_at(
     path: str,
     compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
     verify: bool = True,
+    on_corrupt: OnCorrupt = "raise",
     max_record_bytes: int = MAX_RECORD_BYTES,
     chunk_size: int = CHUNK_SIZE,
     inflate_bytes: int = INFLATE_BYTES,
@@ -303,10 +422,10 @@ async def open_reader_at(
         chunk_size=chunk_size,
         inflate_bytes=inflate_bytes,
         read_ahead=read_ahead,
+        on_corrupt=on_corrupt,
     )
-    offset, skip, record = position
     try:
-        await reader._open(start=offset, records=record - skip, skip=skip)
+        await reader._open()
     except BaseException as error:
         await reader._stack.__aexit__(type(error), error, error.__traceback__)
         raise

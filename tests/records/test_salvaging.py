@@ -1,0 +1,277 @@
+"""`open_reader(on_corrupt=...)`: what is whole is read, wherever it stands, and what is lost is told."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import CorruptRecordError
+from asyncrec.framing.damage import Damage
+from asyncrec.framing.frames import encode_frames
+from asyncrec.records.position import Position
+from asyncrec.records.reader import ReaderStats, open_reader_at
+from asyncrec.storage.base import ByteSource
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [random.Random(n).randbytes(random.Random(n).randrange(1, 3000)) for n in range(400)]
+BORDERS = [0]
+for _record in RECORDS:
+    BORDERS.append(BORDERS[-1] + len(_record) + 16)
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(encode_frames(records))
+
+
+def flipped(data: bytes, *places: int) -> bytes:
+    changed = bytearray(data)
+    for place in places:
+        changed[place] ^= 0x10
+    return bytes(changed)
+
+
+async def stored(data: bytes) -> MemoryStorage:
+    storage = MemoryStorage()
+    await storage.put("x", data)
+    return storage
+
+
+async def read(storage: Any, **options: Any) -> tuple[list[bytes], list[Damage], ReaderStats]:
+    async with asyncrec.open_reader("x", storage=storage, **options) as reader:
+        found = [record async for record in reader]
+        return found, reader.damage, reader.stats()
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip", "stop"])
+async def test_a_whole_file_is_read_the_same_whatever_on_corrupt_is(compression: str, on_corrupt: str) -> None:
+    pack: Any = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}[compression]
+    found, damage, stats = await read(await stored(pack(framed(RECORDS))), on_corrupt=on_corrupt)
+    assert (found, damage, stats.lost_ranges) == (RECORDS, [], 0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 1000, 1 << 18])
+async def test_skip_reads_on_behind_damage_and_tells_of_it(chunk_size: int) -> None:
+    records, borders = (RECORDS[:5], BORDERS[:6]) if chunk_size == 1 else (RECORDS, BORDERS)
+    storage = await stored(flipped(framed(records), borders[2] + 12))
+    found, damage, stats = await read(storage, on_corrupt="skip", chunk_size=chunk_size)
+    assert found == records[:2] + records[3:]
+    assert damage == [Damage(borders[2], len(records[2]) + 16, "data", 2)]
+    assert stats.records == len(records) - 1
+    assert stats.bytes == borders[-1] - len(records[2]) - 16
+    assert (stats.lost_ranges, stats.lost_bytes) == (1, len(records[2]) + 16)
+
+
+async def test_a_record_of_which_only_the_header_is_damaged_is_given_out() -> None:
+    found, damage, _ = await read(await stored(flipped(framed(RECORDS), BORDERS[7] + 3)), on_corrupt="skip")
+    assert found == RECORDS
+    assert damage == [Damage(BORDERS[7], 12, "length", 7)]
+
+
+async def test_a_torn_tail_is_told_and_everything_before_it_is_read() -> None:
+    data = framed(RECORDS)
+    found, damage, _ = await read(await stored(data[:-1]), on_corrupt="skip")
+    assert found == RECORDS[:-1]
+    assert damage == [Damage(BORDERS[-2], len(data) - 1 - BORDERS[-2], "truncated", 399)]
+
+
+async def test_stop_ends_the_file_at_the_damage() -> None:
+    data = flipped(framed(RECORDS), BORDERS[7] + 3)
+    found, damage, stats = await read(await stored(data), on_corrupt="stop")
+    assert found == RECORDS[:7]
+    assert damage == [Damage(BORDERS[7], len(data) - BORDERS[7], "length", 7)]
+    assert stats.lost_ranges == 1
+
+
+async def test_stop_gives_up_a_compressed_file_from_the_damaged_member_on() -> None:
+    members = [gzip.compress(framed(RECORDS[n : n + 100])) for n in range(0, 400, 100)]
+    place = len(members[0]) + len(members[1]) // 2
+    data = flipped(b"".join(members), place)
+    found, damage, _ = await read(await stored(data), on_corrupt="stop")
+    assert found == RECORDS[: len(found)]
+    assert 100 <= len(found) < 200
+    (lost,) = damage
+    assert (lost.offset, lost.length) == (len(members[0]), len(data) - len(members[0]))
+
+
+@pytest.mark.parametrize("block", [1000, 1 << 18])
+async def test_every_record_of_a_whole_member_is_read(block: int) -> None:
+    members = [gzip.compress(framed(RECORDS[n : n + 100]), mtime=0) for n in range(0, 400, 100)]
+    place = len(members[0]) + len(members[1]) // 2
+    found, damage, stats = await read(
+        await stored(flipped(b"".join(members), place)), on_corrupt="skip", chunk_size=block
+    )
+    assert found[:100] == RECORDS[:100]
+    assert found[-200:] == RECORDS[200:]
+    assert found[100:-200] == [record for record in RECORDS[100:200] if record in found]  # up to the fault
+    assert damage[-1].offset == len(members[0])
+    assert damage[-1].length == len(members[1])
+    assert damage[-1].reason == "compression"
+    assert stats.records == len(found)
+
+
+async def test_of_zlib_what_is_before_the_damage_is_read() -> None:
+    data = zlib.compress(framed(RECORDS))
+    found, damage, _ = await read(await stored(data[: len(data) // 2]), on_corrupt="skip")
+    assert 150 < len(found) < 250
+    assert found == RECORDS[: len(found)]
+    assert damage[-1].reason == "truncated"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+async def test_a_file_with_a_damaged_beginning_is_recognised(pack: Any) -> None:
+    """Garbage in front hides what the file is: plain or GZIP, and it may look like ZLIB."""
+    data = b"\x78\x9c" + b"garbage" * 9 + pack(framed(RECORDS))
+    found, damage, _ = await read(await stored(data), on_corrupt="skip")
+    assert found == RECORDS
+    assert (damage[0].offset, damage[0].length) == (0, 65)
+
+
+async def test_a_file_of_something_else_has_no_records() -> None:
+    found, damage, _ = await read(await stored(b"text\n" * 1000), on_corrupt="skip")
+    assert found == []
+    assert damage == [Damage(0, 5000, "length", 0)]
+
+
+async def test_an_unknown_word_is_refused() -> None:
+    with pytest.raises(ValueError, match='"raise", "skip" or "stop"'):
+        async with asyncrec.open_reader("x", storage=MemoryStorage(), on_corrupt="ignore"):  # type: ignore[arg-type]  # the point
+            pass
+
+
+async def test_the_error_names_the_ways_to_go_on() -> None:
+    storage = await stored(flipped(framed(RECORDS), BORDERS[2] + 12))
+    with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip'.*asyncrec\.tools\.repair"):
+        await asyncrec.read_records("x", storage=storage)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_reading_is_taken_up_again_at_any_record_behind_damage(compression: str) -> None:
+    """What interleaving relies on: positions told behind damage lead to the same records."""
+    if compression:
+        members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
+        data = b"".join(members)
+        for which in (2, 3, 7):
+            data = flipped(data, sum(map(len, members[:which])) + len(members[which]) // 2)
+    else:
+        data = flipped(framed(RECORDS), BORDERS[2] + 12, BORDERS[50] + 100, BORDERS[51] + 9, BORDERS[51] + 1, -1)
+    storage = await stored(data)
+    expected = (await read(storage, on_corrupt="skip"))[0]
+    reader = await open_reader_at(
+        storage, "x", Position(0, 0, 0), path="x", on_corrupt="skip", chunk_size=5000, inflate_bytes=10_000
+    )
+    positions: list[Position] = []
+    while batch := await reader.next_batch():
+        positions += batch.positions(0, len(batch.records))
+    await reader.aclose()
+    assert [position.record for position in positions] == list(range(len(expected)))
+    for position in positions[:: 7 if compression else 1]:
+        reader = await open_reader_at(
+            storage, "x", position, path="x", compression=compression, on_corrupt="skip"  # type: ignore[arg-type]  # one of them
+        )  # fmt: skip
+        batch = await reader.next_batch()
+        assert batch is not None
+        assert (batch.first, batch.records[0]) == (position.record, expected[position.record])
+        await reader.aclose()
+
+
+class Remote(MemoryStorage):
+    """A store over a wire that flips a bit in the first answers that hold ``places``, once each."""
+
+    read_ahead = 1 << 16
+
+    def __init__(self, *places: int) -> None:
+        super().__init__()
+        self.places = set(places)
+        self.opened = 0
+
+    @asynccontextmanager
+    async def open_source(self, key: str, *, start: int = 0, **options: Any) -> AsyncIterator[ByteSource]:
+        self.opened += 1
+        async with super().open_source(key, start=start, **options) as source:
+            receive, position = source.receive, start
+
+            async def damaged(max_bytes: int) -> bytes:
+                nonlocal position
+                block = await receive(max_bytes)
+                begin, position = position, position + len(block)
+                for place in [place for place in self.places if begin <= place < position]:
+                    self.places.remove(place)
+                    block = flipped(block, place - begin)
+                return block
+
+            source.receive = damaged  # type: ignore[method-assign]  # a fault on the wire
+            yield source
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_what_is_damaged_in_transit_only_is_not_lost_even_behind_damage_at_rest(compression: str) -> None:
+    if compression:
+        members = [gzip.compress(framed(RECORDS[n : n + 40])) for n in range(0, 400, 40)]
+        at_rest = sum(map(len, members[:2])) + len(members[2]) // 2
+        transit = (sum(map(len, members[:5])) + 1000, sum(map(len, members[:8])) + 1000)
+        data = b"".join(members)
+        untouched = RECORDS[:80] + RECORDS[120:]
+    else:
+        data = framed(RECORDS)
+        at_rest, transit = BORDERS[10] + 12, (BORDERS[100] + 1, BORDERS[300] + 12)
+        untouched = RECORDS[:10] + RECORDS[11:]
+    storage = Remote(*transit)
+    await storage.put("x", flipped(data, at_rest))
+    found, damage, _ = await read(storage, on_corrupt="skip", chunk_size=4096)
+    assert [record for record in found if record in untouched] == untouched
+    assert len({lost.member_offset or lost.offset for lost in damage}) == 1
+    assert not storage.places
+
+
+async def test_a_remote_object_full_of_damage_is_not_read_twice_for_ever() -> None:
+    storage = Remote()
+    await storage.put("x", flipped(framed(RECORDS), *(border + 12 for border in BORDERS[1:-1:2])))
+    found, _, stats = await read(storage, on_corrupt="skip")
+    assert found == RECORDS[::2]
+    assert stats.lost_ranges == 200
+    assert storage.opened < 80
+
+
+async def test_the_list_of_damage_has_a_limit_and_the_counts_have_none() -> None:
+    records = [b"%d" % n for n in range(5000)]
+    data = bytearray(framed(records))
+    place = 0
+    for n, record in enumerate(records):
+        if n % 2:
+            data[place + 12] ^= 1
+        place += len(record) + 16
+    found, damage, stats = await read(await stored(bytes(data)), on_corrupt="skip")
+    assert found == records[::2]
+    assert len(damage) == 1000
+    assert stats.lost_ranges == 2500
+    assert stats.lost_bytes == sum(len(record) + 16 for record in records[1::2])
+
+
+async def test_a_connection_that_breaks_while_looking_for_records_is_made_again() -> None:
+    places = [border + 12 for border in BORDERS[1:-1:40]]
+    flaky = FlakyStorage(await stored(flipped(framed(RECORDS), *places)), {2: Fault("error"), 7: Fault("short")})
+    found, _, stats = await read(flaky, on_corrupt="skip", chunk_size=4096)
+    assert len(found) == 400 - len(places)
+    assert stats.retries == 2
+
+
+async def test_leaving_early_from_behind_damage_is_clean(tmp_path: Any) -> None:
+    (tmp_path / "x").write_bytes(flipped(framed(RECORDS), BORDERS[2] + 12))
+    before = len(os.listdir("/proc/self/fd"))
+    async with asyncrec.open_reader(tmp_path / "x", on_corrupt="skip") as reader:
+        for _ in range(5):
+            await anext(reader)
+        assert len(reader.damage) == 1
+    assert len(os.listdir("/proc/self/fd")) <= before

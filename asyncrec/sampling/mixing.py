@@ -23,7 +23,7 @@ from asyncrec.sampling.shuffle import ShuffleBuffer
 from asyncrec.sampling.weave import Part, Weave
 from asyncrec.tasks import TaskScope
 
-__all__ = ["MEMORY_LIMIT", "PREFETCH", "Mixing", "Plan"]
+__all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Mixing", "Plan"]
 
 # For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
 # compressed ones a member of 4 MiB at a time.
@@ -32,7 +32,7 @@ MEMORY_LIMIT = 64 << 20
 PREFETCH = 2
 # A shard's share of the budget, at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards
 # to 64 MiB inline.
-_LEAST_BATCH = 64 << 10
+LEAST_BATCH = 64 << 10
 _MOST_BATCH = 4 << 20
 # One read of a local file, and of a store where each read is a request.
 _CHUNK = 256 << 10
@@ -85,7 +85,7 @@ class Mixing:
             batches += plan.prefetch
         # And a quarter of a batch that is left beside the one that came early.
         share = 4 * plan.memory_limit // ((self._slots + self._ahead) * (4 * batches + 1))
-        self._batch_bytes = min(_MOST_BATCH, max(_LEAST_BATCH, share))
+        self._batch_bytes = min(_MOST_BATCH, max(LEAST_BATCH, share))
         self._chunk = min(self._batch_bytes, _REMOTE_CHUNK if inputs.reads_cost_waiting else _CHUNK)
         self._park = self._slots + self._ahead > _MOST_OPEN
         self._order: InterleaveOrder

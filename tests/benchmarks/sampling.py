@@ -3,26 +3,31 @@
 The sampler's opponent is the pipeline that TensorFlow Similarity's ``TFRecordDatasetSampler`` builds: shards in random
 order, interleaved over all of them, ``example_per_class`` records in turn, mapped, repeated, batched, prefetched. Both
 sides deserialise by a function that does nothing, and give batches of 32, two records of each of 100 shards in turn.
-tf.data's own batches are tensors, ours lists. ``python tests/benchmarks/sampling_limits.py`` has what has no opponent.
+tf.data's own batches are tensors, ours lists.
+
+Then what has no opponent: a store that answers after 20 ms; the memory that 1,000 shards take, which fails when it is
+more than it may be; opening a data set of 10,000 shards.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
-from harness import Case, Job, Target
+from harness import MIB, Case, Job, Target, _status
+from random_access import make_manifest
 
 Main = Callable[[Path], Awaitable[None]]
 
 _BATCH = 32
 _PER_CLASS = 2
-_SHARDS = {"sample": 100, "interleave": 16}
+_SHARDS = {"sample": 100, "interleave": 16, "far": 16, "memory:": 1000}
 # Records that are sampled are Examples of some hundred bytes: numbers, a label, a short text.
 _SAMPLED = 300
 
@@ -147,40 +152,137 @@ def expect(count: int, case: Case) -> None:
         raise ValueError(f"read {count} records of {case.count}")
 
 
+def far_sampler(case: Case, *, async_cycle: bool) -> Job:
+    import asyncrec
+    from asyncrec.storage.local import LocalStorage
+    from asyncrec.testing.faults import SlowStorage
+
+    async def main(path: Path) -> None:
+        far = SlowStorage(LocalStorage(shards_of(path).parent), latency=0.020)
+        count = 0
+        async with asyncrec.InterleaveSampler(
+            shards_of(path).name, bytes, _PER_CLASS, _BATCH, async_cycle=async_cycle, num_repeat=1, storage=far
+        ) as sampler:
+            async for batch in sampler:
+                count += len(batch)
+        expect(count, case)
+
+    return job_of(main)
+
+
+def bounded(case: Case, *, parallelism: int = 0, shuffle_buffer: int = 0) -> Job:
+    """All shards in one cycle. Fails when it takes more memory than the record batches and the buffer may."""
+    import asyncrec
+    from asyncrec.sampling.mixing import LEAST_BATCH, PREFETCH
+
+    async def main(path: Path) -> None:
+        before = _status("VmRSS")
+        paths = sorted(shards_of(path).iterdir())
+        count = 0
+        async with asyncrec.interleave(
+            paths, cycle_length=len(paths), parallelism=parallelism, shuffle_buffer=shuffle_buffer
+        ) as stream:
+            async for records in stream.batches(1024):
+                count += len(records)
+        expect(count, case)
+        # One being taken, and with a pool those that wait; a record in the buffer has a position. Twice that, since in
+        # the process's memory records lie among the gaps of the blocks that they were cut from.
+        batches = 1 + (PREFETCH if parallelism else 0)
+        allowed = (len(paths) + parallelism) * batches * LEAST_BATCH + shuffle_buffer * (case.size + 512)
+        if (grown := _status("VmHWM") - before) > 2 * allowed + 16 * MIB:
+            raise ValueError(f"{grown / MIB:.0f} MiB, where {allowed / MIB:.0f} are to be held")
+
+    return job_of(main)
+
+
+def prepare_manifest(case: Case, path: Path) -> None:
+    shutil.rmtree(shards_of(path), ignore_errors=True)
+    anyio.run(make_manifest, shards_of(path), case.count)
+
+
+def our_opening(case: Case) -> Job:
+    import asyncrec
+
+    async def main(path: Path) -> None:
+        async with asyncrec.open_dataset(shards_of(path) / "pages") as dataset:
+            expect(len(dataset.manifest.shards), case)
+
+    return job_of(main)
+
+
+def two_seconds(case: Case) -> Job:
+    return lambda path: time.sleep(2)
+
+
 CASES = [
-    *(
-        Case(
-            name=f"sample 100 shards, {_SAMPLED} B{', async_cycle' * async_cycle}",
-            count=640_000,
-            size=_SAMPLED,
-            contenders={
-                "asyncrec InterleaveSampler": partial(our_sampler, async_cycle=async_cycle),
-                "TensorFlow Similarity's pipeline": partial(similarity_sampler, async_cycle=async_cycle),
-            },
-            prepare=prepare,
-            note="20,000 batches of 32",
-        )
-        for async_cycle in (False, True)
+    Case(
+        name=f"sample 100 shards, {_SAMPLED} B",
+        count=640_000,
+        size=_SAMPLED,
+        contenders={
+            "asyncrec": partial(our_sampler, async_cycle=False),
+            "asyncrec, async_cycle": partial(our_sampler, async_cycle=True),
+            "TensorFlow Similarity": partial(similarity_sampler, async_cycle=False),
+            "TensorFlow Similarity, async_cycle": partial(similarity_sampler, async_cycle=True),
+        },
+        prepare=prepare,
+        note="20,000 batches of 32",
     ),
     Case(
         name="interleave 16 shards, 4 KiB",
         count=200_000,
         size=4096,
         contenders={
-            "asyncrec interleave": partial(our_interleave, parallelism=0),
-            "asyncrec interleave, parallelism=2": partial(our_interleave, parallelism=2),
-            "TensorFlow tf.data": partial(tf_interleave, parallelism=0),
-            "TensorFlow tf.data, parallel calls=2": partial(tf_interleave, parallelism=2),
+            "asyncrec": partial(our_interleave, parallelism=0),
+            "asyncrec, parallelism=2": partial(our_interleave, parallelism=2),
+            "tf.data": partial(tf_interleave, parallelism=0),
+            "tf.data, parallel calls=2": partial(tf_interleave, parallelism=2),
         },
         prepare=prepare,
         note="block 16, batches of 1,024",
     ),
+    Case(
+        name="far sampling",
+        count=6000,
+        size=4096,
+        contenders={
+            "asyncrec": partial(far_sampler, async_cycle=False),
+            "asyncrec, async_cycle": partial(far_sampler, async_cycle=True),
+        },
+        prepare=prepare,
+        note="16 shards of 1.5 MiB in a store that answers after 20 ms",
+    ),
+    Case(
+        name="memory: 1,000 shards, 1 KiB",
+        count=300_000,
+        size=1024,
+        contenders={
+            "asyncrec interleave": bounded,
+            "asyncrec interleave, parallelism=16": partial(bounded, parallelism=16),
+            "asyncrec interleave, shuffled": partial(bounded, shuffle_buffer=20_000),
+        },
+        prepare=prepare,
+        rounds=1,
+        note="all in one cycle",
+    ),
+    Case(
+        name="open a data set",
+        count=10_000,
+        size=1,
+        contenders={"asyncrec open_dataset": our_opening, "limit: 2 s": two_seconds},
+        prepare=prepare_manifest,
+        rounds=3,
+        note="by its manifest of 10,000 shards; times are for a shard",
+    ),
 ]
 
-_SAMPLER, _SIMILARITY = "asyncrec InterleaveSampler", "TensorFlow Similarity's pipeline"
+_SAMPLE = f"sample 100 shards, {_SAMPLED} B"
 
 TARGETS = [
-    Target("sample 100 shards, 300 B", _SAMPLER, _SIMILARITY, 3.0),
-    Target("sample 100 shards, 300 B, async_cycle", _SAMPLER, _SIMILARITY, 3.0),
-    Target("interleave 16 shards, 4 KiB", "asyncrec interleave", "TensorFlow tf.data", 1.0),
+    Target(_SAMPLE, "asyncrec", "TensorFlow Similarity", 3.0),
+    Target(_SAMPLE, "asyncrec, async_cycle", "TensorFlow Similarity, async_cycle", 3.0),
+    Target(_SAMPLE, "asyncrec, async_cycle", "asyncrec", 1 / 1.3),
+    Target("interleave 16 shards, 4 KiB", "asyncrec", "tf.data", 1.0),
+    Target("far sampling", "asyncrec, async_cycle", "asyncrec", 8.0),
+    Target("open a data set", "asyncrec open_dataset", "limit: 2 s", 1.0),
 ]

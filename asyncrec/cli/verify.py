@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from asyncrec.tools.orphans import Orphan
     from asyncrec.tools.verifying import VerifyReport
 
+# Of one shard; --json has up to a thousand.
+_MOST_SHOWN = 20
+
 
 def command(
     path: Path,
@@ -61,7 +64,9 @@ def command(
 
 def _show(report: VerifyReport) -> None:
     for shard in report.shards:
-        for problem in shard.problems:
+        if len(shard.problems) > _MOST_SHOWN:
+            say(f"{shard.path}: {len(shard.problems):,} damaged places, of which the first are")
+        for problem in shard.problems[:_MOST_SHOWN]:
             where = "" if problem.record is None else f"record {problem.record:,}, "
             where += "" if problem.offset is None else f"offset {problem.offset:,}: "
             say(f"{shard.path}: {problem.kind}: {where}{problem.message}")

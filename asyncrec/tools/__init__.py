@@ -6,18 +6,26 @@ report, a dataclass with ``to_json()``. Names are resolved on first use (PEP 562
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asyncrec.tools.checkup import DoctorReport as DoctorReport
+    from asyncrec.tools.checkup import doctor as doctor
     from asyncrec.tools.converting import ConvertReport as ConvertReport
     from asyncrec.tools.converting import convert as convert
     from asyncrec.tools.copying import CopyReport as CopyReport
     from asyncrec.tools.copying import copy as copy
+    from asyncrec.tools.demonstration import DemoReport as DemoReport
+    from asyncrec.tools.demonstration import demo as demo
     from asyncrec.tools.describing import CountReport as CountReport
     from asyncrec.tools.describing import InfoReport as InfoReport
+    from asyncrec.tools.describing import SchemaReport as SchemaReport
     from asyncrec.tools.describing import count as count
     from asyncrec.tools.describing import info as info
+    from asyncrec.tools.describing import schema as schema
     from asyncrec.tools.indexing import IndexReport as IndexReport
     from asyncrec.tools.indexing import index as index
     from asyncrec.tools.records import FoundRecord as FoundRecord
@@ -25,51 +33,33 @@ if TYPE_CHECKING:
     from asyncrec.tools.records import Where as Where
     from asyncrec.tools.records import get_record as get_record
     from asyncrec.tools.records import open_records as open_records
+    from asyncrec.tools.repair import RepairReport as RepairReport
+    from asyncrec.tools.repair import repair as repair
+    from asyncrec.tools.report import report as report
     from asyncrec.tools.resharding import ReshardReport as ReshardReport
     from asyncrec.tools.resharding import reshard as reshard
+    from asyncrec.tools.splitting import SplitsReport as SplitsReport
+    from asyncrec.tools.splitting import from_csv as from_csv
+    from asyncrec.tools.splitting import from_folder as from_folder
     from asyncrec.tools.unfinished import UploadsReport as UploadsReport
     from asyncrec.tools.unfinished import uploads as uploads
     from asyncrec.tools.verifying import VerifyReport as VerifyReport
     from asyncrec.tools.verifying import verify as verify
 
 _HOMES = {
-    "asyncrec.tools.converting": (
-        "ConvertReport",
-        "convert",
-    ),
-    "asyncrec.tools.copying": (
-        "CopyReport",
-        "copy",
-    ),
-    "asyncrec.tools.describing": (
-        "CountReport",
-        "InfoReport",
-        "count",
-        "info",
-    ),
-    "asyncrec.tools.indexing": (
-        "IndexReport",
-        "index",
-    ),
-    "asyncrec.tools.records": (
-        "FoundRecord",
-        "RecordStream",
-        "Where",
-        "get_record",
-        "open_records",
-    ),
-    "asyncrec.tools.resharding": (
-        "ReshardReport",
-        "reshard",
-    ),
-    "asyncrec.tools.unfinished": (
-        "UploadsReport",
-        "uploads",
-    ),
-    "asyncrec.tools.verifying": (
-        "VerifyReport",
-        "verify",
-    ),
+    "asyncrec.tools.checkup": ("DoctorReport", "doctor"),
+    "asyncrec.tools.converting": ("ConvertReport", "convert"),
+    "asyncrec.tools.copying": ("CopyReport", "copy"),
+    "asyncrec.tools.demonstration": ("DemoReport", "demo"),
+    "asyncrec.tools.describing": ("CountReport", "InfoReport", "SchemaReport", "count", "info", "schema"),
+    "asyncrec.tools.indexing": ("IndexReport", "index"),
+    "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
+    "asyncrec.tools.repair": ("RepairReport", "repair"),
+    "asyncrec.tools.report": ("report",),
+    "asyncrec.tools.resharding": ("ReshardReport", "reshard"),
+    "asyncrec.tools.splitting": ("SplitsReport", "from_csv", "from_folder"),
+    "asyncrec.tools.unfinished": ("UploadsReport", "uploads"),
+    "asyncrec.tools.verifying": ("VerifyReport", "verify"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -87,3 +77,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME})
+
+
+class _Tools(ModuleType):
+    """Where a function is named as its module is, the function stays, whoever imports the module."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in _HOME):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Tools

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec.errors import FormatError, ObjectNotFoundError, StorageError
+from asyncrec.framing.damage import Damage
 from asyncrec.framing.frames import FRAME_OVERHEAD
 from asyncrec.records.index import RecordIndex, parse_index
 from asyncrec.records.position import Position
@@ -36,7 +37,7 @@ class Problem:
             not give it: nothing is known of it).
         message: a sentence, with offset and record where they are known.
         offset: in the decompressed stream.
-        record: how many records precede it in the shard.
+        record: how many whole records precede it in the shard.
     """
 
     kind: str
@@ -93,14 +94,17 @@ async def check_shard(
     passing = ChecksummedStorage(storage)
     scan = _Scan()
     try:
-        reader = await open_reader_at(passing, shard.key, Position(0, 0, 0), path=shard.shown)
+        reader = await open_reader_at(passing, shard.key, Position(0, 0, 0), path=shard.shown, on_corrupt="skip")
         try:
-            report.compression = reader.compression
             await scan.read(reader, passing, advance)
+            report.compression = reader.compression
+            report.problems += map(_lost, reader.damage)
         finally:
             await reader.aclose()
-    except FormatError as error:
-        scan.damage(report, error)
+    except FormatError as error:  # what skipping cannot pass over
+        report.problems.append(
+            Problem(kind="damaged", message=str(error.args[0]), offset=error.offset, record=error.record)
+        )
     except ObjectNotFoundError as error:
         report.problems.append(Problem(kind="missing", message=str(error)))
         return report
@@ -124,6 +128,24 @@ async def check_shard(
     return report
 
 
+_REASONS = {
+    "length": "a length and its checksum disagree",
+    "data": "the data and its checksum disagree",
+    "too_large": "a record larger than any is believed to be",
+    "truncated": "the file ends in the middle of a record",
+    "compression": "the compressed stream is damaged",
+    "ambiguous": "records between two damaged places, which may be the contents of one large record that was lost",
+}
+
+
+def _lost(damage: Damage) -> Problem:
+    counted = " of what it decompresses to" if damage.member_offset is not None else ""
+    message = f"{_REASONS[damage.reason]}: {damage.length:,} bytes{counted}"
+    if damage.member_offset is not None:
+        message += f", in the GZIP member at byte {damage.member_offset:,}"
+    return Problem(kind="damaged", message=message, offset=damage.offset, record=damage.records_before)
+
+
 class _Scan:
     """The lengths of a shard's records, as they are read."""
 
@@ -142,10 +164,6 @@ class _Scan:
             if passing.position - seen:
                 advance(passing.position - seen)
                 seen = passing.position
-
-    def damage(self, report: ShardReport, error: FormatError) -> None:
-        message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
-        report.problems.append(Problem(kind="damaged", message=message, offset=error.offset, record=error.record))
 
     def index(self, compression: str) -> RecordIndex:
         """What the index of these records is."""

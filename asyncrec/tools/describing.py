@@ -1,10 +1,11 @@
-"""`info`: what a path holds, from manifests, indexes and the first records, without reading the rest; `count`."""
+"""`info`: what a path holds, from manifests, indexes and the first records; `count`; `schema`."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -24,9 +25,10 @@ from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
 from asyncrec.tools.jsonvalues import is_example
 from asyncrec.tools.orphans import Orphan, find_orphans
+from asyncrec.tools.records import RecordStream
 from asyncrec.tools.selecting import SelectedDataset, SelectedShard, Selection, open_shard, selected
 
-__all__ = ["CountReport", "DatasetInfo", "FileInfo", "InfoReport", "count", "info"]
+__all__ = ["CountReport", "DatasetInfo", "FileInfo", "InfoReport", "SchemaReport", "count", "info", "schema"]
 
 Progress = Callable[[int, int | None], None]
 
@@ -315,3 +317,43 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
             report.inferred = len(records)
         except ExampleError:
             report.content = "bytes"  # some of them are no Examples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaReport:
+    """A schema, as `Schema.to_json` gives it; ``records`` it was inferred from, `None` where a manifest holds it."""
+
+    path: str
+    schema: Mapping[str, Any]
+    records: int | None
+
+
+async def schema(
+    path: str | os.PathLike[str],
+    *,
+    infer: bool = False,
+    limit: int | None = None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> SchemaReport:
+    """The schema of what ``path`` names: the manifest's, else (or with ``infer``) one that reads all records, or the
+    first ``limit`` of them.
+
+    Raises:
+        SchemaError: there are no records, or two hold one feature of different kinds.
+        DecodeError: a record is no Example.
+    """
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        if selection.schema is not None and not infer:
+            return SchemaReport(path=selection.path, schema=selection.schema, records=None)
+        merged: Schema | None = None
+        seen = 0
+        async with AsyncExitStack() as stack:
+            async for found in RecordStream(selection, (), stack):
+                records = [each.data for each in found[: None if limit is None else limit - seen]]
+                inferred = await in_thread(Schema.infer, records)
+                merged = inferred if merged is None else merged.merge(inferred)
+                seen += len(records)
+                if limit is not None and seen >= limit:
+                    break
+        return SchemaReport(path=selection.path, schema=(merged or Schema.infer([])).to_json(), records=seen)

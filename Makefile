@@ -112,6 +112,8 @@ $(READY): $(PROJECTS) $(LOCK)
 
 $(INTEROP_READY): $(PROJECTS)
 	@$(call environment,.venv-interop,--group interop -e .)
+	@# By itself: it asks for the whole of TensorFlow with CUDA, and for an older NumPy than TensorFlow's own.
+	@.venv-interop/bin/python -m pip install --quiet --no-deps 'datum==1.13.*'
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)

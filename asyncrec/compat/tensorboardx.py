@@ -3,10 +3,10 @@
 The names and what they do are those of ``tensorboardX.record_writer``. `install` puts them under an installed
 tensorboardX, so that its ``SummaryWriter`` writes through them.
 
-Local files grow in place and show what was flushed, so that TensorBoard follows them; they are written in the calling
-thread, without an event loop, because tensorboardX closes its writers in exit handlers, when no loop can run any more.
-Everything else goes through `asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each
-byte once, and appears when it is closed. A ``flush`` shows nothing of it before.
+Local files grow in place and show what was flushed, so that TensorBoard follows them. They are written without an event
+loop, because tensorboardX closes its writers in exit handlers, when none can run any more. Everything else goes through
+`asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each byte once, and appears when
+it is closed. A ``flush`` shows nothing of it before.
 
 Where tensorboardX emptied a local file that was there, here it is continued, after its torn end is cut off: nothing is
 lost, and a TensorBoard that reads it goes on. One writer at a time has a file.
@@ -14,23 +14,20 @@ lost, and a TensorBoard that reads it goes on. One writer at a time has a file.
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import inspect
-import io
 import os
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Protocol
 
 from asyncrec import blocking
+from asyncrec.compat.live_file import LiveFile
 from asyncrec.compat.remote_file import RemoteFile
-from asyncrec.errors import StorageError
 from asyncrec.framing.frames import encode_frames
-from asyncrec.records.append import whole_end
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.files import make_valid_tf_name
-from asyncrec.storage.local_disk import local_error, mapped_errors
+from asyncrec.storage.local_disk import mapped_errors
 from asyncrec.storage.registry import foreign_factory, register_writer_factory
 from asyncrec.storage.url import local_path, scheme_of
 
@@ -42,9 +39,6 @@ __all__ = [
     "open_file",
     "register_writer_factory",
 ]
-
-# Few calls for many small records. What it holds shows with a flush.
-_LOCAL_BUFFER = 64 << 10
 
 Path = str | os.PathLike[str]
 
@@ -73,35 +67,20 @@ class RecordWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         local = foreign_factory(path) is None and _is_local(path)
-        self._writer: File = _continued(local_path(os.fspath(path))) if local else open_file(path)
+        self._writer: File = LiveFile(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
         """Write one record. Others can read it after `flush` or `close`."""
         record = data if type(data) is bytes else bytes(data)
-        try:
-            for part in encode_frames([record]):
-                self._writer.write(bytes(part))
-        except OSError as error:
-            self._tell("writing", error)
-            raise
+        self._writer.write(b"".join(encode_frames([record])))
 
     def flush(self) -> None:
-        """Local: all that was written can be read by others, and is on disk (fsync). A store shows nothing yet."""
-        try:
-            self._writer.flush()
-            if isinstance(self._writer, io.BufferedWriter):
-                os.fsync(self._writer.fileno())
-        except OSError as error:
-            self._tell("flushing", error)
-            raise
+        """Local: all written can be read by others, and is on disk (fsync). A store shows nothing yet."""
+        self._writer.flush()
 
     def close(self) -> None:
         """Write what is left, and publish the object. Called again, it does nothing."""
-        try:
-            self._writer.close()
-        except OSError as error:
-            self._tell("closing", error)
-            raise
+        self._writer.close()
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -114,11 +93,6 @@ class RecordWriter:
             abort()
         else:
             self.close()
-
-    def _tell(self, doing: str, error: OSError) -> None:
-        """Raise what the system said of a local file with its path; a store and a factory say what they have to."""
-        if isinstance(self._writer, io.BufferedWriter):
-            raise local_error(error, doing, os.fspath(self.path)) from error
 
 
 def open_file(path: Path) -> File:
@@ -174,25 +148,6 @@ def install() -> AbstractContextManager[object]:
                 undo.callback(setattr, module, name, getattr(module, name))
                 setattr(module, name, globals()[name])
     return undo
-
-
-def _continued(path: str) -> io.BufferedWriter:
-    """A local file, behind its last whole record."""
-    with mapped_errors("opening", path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            size = os.fstat(fd).st_size
-            end, _ = whole_end(fd, size, path, "")
-            if end < size:
-                os.ftruncate(fd, end)
-            return io.BufferedWriter(io.FileIO(fd, "ab"), _LOCAL_BUFFER)
-        except BaseException as error:
-            os.close(fd)
-            if isinstance(error, BlockingIOError):
-                raise StorageError(f"{path}: another writer has it open; one at a time can write it") from error
-            raise
 
 
 def _is_local(path: Path) -> bool:

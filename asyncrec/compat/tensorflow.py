@@ -175,17 +175,20 @@ class TFRecordWriter:
             )
 
 
-def tf_record_iterator(path: str | os.PathLike[str], options: Any = None) -> Iterator[bytes]:
+def tf_record_iterator(
+    path: str | os.PathLike[str], options: Any = None, *, on_corrupt: Literal["raise", "skip", "stop"] = "raise"
+) -> Iterator[bytes]:
     """The records of a file, one after the other.
 
     ``options`` say how it is compressed; `None` finds it out, where TensorFlow took it to be uncompressed.
+    ``on_corrupt="skip"`` goes on behind damage; see `asyncrec.open_reader`.
 
     Raises:
         CorruptRecordError, TruncatedError: naming path, offset and record, after every record before it.
         ObjectNotFoundError: there is no such file.
     """
     compression = "auto" if options is None else TFRecordOptions.get_compression_type_string(options)
-    with blocking.open_reader(path, compression=compression) as reader:
+    with blocking.open_reader(path, compression=compression, on_corrupt=on_corrupt) as reader:
         for records in reader.batches():
             yield from records
 

@@ -170,12 +170,23 @@ def test_two_writers_do_not_have_one_file() -> None:
     assert blocking.read_records("live") == [b"1", b"2"]
 
 
-def test_an_error_of_the_disk_names_the_file() -> None:
+@pytest.mark.parametrize("size", [100, 60_000, 300_000])
+def test_a_file_ends_with_a_whole_record_whenever_it_is_looked_at(size: int) -> None:
+    with RecordWriter("live") as writer:
+        for number in range(40):
+            writer.write(bytes(size + 7 * number))
+            found = len(blocking.read_records("live"))
+            assert found == number + 1 or size < 65_000
+    assert len(blocking.read_records("live")) == 40
+
+
+def test_an_error_of_the_disk_names_the_file_and_is_told_by_every_later_call() -> None:
     writer = RecordWriter("/dev/full")
-    with pytest.raises(StorageError, match="/dev/full"):
+    with pytest.raises(StorageError, match="writing /dev/full"):
         writer.write(bytes(1 << 20))
-    with pytest.raises(StorageError, match="/dev/full"):
-        writer.close()
+    for call in (lambda: writer.write(b"1"), writer.flush, writer.close, writer.close):
+        with pytest.raises(StorageError, match="failed before, /dev/full"):
+            call()
 
 
 def test_a_writer_that_is_never_closed_and_one_closed_in_an_exit_handler_lose_nothing() -> None:

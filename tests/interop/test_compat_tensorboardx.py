@@ -1,0 +1,198 @@
+"""`asyncrec.compat.tensorboardx` against TensorBoard's readers and under tensorboardX's own SummaryWriter.
+
+The first tests say what those of tensorboardX say of its record writer and its event file writer (its repository,
+``tests/record_writer_test.py``, ``tests/test_record_writer.py`` and ``tests/event_file_writer_test.py``), written anew.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tensorboardX
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
+from tensorboardX import event_file_writer, record_writer
+from tensorboardX.proto import event_pb2
+from tensorboardX.proto.summary_pb2 import Summary
+
+from asyncrec import blocking
+from asyncrec.compat import tensorboardx
+from asyncrec.compat.tensorboardx import RecordWriter, install, make_valid_tf_name
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    with install():
+        yield
+
+
+def event(step: int, value: float = 0.5) -> event_pb2.Event:
+    summary = Summary(value=[Summary.Value(tag="loss", simple_value=value)])
+    return event_pb2.Event(step=step, wall_time=1000.0 + step, summary=summary)
+
+
+# -- as tensorboardX tests its own ------------------------------------------------------------------------------------
+
+
+def test_a_record_takes_its_bytes_and_sixteen(tmp_path: Path) -> None:
+    writer = RecordWriter(str(tmp_path / "x"))
+    writer.write(b"x" * 64)
+    writer.close()
+    assert (tmp_path / "x").stat().st_size == 8 + 4 + 64 + 4
+
+
+@pytest.mark.parametrize("records", [[b""], [b"hello world"] * 50], ids=["empty", "fifty"])
+def test_tensorboards_record_reader_reads_them(tmp_path: Path, records: list[bytes]) -> None:
+    writer = RecordWriter(str(tmp_path / "x"))
+    for record in records:
+        writer.write(record)
+    writer.close()
+    reader = PyRecordReader_New(str(tmp_path / "x"))
+    for record in records:
+        reader.GetNext()
+        assert reader.record() == record
+
+
+def test_names_are_made_valid() -> None:
+    assert make_valid_tf_name("$ave/&sound") == "._ave/_sound"
+
+
+def test_an_event_file_writer_writes_its_version_and_its_events(tmp_path: Path, installed: None) -> None:
+    writer = event_file_writer.EventFileWriter(str(tmp_path), filename_suffix=".event_horizon")
+    assert type(writer._ev_writer._py_recordio_writer) is RecordWriter
+    fake = event(1)
+    writer.add_event(fake)
+    writer.close()
+    (path,) = tmp_path.iterdir()
+    assert path.suffix == ".event_horizon"
+    reader = PyRecordReader_New(str(path))
+    reader.GetNext()
+    assert event_pb2.Event.FromString(reader.record()).file_version == "brain.Event:2"
+    reader.GetNext()
+    assert reader.record() == fake.SerializeToString()
+
+
+# -- a live file ------------------------------------------------------------------------------------------------------
+
+
+def test_tensorboards_event_loader_follows_a_file_as_it_grows(tmp_path: Path) -> None:
+    """One loader, asked again and again, as TensorBoard does: each event comes once, as soon as it was flushed."""
+    path = str(tmp_path / "events.out.tfevents.1.host")
+    writer = RecordWriter(path)
+    writer.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
+    writer.flush()
+    loader = EventFileLoader(path)
+    assert [each.file_version for each in loader.Load()] == ["brain.Event:2"]
+    for step in range(200):
+        writer.write(event(step).SerializeToString())
+        writer.write(event(step).SerializeToString())
+        writer.flush()
+        assert [each.step for each in loader.Load()] == [step, step]
+    writer.close()
+    with RecordWriter(path) as again:  # continued: the loader goes on
+        again.write(event(200).SerializeToString())
+    assert [each.step for each in loader.Load()] == [200]
+
+
+def test_a_record_of_which_only_a_part_is_there_comes_when_it_is_whole(tmp_path: Path) -> None:
+    """Large ones go to the file before a flush."""
+    path = str(tmp_path / "events.out.tfevents.1.host")
+    with RecordWriter(path) as writer:
+        writer.write(event(1).SerializeToString())
+        writer.flush()
+        loader = EventFileLoader(path)
+        assert [each.step for each in loader.Load()] == [1]
+        large = event(2)
+        large.summary.value[0].tag = "x" * 300_000
+        writer.write(large.SerializeToString())
+        early = [each.step for each in loader.Load()]
+        writer.flush()
+        assert early + [each.step for each in loader.Load()] == [2]
+
+
+def test_the_accumulator_sees_a_live_run_of_a_summary_writer(tmp_path: Path, installed: None) -> None:
+    writer = tensorboardX.SummaryWriter(str(tmp_path))
+    accumulator = EventAccumulator(str(tmp_path))
+    for step in range(5):
+        writer.add_scalar("loss", 1 / (step + 1), step)
+        writer.add_text("words", f"step {step}", step)
+        while writer.file_writer.event_writer._event_queue.qsize():
+            pass  # its own thread takes them, a few milliseconds later
+    writer.close()
+    accumulator.Reload()
+    assert [each.step for each in accumulator.Scalars("loss")] == list(range(5))
+    assert len(accumulator.Tensors("words/text_summary")) == 5
+
+
+# -- SummaryWriter on ours --------------------------------------------------------------------------------------------
+
+
+def test_a_summary_writer_writes_to_a_store(installed: None) -> None:
+    with tensorboardX.SummaryWriter("memory://compat-summary/logs") as writer:
+        writer.add_scalar("loss", 0.25, 7)
+    with blocking.open_storage("memory://compat-summary") as store:
+        (info,) = store.list_objects("logs/")
+        records = blocking.read_records(info.key, storage=store.storage)
+    version, scalar = map(event_pb2.Event.FromString, records)
+    assert version.file_version == "brain.Event:2"
+    assert (scalar.step, scalar.summary.value[0].simple_value) == (7, 0.25)
+
+
+def test_both_write_the_same_events(tmp_path: Path) -> None:
+    def write(folder: Path) -> list[bytes]:
+        with tensorboardX.SummaryWriter(str(folder)) as writer:
+            for step in range(100):
+                writer.add_scalar("loss", step / 3, step, walltime=step)
+        (path,) = folder.iterdir()
+        return blocking.read_records(path)[1:]  # the first has the time
+
+    theirs = write(tmp_path / "theirs")
+    with install():
+        assert write(tmp_path / "ours") == theirs
+    assert len(theirs) == 100
+
+
+def test_what_was_installed_goes_again_and_factories_come_along(tmp_path: Path) -> None:
+    opened = []
+
+    class Factory:
+        def open(self, path: str) -> object:
+            opened.append(path)
+            return open(tmp_path / "x", "wb")
+
+        def directory_check(self, path: str) -> None:
+            opened.append(path)
+
+    before = record_writer.RecordWriter, record_writer.open_file, tensorboardX.RecordWriter
+    record_writer.register_writer_factory("theirs", Factory())
+    with install():
+        assert record_writer.RecordWriter is tensorboardX.RecordWriter is RecordWriter
+        assert record_writer.register_writer_factory is tensorboardx.register_writer_factory
+        with tensorboardX.SummaryWriter("theirs:logs") as writer:
+            writer.add_scalar("loss", 1.0, 1)
+    assert (record_writer.RecordWriter, record_writer.open_file, tensorboardX.RecordWriter) == before
+    assert opened[0] == "theirs:logs"
+    assert len(blocking.read_records(tmp_path / "x")) == 2
+
+
+def test_a_script_that_never_closes_its_summary_writer_keeps_every_event(tmp_path: Path) -> None:
+    """tensorboardX closes it by `atexit`, when the event loop of `asyncrec.blocking` has ended."""
+    program = f"""
+from asyncrec import blocking
+from asyncrec.compat.tensorboardx import install
+from tensorboardX import SummaryWriter
+install()
+blocking.write_records({str(tmp_path / "other")!r}, [b"starts the event loop"])
+writer = SummaryWriter({str(tmp_path / "logs")!r})
+for step in range(500):
+    writer.add_scalar("loss", 1.0, step)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    (path,) = (tmp_path / "logs").iterdir()
+    steps = [event_pb2.Event.FromString(record).step for record in blocking.read_records(path)]
+    assert steps == [0, *range(500)]

@@ -20,6 +20,8 @@ from places import GcsPlace, Place, S3Place
 from s3_proxy import Proxy, running_proxy
 from s3_store import Store, running_store
 
+from asyncrec.storage import retry
+
 
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
@@ -66,6 +68,12 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     place.calm()
     yield place
     place.calm()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three attempts instead of ten: where a store is down for good, seven more show nothing."""
+    monkeypatch.setitem(vars(retry.DEFAULT), "attempts", 3)
 
 
 class _NoJitter(random.Random):

@@ -188,7 +188,7 @@ class GcsPlace(Place):
 
 
 class _Outages:
-    """Whether the store is down at its n-th request: 60 to 140 at a time, about half of the time."""
+    """Whether the store is down at its n-th request: 10 to 40 at a time, about a fourth of the time."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -196,6 +196,6 @@ class _Outages:
 
     def __call__(self, n: int) -> bool:
         while n >= self._end:
-            self._begin = self._end + self._draw.randrange(30, 150)
-            self._end = self._begin + self._draw.randrange(60, 140)
+            self._begin = self._end + self._draw.randrange(40, 120)
+            self._end = self._begin + self._draw.randrange(10, 40)
         return n >= self._begin

@@ -52,17 +52,17 @@ CHAOS = {
 
 
 def chaos(seed: int) -> Plan:
-    """Each request has a fault by the chances of `CHAOS`. A wrong ETag is not told twice in a row of one key: that is
-    how a client is to know it from another version."""
+    """Each request has a fault by the chances of `CHAOS`. A wrong ETag is told once of a key: that is how a client is
+    to know it from another version."""
     draw = random.Random(seed)
     lied_about: set[str] = set()
 
     def plan(request: Request) -> Fault | None:
         (fault,) = draw.choices([*CHAOS, None], [*CHAOS.values(), 1 - sum(CHAOS.values())])
-        if fault != "etag" or request.key in lied_about:
-            lied_about.discard(request.key)
-            return None if fault == "etag" else fault
-        lied_about.add(request.key)
+        if fault == "etag":
+            if request.key in lied_about:
+                return None
+            lied_about.add(request.key)
         return fault
 
     return plan
@@ -71,7 +71,8 @@ def chaos(seed: int) -> Plan:
 class Proxy:
     """In a thread with a loop of its own. ``plan(request)`` gives a fault or `None`; a wrong checksum is a 400.
 
-    With ``echoes`` the answer to a body names the CRC32C that came with it, as stores do that compare it.
+    Whether the answer to a body names the CRC32C that came with it, as stores do that compare it, says ``echoes``;
+    `None` leaves that to the store.
     """
 
     def __init__(self, backend: str) -> None:
@@ -82,7 +83,7 @@ class Proxy:
         self.in_flight = 0
         self.most_in_flight = 0
         self.endpoint = ""
-        self.echoes = False
+        self.echoes: bool | None = None
         self._keys: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.new_event_loop()
@@ -104,7 +105,7 @@ class Proxy:
         if self._ready.is_set():
             self._loop.call_soon_threadsafe(self._released.clear)
         self.plan = lambda request: None
-        self.echoes = False
+        self.echoes = None
         self.requests, self.refused, self.most_in_flight = [], [], 0
 
     @property
@@ -182,9 +183,10 @@ class Proxy:
         if fault == "200-error":
             return _error(200, "InternalError")
         status, headers, content = answer
-        crc = request.headers.get("x-amz-checksum-crc32c")
-        if crc and self.echoes and request.method == "PUT":
-            headers = headers | {"x-amz-checksum-crc32c": crc}
+        if self.echoes is not None and request.method == "PUT":
+            headers = {name: value for name, value in headers.items() if name.lower() != "x-amz-checksum-crc32c"}
+            if self.echoes and (crc := request.headers.get("x-amz-checksum-crc32c")):
+                headers["x-amz-checksum-crc32c"] = crc
         if fault == "etag":
             headers = {name: value for name, value in headers.items() if name.lower() != "etag"}
             headers["ETag"] = '"00000000000000000000000000000000"'

@@ -1,0 +1,180 @@
+"""Every operation, and every request, failed in turn while shards with index, keys and manifest are written.
+
+Whatever fails: the manifest names nothing that is missing, short or different, and the error reaches the caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Literal, get_args
+
+import anyio.to_thread
+import crc32c
+import pytest
+from places import Failing, Place
+
+import asyncrec
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
+from asyncrec.records.index import parse_index
+from asyncrec.storage.base import Storage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.checks import content
+from asyncrec.testing.clock import virtual_backend
+from asyncrec.testing.faults import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+# With ``ASYNCREC_LONG=1`` more kinds of jobs fail in more ways.
+LONG = "ASYNCREC_LONG" in os.environ
+ON = list(itertools.product(("asyncio", "trio"), ("s3", "gcs"))) if LONG else [("asyncio", "s3"), ("trio", "gcs")]
+Options = dict[str, Any]
+RECORDS = [content(20 + n, n) for n in range(12)]
+JOBS: Mapping[str, Options] = {
+    "rolling": {"max_shard_records": 4},
+    "rolling GZIP": {"max_shard_records": 4, "compression": "GZIP"},
+    "fixed": {"num_shards": 3},
+    "replacing": {"max_shard_records": 4, "mode": "replace"},
+}
+
+
+async def write(storage: Storage, records: list[bytes], folder: str = "data", **options: Any) -> None:
+    async with asyncrec.open_sharded_writer(f"{folder}/pages", storage=storage, **options) as writer:
+        for number, record in enumerate(records):
+            await writer.write(record, key=f"{number}")
+        await writer.flush()
+
+
+def named(objects: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """The shards that the segments name, looked up in the bare objects of the folder; each has to be there, whole, with
+    its companions."""
+    segments = [json.loads(data) for key, data in sorted(objects.items()) if key.startswith("_manifest/")]
+    removed = {path for segment in segments for path in segment.get("remove", ())}
+    shards = {entry["path"]: entry for segment in segments for entry in segment["add"]}
+    for path, entry in shards.items():
+        if path in removed:
+            continue
+        data = objects[path]
+        assert (len(data), f"{crc32c.crc32c(data):08x}") == (entry["bytes"], entry["crc32c"]), path
+        assert len(parse_index(objects[entry["index"]])) == entry["records"], path
+        assert len(objects[entry["keys"]]) == 16 * entry["records"], path
+    return [entry for path, entry in shards.items() if path not in removed]
+
+
+def within(objects: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
+    return {key[len(folder) + 1 :]: data for key, data in objects.items() if key.startswith(f"{folder}/")}
+
+
+async def found(storage: Storage, folder: str = "data") -> Counter[bytes]:
+    """The records of the data set as its manifest has it, by the library."""
+    try:
+        manifest = await asyncrec.read_manifest(f"{folder}/pages", storage=storage)
+    except asyncrec.ObjectNotFoundError:
+        return Counter()
+    async with asyncrec.open_dataset(manifest, storage=storage) as dataset:
+        return Counter(await dataset.get_many(range(len(dataset))))
+
+
+class TestOperations:
+    """Over memory: fast, and exact in which operation it is."""
+
+    @pytest.fixture(params=["asyncio", "trio"])
+    def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
+        return virtual_backend(request.param)
+
+    @pytest.mark.parametrize("kind", ["error", "short"] if LONG else ["error"])
+    @pytest.mark.parametrize("job", JOBS if LONG else ["rolling"])
+    async def test_each_in_turn(self, job: str, kind: Literal["error", "short"]) -> None:
+        """Before its effect and after it, once and for good, transient and final."""
+
+        async def run(storage: Storage) -> None:
+            await write(storage, RECORDS, **JOBS[job])
+
+        calm = FlakyStorage(MemoryStorage(chunk_size=64))
+        await run(calm)
+        outcomes: Counter[bool] = Counter()
+        errors = (TransientStorageError, StoragePermissionError) if LONG else (TransientStorageError,)
+        ways = itertools.product(("before", "after"), (False, True), errors)
+        for (when, for_good, error), k in itertools.product(ways, range(len(calm.operations))):
+            memory = MemoryStorage(chunk_size=64)
+            flaky = FlakyStorage(memory, {k: Fault(kind, when, error, for_good)})  # type: ignore[arg-type]  # literals
+            about = f"{calm.operations[k]} (number {k}), {when}, {error.__name__}, for good: {for_good}"
+            raised = await failed(partial(run, flaky))
+            assert flaky.failed, about
+            if raised is not None:
+                assert "as asked" in told(raised), f"{about}: another error came instead: {raised!r}"
+            objects = {key: each.data for key, each in memory._store.objects.items()}
+            records = check(job, within(objects, "data"), raised, about)
+            assert sum((await found(memory)).values()) == records, about
+            outcomes[raised is None] += 1
+        assert outcomes[False] > outcomes[True]
+
+
+@pytest.mark.parametrize(("anyio_backend", "place"), ON, indirect=["place"])
+class TestRequests:
+    """Over HTTP, in the plugins: which request fails, and whether it takes effect."""
+
+    @pytest.mark.parametrize("how", get_args(Failing) if LONG else ["refused", "down", "lost"])
+    @pytest.mark.parametrize("job", ["rolling", "fixed"] if LONG else ["rolling"])
+    async def test_each_in_turn(
+        self, place: Place, job: str, how: Failing, impatient: None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """One shard goes in several requests. Once the store answers again the data set is read by the library."""
+        records = [*RECORDS[:5], content(2 * place.chunk, 99), *RECORDS[6:]]
+        async with place.open() as storage:
+            await write(storage, records, **JOBS[job])
+            count = place.requests
+            for k in range(count):
+                caplog.clear()
+                folder, about = f"k{k}", f"request {k} of {count}"
+                place.calm()
+                place.fail(k, how)
+                raised = await failed(partial(write, storage, records, folder, **JOBS[job]))
+                place.calm()
+                objects = within(await anyio.to_thread.run_sync(place.objects), folder)
+                assert sum((await found(storage, folder)).values()) == check(job, objects, raised, about), about
+                left = [key for key in await anyio.to_thread.run_sync(place.unfinished) if f"/{folder}/" in key]
+                if how in ("down", "lost"):
+                    assert all(key in caplog.text for key in left), f"{about}: {left} is left, and nobody was told"
+                else:
+                    assert left == [], about
+                if how in ("once", "lost once", "cut once"):
+                    assert raised is None, about
+
+
+async def failed(job: Callable[[], Any]) -> StorageError | None:
+    try:
+        await job()
+    except StorageError as error:
+        return error
+    return None
+
+
+def told(error: BaseException) -> str:
+    """What an error and those it is chained to say."""
+    seen: list[BaseException] = []
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is not None and one not in seen:
+            seen.append(one)
+            todo += [one.__cause__, one.__context__]
+    return "\n".join(map(str, seen))
+
+
+def check(job: str, objects: Mapping[str, bytes], raised: StorageError | None, about: str) -> int:
+    """Returns how many records the manifest names."""
+    try:
+        entries = named(objects)
+    except (AssertionError, KeyError) as error:
+        error.add_note(about)
+        raise
+    if raised is None:
+        assert len(entries) == 3, f"no error, and not all is there: {about}"
+    elif job in ("fixed", "replacing"):
+        assert len(entries) in (0, 3), f"a part of what goes together: {about}"
+    return sum(entry["records"] for entry in entries)

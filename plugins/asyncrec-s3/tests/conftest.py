@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
 
 from s3_proxy import Proxy, running_proxy  # found by the line above
-from s3_store import Store, running_store
+from s3_store import SMALLEST_PART, Store, running_store
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -30,8 +30,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture
 def small_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets ``chunk_size`` be less than 5 MiB; SeaweedFS does not mind either."""
-    monkeypatch.setattr("asyncrec_s3.options.MIN_PART", 64 << 10)
+    """Lets ``chunk_size`` be as little as the store allows."""
+    monkeypatch.setattr("asyncrec_s3.options.MIN_PART", SMALLEST_PART)
 
 
 @pytest.fixture

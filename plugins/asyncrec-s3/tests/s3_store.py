@@ -27,6 +27,15 @@ import botocore.session
 
 ACCESS_KEY, SECRET_KEY = "AKIATESTONLYTESTONLY", "test-only-secret-test-only-secret"
 
+KIND = os.environ.get("ASYNCREC_TEST_S3") or "moto"
+# S3's smallest part is 5 MiB. The tests of faults write hundreds of objects and need no more than that there are parts;
+# moto can be told so, a real store cannot.
+SMALLEST_PART = 64 << 10 if KIND == "moto" else 5 << 20
+CHUNK = max(256 << 10, SMALLEST_PART)
+# Seconds without a byte, after which the client of a test gives a request up. A stalled one costs as much; a real
+# store, sent parts of 5 MiB by several tasks through a proxy in Python, takes a part of a second for them.
+IMPATIENT = 0.3 if KIND == "moto" else 3.0
+
 
 @dataclass
 class Store:
@@ -90,10 +99,8 @@ class Store:
 @contextmanager
 def running_store(folder: Path) -> Iterator[Store]:
     """The store that ``ASYNCREC_TEST_S3`` names, with its bucket; ``folder`` is for its files."""
-    kind = os.environ.get("ASYNCREC_TEST_S3") or "moto"
-    if kind == "moto":
-        # S3's smallest part is 5 MiB; the tests of faults write hundreds of objects, and need no more than parts.
-        os.environ["S3_UPLOAD_PART_MIN_SIZE"] = str(64 << 10)
+    if KIND == "moto":
+        os.environ["S3_UPLOAD_PART_MIN_SIZE"] = str(SMALLEST_PART)
         from moto.server import ThreadedMotoServer
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -105,11 +112,11 @@ def running_store(folder: Path) -> Iterator[Store]:
         yield store
         store.client.close()
         server.stop()
-    elif kind == "seaweedfs":
+    elif KIND == "seaweedfs":
         yield from _seaweedfs(folder)
     else:
         yield Store(
-            kind,
+            KIND,
             bucket=os.environ["ASYNCREC_TEST_S3_BUCKET"],
             access_key=os.environ["AWS_ACCESS_KEY_ID"],
             secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],

@@ -10,12 +10,14 @@ from typing import Any
 import anyio.to_thread
 import pytest
 from asyncrec_s3.plugin import open_s3
+from s3_store import KIND
 
+from asyncrec.errors import StorageError
 from asyncrec.storage.base import Storage
-from asyncrec.testing.conformance import StorageConformance
+from asyncrec.testing.conformance import StorageConformance, replaces_case
 
 
-class TestS3(StorageConformance):
+class _S3(StorageConformance):
     @pytest.fixture(autouse=True)
     def _setting(self, store: Any, proxy: Any, prefix: str) -> None:
         self.store, self.proxy, self.prefix = store, proxy, prefix
@@ -46,3 +48,33 @@ class TestS3(StorageConformance):
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return await anyio.to_thread.run_sync(partial(self.store.unfinished, self._key(storage, "")))
+
+
+if KIND == "seaweedfs":
+    FOLDERS = "SeaweedFS lists folder by folder, so that 'b/z/z' comes before 'b/z-1', which S3's order puts first"
+
+    class TestS3(_S3):
+        @replaces_case(FOLDERS)
+        async def test_listing_order(self) -> None:
+            """What comes in another order is not passed on as if it were in order; within a folder it is in order."""
+            keys = ["b/z/z", "b/z-1", "b/a", "c/2", "c/10"]
+            async with self.open_storage() as storage:
+                await self.raw_put_many(storage, keys)
+                with pytest.raises(StorageError, match=r"'.*b/z-1' came after '.*b/z/z'"):
+                    await self._keys(storage)
+                assert await self._keys(storage, "c/") == ["c/10", "c/2"]
+
+        @replaces_case(FOLDERS)
+        async def test_listing_start_after(self) -> None:
+            """``start_after`` leaves out keys up to and with itself, within a folder."""
+            keys = ["a/1", "a/2", "a/25", "a/3", "b/1"]
+            async with self.open_storage() as storage:
+                await self.raw_put_many(storage, keys)
+                for after in ("", "a/0", *keys, "a/24", "z"):
+                    expected = [key for key in keys if key.startswith("a/") and key > after]
+                    assert await self._keys(storage, "a/", start_after=after) == expected
+
+else:
+
+    class TestS3(_S3):
+        """Every case."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from asyncrec_s3.plugin import open_s3
+from s3_store import SMALLEST_PART
 
 from asyncrec.errors import StorageError
 
@@ -32,7 +33,7 @@ async def test_no_credential_is_ever_shown(
 ) -> None:  # fmt: skip
     """Not even where everything is logged, and the store puts the request's headers into its error."""
     caplog.set_level(logging.DEBUG)
-    options: dict[str, Any] = {"endpoint_url": proxy.endpoint, "chunk_size": 64 << 10}
+    options: dict[str, Any] = {"endpoint_url": proxy.endpoint, "chunk_size": SMALLEST_PART}
     if source == "options":
         options |= CANARIES
     elif source == "environment":
@@ -53,7 +54,7 @@ async def test_no_credential_is_ever_shown(
         shown += [repr(storage), str(vars(storage)["options"])]
 
         async def large(key: str) -> None:
-            await storage.put(key, bytes(64 << 10))
+            await storage.put(key, bytes(SMALLEST_PART))
 
         async def listing(key: str) -> None:
             async for info in storage.list_objects():

@@ -67,6 +67,7 @@ async def test_a_store_that_compares_crc32c_is_sent_no_other(open_storage: Open,
 
 
 async def test_a_store_that_does_not_know_crc32c_is_sent_md5(open_storage: Open, proxy: Any) -> None:
+    proxy.echoes = False
     async with open_storage(max_concurrency=1) as storage:
         await storage.put("large", os.urandom(3 * CHUNK))
         await storage.put("small", b"small")
@@ -267,7 +268,7 @@ async def test_unfinished_uploads_are_listed_and_removed(open_storage: Open, sto
     async with open_storage() as storage:
         assert isinstance(storage, UnfinishedUploads)
         found = [upload async for upload in storage.list_unfinished("a/")]
-        assert [upload.key for upload in found] == ["a/1", "a/2"]
+        assert sorted(upload.key for upload in found) == ["a/1", "a/2"]
         assert all(upload.etag and upload.modified.tzinfo for upload in found)
         for upload in [*found, *found]:
             await storage.remove_unfinished(upload)

@@ -1,0 +1,176 @@
+"""A crawler for a container: it streams pages into S3, takes its settings from the environment, ends at any time.
+
+    CRAWL_START_URL=https://example.org/  CRAWL_TO=s3://bucket/crawl/pages  python examples/crawl_to_s3.py
+
+Nothing is kept on this machine. A shard is uploaded in parts while it grows, and committed when it is full or a minute
+old: that is the most that a killed machine loses, and the next run fetches it again. SIGTERM (what Kubernetes and ECS
+send) and Ctrl-C commit what is there. Several of these may write one data set at once; each page is a record, its URL
+the key. `crawl_site.py` is the same crawl with everything around it.
+
+The environment, beside the AWS SDK's own (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_ENDPOINT_URL_S3``, ...):
+
+    CRAWL_START_URL       the site, from this page on; its robots.txt is obeyed
+    CRAWL_TO              the data set: folder and name
+    CRAWL_PAGES           at most so many, beside those there (1000)
+    CRAWL_TASKS           (16)
+    CRAWL_DELAY           seconds between two requests, of all tasks together (1)
+    CRAWL_SHARD_BYTES     (67108864)
+    CRAWL_SHARD_SECONDS   (60)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import anyio
+from anyio import to_thread
+from crawling.ending import Ending
+from crawling.frontier import Frontier
+from crawling.website import NotFetched, Page, Site, SiteUnreachable, links_in, open_site
+
+import asyncrec
+
+log = logging.getLogger("crawl_to_s3")
+
+SCHEMA = asyncrec.Schema(
+    {
+        "url": asyncrec.FixedLen((), "str"),
+        "content_type": asyncrec.FixedLen((), "str"),
+        "fetched": asyncrec.FixedLen((), "str"),  # ISO 8601, with its time zone
+        "body": asyncrec.FixedLen((), "bytes"),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the environment says."""
+
+    start_url: str
+    to: str
+    pages: int = 1000
+    tasks: int = 16
+    delay: float = 1.0
+    shard_bytes: int = 64 << 20
+    shard_seconds: float = 60.0
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Settings:
+        """
+        Raises:
+            ValueError: something is missing, or no number; the message names the variable.
+        """
+        given: dict[str, str | int | float] = {}
+        for name in ("start_url", "to"):
+            value = environment.get(f"CRAWL_{name.upper()}", "")
+            if not value:
+                raise ValueError(f"CRAWL_{name.upper()} is not set")
+            given[name] = value
+        for name in ("pages", "tasks", "delay", "shard_bytes", "shard_seconds"):
+            if text := environment.get(f"CRAWL_{name.upper()}"):
+                number = type(getattr(cls, name))
+                try:
+                    given[name] = number(text)
+                except ValueError:
+                    raise ValueError(f"CRAWL_{name.upper()} is a number, not {text!r}") from None
+        return cls(**given)  # type: ignore[arg-type]  # each was made of the type that its default has
+
+
+def encode(page: Page) -> tuple[bytes, list[str]]:
+    """The page as a record, and where it leads to; milliseconds for a large one, so not for the event loop."""
+    fetched: datetime = page.fetched
+    record = asyncrec.encode_example(
+        {"url": page.url, "content_type": page.content_type, "fetched": fetched.isoformat(), "body": page.body}
+    )
+    return record, links_in(page)
+
+
+async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter) -> None:
+    """One task: a URL, its page, its record. `write` waits while the store is slower than the site."""
+    while (url := await frontier.take()) is not None:
+        links: list[str] = []
+        had = False
+        try:
+            page = await site.fetch(url)
+            had = True
+            record, links = await to_thread.run_sync(encode, page)
+            if page.location is None:  # a redirect is followed, not kept
+                await writer.write(record, key=page.url)
+        except NotFetched as reason:
+            log.info("%s: %s", url, reason)
+        finally:
+            frontier.done(links=links, had=had)
+
+
+async def crawl(settings: Settings, ending: Ending) -> None:
+    async with (
+        open_site(settings.start_url, delay=settings.delay) as site,
+        asyncrec.open_sharded_writer(
+            settings.to,
+            max_shard_bytes=settings.shard_bytes,
+            max_shard_seconds=settings.shard_seconds,
+            compression="GZIP",
+            schema=SCHEMA,
+            metadata={"start_url": settings.start_url},
+            on_duplicate="skip",  # also of what other runs, and other machines, have committed before
+            on_commit=lambda shard: log.info("committed %s: %d records", shard.path, shard.records),
+        ) as writer,
+    ):
+        # The start page is looked at again by every run, for its links.
+        wanted = lambda url: site.allows(url) and (url == site.start_url or not writer.has(url))  # noqa: E731  # one line
+        frontier = Frontier(limit=settings.pages, wanted=wanted)
+        frontier.add([site.start_url])
+        with ending.scope():
+            async with anyio.create_task_group() as tasks:
+                for _ in range(settings.tasks):
+                    tasks.start_soon(fetch_pages, site, frontier, writer)
+    # Left, the writer has committed the rest, whether the crawl ended by itself or by a signal.
+
+
+async def run(settings: Settings) -> int:
+    ending = Ending()
+    async with anyio.create_task_group() as watchers:
+        await watchers.start(ending.listen, watchers.cancel_scope)
+        await crawl(settings, ending)
+        watchers.cancel_scope.cancel()
+    manifest = await asyncrec.read_manifest(settings.to)
+    log.info("%s: %d records in %d shards", settings.to, manifest.records, len(manifest.shards))
+    return 0 if ending.signal is None else 128 + ending.signal
+
+
+def main() -> int:
+    """0: all well. 1: the site or the store failed. 2: the environment is not right. 128 + n: ended by signal n."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("aiobotocore").setLevel(logging.WARNING)  # it tells where it found credentials
+    try:
+        settings = Settings.of(os.environ)
+    except ValueError as error:
+        log.error("%s", error)
+        return 2
+    code = 1
+    try:
+        code = asyncio.run(run(settings))
+    except* (SiteUnreachable, asyncrec.AsyncRecError, OSError) as group:
+        # A writer that failed tells each of its tasks; one line is enough.
+        for message in dict.fromkeys(str(error) for error in leaves(group)):
+            log.error("%s", message)
+    return code
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The errors in a group, and in the groups within it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

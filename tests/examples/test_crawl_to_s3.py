@@ -1,0 +1,108 @@
+"""The crawler that takes its settings from the environment, run as a container runs it, on a store of this machine."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from crawl_to_s3 import SCHEMA, Settings
+from site_server import Answer, SiteServer
+
+import asyncrec
+import asyncrec.tools
+
+CRAWL_TO_S3 = Path(__file__).parents[2] / "examples" / "crawl_to_s3.py"
+COMMAND = [sys.executable, str(CRAWL_TO_S3)]
+PATIENCE = 60  # seconds for a run of about two; only a hang takes longer
+
+
+def linked(pages: int, size: int = 100) -> dict[str, Answer]:
+    """A site of one listing and so many pages."""
+    html = {"Content-Type": "text/html"}
+    listing = "".join(f'<a href="/p/{page}">{page}</a>' for page in range(pages))
+    return {"/": (200, html, listing.encode())} | {
+        f"/p/{page}": (200, html, random.Random(page).randbytes(size)) for page in range(pages)
+    }
+
+
+def settings(server: SiteServer, to: str, **more: object) -> dict[str, str]:
+    given = {"start_url": server.url, "to": to, "delay": 0} | more
+    return {f"CRAWL_{name.upper()}": str(value) for name, value in given.items()}
+
+
+def bodies_in(dataset: str) -> dict[str, bytes]:
+    """What a data set holds, by URL; every checksum verified, no URL twice, and nothing of an upload left."""
+    return anyio.run(_bodies_in, dataset)
+
+
+async def _bodies_in(dataset: str) -> dict[str, bytes]:
+    bodies: dict[str, bytes] = {}
+    for path in await asyncrec.list_shards(await asyncrec.read_manifest(dataset)):
+        for record in await asyncrec.read_records(path):
+            page = SCHEMA.decode(record)
+            assert page["url"] not in bodies
+            bodies[page["url"]] = page["body"]
+    folder = dataset.rpartition("/")[0]
+    assert (await asyncrec.tools.uploads(folder)).found == []
+    return bodies
+
+
+def test_it_streams_a_site_into_shards_and_a_second_run_adds_what_is_new(s3: dict[str, str]) -> None:
+    site = linked(30, size=200_000)
+    with SiteServer(site) as server:
+        environment = s3 | settings(server, "s3://crawl/first/pages", shard_bytes=1 << 20)
+        first = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert first.returncode == 0, first.stderr
+        assert "31 records in" in first.stderr
+        assert first.stderr.count("committed pages-") > 1, "the shards roll"
+        found = bodies_in("s3://crawl/first/pages")
+        assert found == {server.url + path[1:]: body for path, (_, _, body) in site.items()}
+
+        again = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert again.returncode == 0, again.stderr
+        assert bodies_in("s3://crawl/first/pages") == found
+
+
+def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
+    with SiteServer(linked(300), busy_after=20) as server:
+        environment = s3 | settings(server, "s3://crawl/stopped/pages", delay=0.01)
+        with subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            assert server.busy.wait(PATIENCE)
+            process.terminate()
+            _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 128 + signal.SIGTERM, said
+        found = bodies_in("s3://crawl/stopped/pages")
+        assert 1 <= len(found) < 300
+        assert f"{len(found)} records in" in said
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"CRAWL_TO": "s3://crawl/x/pages"}, "CRAWL_START_URL is not set"),
+        ({"CRAWL_START_URL": "https://example.org/"}, "CRAWL_TO is not set"),
+        ({"CRAWL_START_URL": "u", "CRAWL_TO": "t", "CRAWL_PAGES": "many"}, "CRAWL_PAGES is a number, not 'many'"),
+    ],
+)
+def test_what_is_wrong_with_the_environment_is_said(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings.of(environment)
+
+
+def test_numbers_are_of_the_type_of_their_defaults() -> None:
+    environment = {"CRAWL_START_URL": "u", "CRAWL_TO": "t", "CRAWL_PAGES": "5", "CRAWL_DELAY": "0.5"}
+    assert Settings.of(environment) == Settings(start_url="u", to="t", pages=5, delay=0.5)
+
+
+def test_a_bucket_that_is_not_there_ends_it_with_a_line(s3: dict[str, str]) -> None:
+    with SiteServer(linked(3)) as server:
+        environment = s3 | settings(server, "s3://no-such-bucket/pages")
+        done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 1
+    assert "no-such-bucket" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -19,15 +19,14 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
-from asyncrec.framing.compression import Decompressor
-from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.records.index import RecordIndex
+from asyncrec.sampling.cutting import Cutting, Inflating, join_ranges
 from asyncrec.sampling.kept import KeptLately
 from asyncrec.sampling.places import Places
 from asyncrec.tasks import in_thread
 
-__all__ = ["Reading", "ShardAccess", "join_ranges"]
+__all__ = ["Reading", "ShardAccess"]
 
 Indices = NDArray[np.int64]
 
@@ -45,7 +44,6 @@ _CONCURRENT = 16
 _KEPT_BYTES = 64 << 20
 _MOST_KEPT = 16 << 20
 _READ_BYTES = 1 << 20
-_INFLATE_STEP = 256 << 10
 # Cutting and checking less than this costs less than the hop to a thread.
 _CUT_ON_LOOP = 64 << 10
 _FEW_RUNS = 8
@@ -111,7 +109,7 @@ class ShardAccess:
         sizes = reading.index.sizes[reading.within]
         start, end = int(begins[0]), int(begins[-1] + sizes[-1])
         data = await self._places.read(reading.shard, start, end)
-        cutting = _Cutting(self._places.shown(reading.shard), reading.within, begins, sizes)
+        cutting = Cutting(self._places.shown(reading.shard), reading.within, begins, sizes)
         if len(data) <= _CUT_ON_LOOP and len(reading.within) <= _FEW_RUNS:
             return cutting.of(data, start)
         return await in_thread(cutting.of, data, start, limiter=self._cutting)
@@ -124,7 +122,7 @@ class ShardAccess:
         size = int(index.offsets[after - 1] + index.sizes[after - 1])
         end = int(index.members[after]) if after < len(index) else self._places.shards[reading.shard].bytes
         begins, sizes = index.offsets[within], index.sizes[within]
-        cutting = _Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
+        cutting = Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
         if size <= _MOST_KEPT:
             key = (reading.shard, member)
 
@@ -147,7 +145,7 @@ class ShardAccess:
     ) -> list[bytes]:
         """Ranges of what a member, and where a record leads on those behind it, decompress to."""
         kind = cast(Literal["GZIP", "ZLIB"], self._places.shards[shard].compression)
-        inflating = _Inflating(kind, ranges)
+        inflating = Inflating(kind, ranges)
         try:
             # Its own bytes; and where a record of another writer's ends in a later member, those as well.
             for start, stop in ((member, end), (end, self._places.shards[shard].bytes)):
@@ -169,117 +167,3 @@ class ShardAccess:
             member_offset=member,
             part="compression",
         )
-
-
-def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Iterator[tuple[int, int]]:
-    """Which ascending ranges to read together: those within ``gap`` bytes of each other, up to ``most`` bytes.
-
-    Gives ``(first, last)``, the ranges ``first`` to ``last - 1``. One longer than ``most`` is alone.
-    """
-    far = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
-    for first, last in pairwise([0, *far.tolist(), len(begins)]):
-        while first < last:
-            fits = int(np.searchsorted(ends[first:last], begins[first] + most, side="right"))
-            yield first, first + max(1, fits)
-            first += max(1, fits)
-
-
-class _Cutting:
-    """From the bytes of a read to its records, checked. Pure; in a worker thread where it is much."""
-
-    def __init__(
-        self, path: str, within: Indices, begins: Indices, sizes: Indices, *, member: int | None = None
-    ) -> None:
-        self._path = path
-        self._within = within
-        self._begins = begins
-        self._sizes = sizes
-        self._member = member
-
-    def of(self, data: bytes, start: int) -> list[bytes]:
-        """``data`` begins at byte ``start``."""
-        # Runs of neighbours are cut out together; what lies between them is not asked for, and not looked at.
-        cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
-        firsts = np.concatenate([[0], cuts])
-        lasts = np.concatenate([cuts, [len(self._within)]]) - 1
-        begins = (self._begins[firsts] - start).tolist()
-        ends = (self._begins[lasts] + self._sizes[lasts] - start).tolist()
-        return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
-
-    def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """The frames in order, and nothing else."""
-        # One decoder for all of them: it checks many small records at once in a third of the time.
-        frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        decoder = FrameDecoder(max_record_bytes=int(self._sizes.max()))
-        records = decoder.feed(frames)
-        lengths = np.fromiter(map(len, records), np.int64, len(records))
-        if decoder.error is None and np.array_equal(lengths + FRAME_OVERHEAD, self._sizes):
-            return records
-        raise self._explain(frames)
-
-    def _explain(self, frames: bytes) -> FormatError:
-        """What is wrong with the first record that is not as it should be."""
-        ends = np.cumsum(self._sizes)
-        for at, (begin, end) in enumerate(zip((ends - self._sizes).tolist(), ends.tolist(), strict=True)):
-            decoder = FrameDecoder(max_record_bytes=max(1, end - begin))
-            decoder.offset, decoder.records = int(self._begins[at]), int(self._within[at])
-            try:
-                records = decoder.feed(frames[begin:end])
-                decoder.finish()
-                if len(records) == 1:
-                    continue
-                error: FormatError = self._other("there are more records than it says", decoder)
-            except (TruncatedError, RecordTooLargeError):
-                error = self._other("a record is longer than it says, or the shard was cut short", decoder)
-            except FormatError as damage:
-                error = damage
-            error.path = self._path
-            error.member_offset = self._member
-            return error
-        raise AssertionError("each record is whole, and all together are not")
-
-    def _other(self, problem: str, decoder: FrameDecoder) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"the shard does not agree with its index: {problem}; make the index anew, or the shard from its source",
-            offset=decoder.offset,
-            record=decoder.records,
-            part="length",
-        )
-
-
-class _Inflating:
-    """Compressed bytes in; kept of what comes out are ``ranges``, ascending, and nothing else. In a worker thread.
-
-    Attributes:
-        pieces: the ranges that are whole.
-        made: bytes decompressed so far.
-    """
-
-    def __init__(self, kind: Literal["GZIP", "ZLIB"], ranges: Sequence[tuple[int, int]]) -> None:
-        self._decompressor = Decompressor(kind)
-        self._ranges = ranges
-        self._parts: list[bytes] = []
-        self.pieces: list[bytes] = []
-        self.made = 0
-
-    def feed(self, block: bytes) -> bool:
-        """Whether all ranges are there."""
-        self._decompressor.feed(block)
-        while len(self.pieces) < len(self._ranges):
-            output = self._decompressor.read(_INFLATE_STEP)
-            if not output:
-                return False
-            start, self.made = self.made, self.made + len(output)
-            while len(self.pieces) < len(self._ranges):
-                begin, end = self._ranges[len(self.pieces)]
-                if begin >= self.made:
-                    break
-                self._parts.append(output[max(0, begin - start) : end - start])
-                if end > self.made:
-                    break
-                self.pieces.append(b"".join(self._parts))
-                self._parts = []
-        return True
-
-    def finish(self) -> None:
-        self._decompressor.finish()

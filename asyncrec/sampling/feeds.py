@@ -8,18 +8,15 @@ keep the one from reading that the order wants next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import anyio
 
 from asyncrec.records.position import RecordBatch
-from asyncrec.records.reader import RecordReader
+from asyncrec.sampling.inputs import ShardReading
 from asyncrec.tasks import TaskScope
 
 __all__ = ["Feed", "InlineFeed", "Pool", "PooledFeed"]
-
-Open = Callable[[], Awaitable[RecordReader]]
 
 
 class Feed(Protocol):
@@ -37,27 +34,17 @@ class Feed(Protocol):
 class InlineFeed:
     """Reads in the task that asks. ``park``: hold no open file between reads."""
 
-    def __init__(self, open: Open, *, park: bool) -> None:
-        self._open = open
-        self._park = park
-        self._reader: RecordReader | None = None
+    ready = True
 
-    @property
-    def ready(self) -> bool:
-        return True
+    def __init__(self, reading: ShardReading, *, park: bool) -> None:
+        self._reading = reading
+        self._park = park
 
     async def next_batch(self) -> RecordBatch | None:
-        if self._reader is None:
-            self._reader = await self._open()
-        batch = await self._reader.next_batch()
-        if batch is not None and self._park:
-            await self._reader.park()
-        return batch
+        return await self._reading.next_batch(park=self._park)
 
     async def aclose(self) -> None:
-        if self._reader is not None:
-            reader, self._reader = self._reader, None
-            await reader.aclose()
+        await self._reading.aclose()
 
 
 class Pool:
@@ -77,9 +64,9 @@ class Pool:
 class PooledFeed:
     """Its task begins at once, and ends at the shard's end or with the pool's scope."""
 
-    def __init__(self, pool: Pool, open: Open, *, park: bool) -> None:
+    def __init__(self, pool: Pool, reading: ShardReading, *, park: bool) -> None:
         self._pool = pool
-        self._open = open
+        self._reading = reading
         self._park = park
         self._batches: deque[RecordBatch] = deque()
         self._room = anyio.Event()
@@ -108,18 +95,13 @@ class PooledFeed:
         """The scope that the task runs in sees to it."""
 
     async def _own(self) -> None:
-        reader: RecordReader | None = None
         try:
-            async with self._pool.turns:
-                reader = await self._open()
             while True:
                 while len(self._batches) >= self._pool.prefetch:
                     self._room = anyio.Event()
                     await self._room.wait()
                 async with self._pool.turns:
-                    batch = await reader.next_batch()
-                    if batch is not None and self._park:
-                        await reader.park()
+                    batch = await self._reading.next_batch(park=self._park)
                 if batch is None:
                     break
                 self._batches.append(batch)
@@ -128,8 +110,7 @@ class PooledFeed:
             self._error = error
         finally:
             try:
-                if reader is not None:
-                    await reader.aclose()
+                await self._reading.aclose()
             finally:
                 self._ended = True
                 self._tell()

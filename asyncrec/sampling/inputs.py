@@ -1,4 +1,7 @@
-"""`Inputs`: the shards that a stream reads, each in its store, and reading records of them again by their origins."""
+"""`Inputs`: the shards that a stream reads, each in its store; `ShardReading`, one of them being read.
+
+Records are also read again by their origins, and what was skipped of damaged shards is kept here.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from typing import Any, Literal, NamedTuple
 
 from asyncrec.errors import DatasetError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
-from asyncrec.records.position import Position
-from asyncrec.records.reader import RecordReader, open_reader_at
+from asyncrec.records.position import Position, RecordBatch
+from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
+from asyncrec.sampling.damage import DamageByShard, ShardDamage
 from asyncrec.sampling.origin import Origin
 from asyncrec.storage.base import Storage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact, scheme_of, split_path
 
-__all__ = ["Compression", "Input", "Inputs", "inputs_at", "parse_reading_compression"]
+__all__ = ["Compression", "Input", "Inputs", "ShardReading", "inputs_at", "parse_reading_compression"]
 
 Compression = Literal["auto", "", "GZIP", "ZLIB"]
 
@@ -32,9 +36,14 @@ class Input(NamedTuple):
 class Inputs:
     """Numbered shards, opened as they are needed."""
 
-    def __init__(self, inputs: Sequence[Input], compression: Compression) -> None:
+    def __init__(self, inputs: Sequence[Input], compression: Compression, on_corrupt: OnCorrupt) -> None:
+        if on_corrupt not in ("raise", "skip", "stop"):
+            raise ValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
         self._inputs = inputs
         self._compression = compression
+        self._on_corrupt = on_corrupt
+        self._damage = DamageByShard()
+        self._open: set[RecordReader] = set()
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -46,19 +55,38 @@ class Inputs:
     def path(self, source: int) -> str:
         return self._inputs[source].path
 
+    def reading(self, source: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> ShardReading:
+        """A shard from a position on; opened when something of it is asked for."""
+        return ShardReading(self, source, position, chunk_size, inflate_bytes)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """What was skipped so far, also of what was read ahead."""
+        for reader in self._open:
+            self._damage.add(reader.path, reader.damage)
+        return self._damage.listed()
+
     async def open(self, source: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
         """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard."""
         path, storage, key = self._inputs[source]
-        return await open_reader_at(
+        reader = await open_reader_at(
             storage,
             key,
             position,
             path=path,
             compression=self._compression,
+            on_corrupt=self._on_corrupt,
             chunk_size=chunk_size,
             inflate_bytes=inflate_bytes,
             read_ahead=0,
         )
+        self._open.add(reader)
+        return reader
+
+    async def close(self, reader: RecordReader) -> None:
+        self._open.discard(reader)
+        self._damage.add(reader.path, reader.damage)
+        await reader.aclose()
 
     async def read_again(self, origins: Sequence[Origin]) -> list[bytes]:
         """The records that stand at these origins, in their order.
@@ -86,8 +114,8 @@ class Inputs:
                     found[source, number] = batch.records[number - batch.first]
                     continue
                 if reader is not None:
-                    await reader.aclose()
-                    reader = None
+                    closing, reader = reader, None
+                    await self.close(closing)
                 reader = await self.open(source, position, chunk_size=_AGAIN_BYTES, inflate_bytes=_AGAIN_BYTES)
                 batch = await reader.next_batch()
                 if batch is None:
@@ -97,7 +125,35 @@ class Inputs:
                 found[source, number] = batch.records[number - batch.first]
         finally:
             if reader is not None:
-                await reader.aclose()
+                await self.close(reader)
+
+
+class ShardReading:
+    """Used by one task at a time. Holds nothing open before the first `next_batch`, and after `aclose`."""
+
+    def __init__(self, inputs: Inputs, source: int, position: Position, chunk_size: int, inflate_bytes: int) -> None:
+        self._inputs = inputs
+        self._source = source
+        self._position = position
+        self._sizes = chunk_size, inflate_bytes
+        self._reader: RecordReader | None = None
+
+    async def next_batch(self, *, park: bool) -> RecordBatch | None:
+        """`None` at the end. ``park``: hold no open file until the next."""
+        if self._reader is None:
+            chunk_size, inflate_bytes = self._sizes
+            self._reader = await self._inputs.open(
+                self._source, self._position, chunk_size=chunk_size, inflate_bytes=inflate_bytes
+            )
+        batch = await self._reader.next_batch()
+        if batch is not None and park:
+            await self._reader.park()
+        return batch
+
+    async def aclose(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await self._inputs.close(reader)
 
 
 # Read for one record that is wanted again; its neighbours often are, too.
@@ -109,6 +165,7 @@ async def inputs_at(
     paths: Sequence[str | PathLike[str]],
     *,
     compression: Compression,
+    on_corrupt: OnCorrupt,
     storage: Storage | None,
     storage_options: Mapping[str, Any] | None,
 ) -> AsyncIterator[Inputs]:
@@ -132,7 +189,7 @@ async def inputs_at(
             inputs.append(Input(shown, store, its_key))
             if shared and its_key == key:
                 opened[root] = store
-        yield Inputs(inputs, compression)
+        yield Inputs(inputs, compression, on_corrupt)
 
 
 def parse_reading_compression(value: str | int | CompressionOptions | None) -> Compression:

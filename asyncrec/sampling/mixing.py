@@ -7,7 +7,6 @@ of a thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import anyio
@@ -327,14 +326,12 @@ class Mixing:
             if place not in self._cursors:
                 start = self._starts.pop(place, BEGINNING)
                 source = self._sequence[place]
-                opening = partial(
-                    self._inputs.open, source, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes
-                )
+                reading = self._inputs.reading(source, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes)
                 feed: Feed
                 if self._pool is None:
-                    feed = InlineFeed(opening, park=self._park)
+                    feed = InlineFeed(reading, park=self._park)
                 else:
-                    feed = PooledFeed(self._pool, opening, park=self._park)
+                    feed = PooledFeed(self._pool, reading, park=self._park)
                 self._cursors[place] = Cursor(source, feed, start)
 
     def _is_ready(self, place: int) -> bool:

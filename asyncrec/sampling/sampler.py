@@ -19,6 +19,8 @@ import anyio
 
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.framing.compression import CompressionOptions
+from asyncrec.records.reader import OnCorrupt
+from asyncrec.sampling.damage import ShardDamage
 from asyncrec.sampling.deserialize import Deserializer
 from asyncrec.sampling.inputs import Input, Inputs, parse_reading_compression
 from asyncrec.sampling.mixing import MEMORY_LIMIT, PREFETCH, Plan
@@ -100,6 +102,8 @@ class InterleaveSampler:
         on_exhausted: with ``class_fn``, when the last pass is over, or a whole pass gave no batch because too few
             classes came: ``"stop"`` ends; ``"short"`` gives what is complete, in batches of fewer classes; ``"repeat"``
             reads on, for one more pass at most, until one more batch is complete.
+        on_corrupt: what damage does, as for `open_reader`: ``"raise"`` (the default); ``"skip"``, all that is whole is
+            given out; ``"stop"``, the shard ends there. `damage` lists what was lost, with its paths.
         storage, storage_options: as everywhere; with ``storage`` the folder is a key in it.
 
     Leaving early is clean.
@@ -134,6 +138,7 @@ class InterleaveSampler:
         drop_remainder: bool = False,
         shard: tuple[int, int] = (0, 1),
         on_exhausted: OnExhausted = "stop",
+        on_corrupt: OnCorrupt = "raise",
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -151,6 +156,7 @@ class InterleaveSampler:
         self._pattern = shard_suffix
         self._function = deserialization_fn
         self._compression = parse_reading_compression(compression)
+        self._on_corrupt = on_corrupt
         self._storage, self._storage_options = storage, storage_options
         self._parallelism = parallelism or 1
         self._seed = seed
@@ -171,7 +177,8 @@ class InterleaveSampler:
             "class_buffer": class_buffer if class_fn is not None else None,
             "shard": list(shard),
         }
-        self._inputs = ""
+        self._identity = ""
+        self._inputs = Inputs([], self._compression, on_corrupt)
         self._stack = AsyncExitStack()
         self._scope: TaskScope | None = None
         self._production: Production | None = None
@@ -184,9 +191,13 @@ class InterleaveSampler:
             place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
             store, key = await stack.enter_async_context(place)
             names = deal(await self._find(store, key[:-1]), self._shard)
-            self._inputs = fingerprint(names)
+            self._identity = fingerprint(names)
             shown = redact(self._folder)
-            inputs = Inputs([Input(join(shown, name), store, key[:-1] + name) for name in names], self._compression)
+            self._inputs = inputs = Inputs(
+                [Input(join(shown, name), store, key[:-1] + name) for name in names],
+                self._compression,
+                self._on_corrupt,
+            )
             plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
             check_plan(plan, names)
             if self._prefetch_size or plan.parallelism:
@@ -233,7 +244,7 @@ class InterleaveSampler:
         Raises:
             RuntimeError: with ``deterministic=False``.
         """
-        return enveloped(_KIND, self._inputs, self._parameters, self._open().state_dict())
+        return enveloped(_KIND, self._identity, self._parameters, self._open().state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the batch after which the state was taken. What the buffers held is read again.
@@ -245,10 +256,15 @@ class InterleaveSampler:
         prefetch = self._open()
         if prefetch.begun:
             raise RuntimeError("a state is loaded before iterating")
-        checked(state, _KIND, self._inputs, self._parameters)
+        checked(state, _KIND, self._identity, self._parameters)
         if self._seed is not None and self._seed != state["seed"]:
             raise ValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
         prefetch.load(state)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, also of what was read ahead."""
+        return self._inputs.damage
 
     def stats(self) -> SamplerStats:
         prefetch, production = self._open(), self._production

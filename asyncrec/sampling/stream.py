@@ -12,7 +12,9 @@ from typing import Any
 import anyio
 
 from asyncrec.framing.compression import CompressionOptions
-from asyncrec.sampling.inputs import inputs_at, parse_reading_compression
+from asyncrec.records.reader import OnCorrupt
+from asyncrec.sampling.damage import ShardDamage
+from asyncrec.sampling.inputs import Inputs, inputs_at, parse_reading_compression
 from asyncrec.sampling.mixing import MEMORY_LIMIT, PREFETCH, Mixing, Plan
 from asyncrec.sampling.origin import Taken
 from asyncrec.sampling.state import checked, enveloped, fingerprint
@@ -51,9 +53,10 @@ class InterleaveStream:
     the fast way. Each goes on where the other stopped. Cancelled while waiting, nothing is lost.
     """
 
-    def __init__(self, mixing: Mixing, inputs: str, parameters: dict[str, Any]) -> None:
+    def __init__(self, mixing: Mixing, inputs: Inputs, identity: str, parameters: dict[str, Any]) -> None:
         self._mixing = mixing
         self._inputs = inputs
+        self._identity = identity
         self._parameters = parameters
         self._left = Taken()  # taken for `__anext__`
         self._left_at = 0
@@ -98,7 +101,7 @@ class InterleaveStream:
         left = [[source, *position] for source, position in self._left.origins()[self._left_at :]]
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
-        return enveloped(_KIND, self._inputs, self._parameters, state)
+        return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
@@ -109,7 +112,12 @@ class InterleaveStream:
         """
         if self._begun:
             raise RuntimeError("a state is loaded before the first record is read")
-        self._loaded = checked(state, _KIND, self._inputs, self._parameters)
+        self._loaded = checked(state, _KIND, self._identity, self._parameters)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, also of what was read ahead."""
+        return self._inputs.damage
 
     def stats(self) -> InterleaveStats:
         mixing = self._mixing
@@ -159,6 +167,7 @@ async def interleave(
     parallelism: int = 0,
     deterministic: bool = True,
     compression: str | int | CompressionOptions | None = "auto",
+    on_corrupt: OnCorrupt = "raise",
     shuffle_buffer: int = 0,
     seed: int | None = None,
     shard: tuple[int, int] = (0, 1),
@@ -178,6 +187,8 @@ async def interleave(
         deterministic: `False` passes over a shard that has nothing ready (only with ``parallelism``). The order then
             depends on timing, and there is no state.
         compression: as for `open_reader`; ``"auto"`` looks at each shard.
+        on_corrupt: what damage does, as for `open_reader`: ``"raise"`` (the default); ``"skip"``, all that is whole is
+            given out; ``"stop"``, the shard ends there. `InterleaveStream.damage` lists what was lost, with its paths.
         shuffle_buffer: records of a `ShuffleBuffer` behind the interleaving; 0, the default: none.
         seed: of that; `None` draws one, which the state holds.
         shard: ``(i, n)``: read only every n-th of ``paths``, from the i-th on: the share of one of n workers.
@@ -203,13 +214,14 @@ async def interleave(
     opening = inputs_at(
         dealt,
         compression=parse_reading_compression(compression),
+        on_corrupt=on_corrupt,
         storage=storage,
         storage_options=storage_options,
     )
     async with opening as inputs, AsyncExitStack() as stack:
         scope = await stack.enter_async_context(TaskScope()) if parallelism else None
         mixing = Mixing(inputs, range(len(dealt)), plan, scope=scope, seed=new_seed() if seed is None else seed)
-        stream = InterleaveStream(mixing, fingerprint(map(redact, dealt)), parameters)
+        stream = InterleaveStream(mixing, inputs, fingerprint(map(redact, dealt)), parameters)
         try:
             yield stream
         finally:

@@ -1,0 +1,39 @@
+"""`ShardDamage`: what a stream over many shards skipped, each range with the path of its shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from asyncrec.framing.damage import Damage
+
+__all__ = ["DamageByShard", "ShardDamage"]
+
+# As for one file: who has more needs the shards from elsewhere, not a longer list.
+_LISTED = 1000
+
+
+class ShardDamage(NamedTuple):
+    """A range of the shard at ``path`` that was lost, or is in doubt."""
+
+    path: str
+    damage: Damage
+
+
+class DamageByShard:
+    """Each range once, however often it was met: in every pass, say."""
+
+    def __init__(self) -> None:
+        self._met: dict[tuple[str, int, int], Damage] = {}
+
+    def add(self, path: str, found: Iterable[Damage]) -> None:
+        for damage in found:
+            member = -1 if damage.member_offset is None else damage.member_offset
+            known = self._met.get((path, member, damage.offset))
+            # It may have grown since: ranges that touch are one.
+            if (known is None and len(self._met) < _LISTED) or (known is not None and known.length < damage.length):
+                self._met[path, member, damage.offset] = damage
+
+    def listed(self) -> list[ShardDamage]:
+        """By path and place, the first 1,000 that were met."""
+        return [ShardDamage(key[0], self._met[key]) for key in sorted(self._met)]

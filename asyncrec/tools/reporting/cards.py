@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
@@ -19,6 +20,8 @@ from asyncrec.tools.reporting.texts import preview
 __all__ = ["ImageRoom", "anchor", "feature_card", "kind_of", "top_values"]
 
 _TOP = 8
+# Different texts that are listed by how often they come, even where none comes more often than others.
+_FEW = 50
 _NAME = 80
 # Of an example that is long: characters and lines. Below so many bytes it is short.
 _PIECE = 320
@@ -192,8 +195,7 @@ def _strings(name: str, strings: Strings, room: ImageRoom) -> Iterator[Child]:
         yield el("p", parts, class_="note")
     lengths = strings.lengths
     values = strings.values
-    few = values is not None and len(values) <= max(1, strings.count // 2)
-    if few and values is not None:
+    if values is not None and _few(values, strings.count):
         if len(values) == 1:
             yield el("p", "Always ", el("strong", preview(next(iter(values)))[0]), ".", class_="always")
             return
@@ -213,6 +215,12 @@ def _strings(name: str, strings: Strings, room: ImageRoom) -> Iterator[Child]:
         ("different", f"{len(values):,}") if values is not None else None,
     )
     yield _examples(strings)
+
+
+def _few(values: Counter[bytes], total: int) -> bool:
+    """Whether how often each comes says more than what they look like."""
+    most = max(values.values())
+    return len(values) <= max(1, total // 2) and (len(values) <= _FEW or most * 100 >= total)
 
 
 def _examples(strings: Strings) -> Iterator[Element]:

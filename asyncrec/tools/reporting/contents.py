@@ -52,7 +52,8 @@ def classes_card(findings: Findings) -> Element | None:
     total = feature.numbers.count or feature.strings.count
     counted: Counter[Any] = (feature.numbers.values if feature.numbers.count else feature.strings.values) or Counter()
     least, most = min(counted.values()), max(counted.values())
-    told = f"{count(different, 'class', 'classes')}, by the feature "
+    where = " in the records that were read" if findings.sampled else ""
+    told = f"{count(different, 'class', 'classes')}{where}, by the feature "
     uneven = (
         f". The largest is {number(round(most / least, 1))} times the smallest." if most > least else ", equally large."
     )
@@ -104,7 +105,8 @@ def other_records_section(findings: Findings) -> Element | None:
         return None
     kinds = ", ".join(f"{kind} {share(times, profile.others)}" for kind, times in profile.other_kinds.most_common(6))
     every = profile.others == profile.records
-    told = "The records are no Examples" if every else f"{count(profile.others, 'record')} are no Examples"
+    some = "1 record is no Example" if profile.others == 1 else f"{profile.others:,} records are no Examples"
+    told = "The records are no Examples" if every else some
     examples = [
         el(
             "figure",

@@ -150,8 +150,8 @@ class _Reading:
             return
         if shard.records is None:
             shard.records = shard.read
-        elif shard.records != shard.read and not shard.faults:
-            message = f"holds {shard.read:,} records, and the manifest says {shard.records:,}"
+        elif shard.records != shard.read:
+            message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
             shard.faults.append(Fault(shard.shard.shown, message))
 
     async def _index_of(self, shard: ShardFindings) -> RecordIndex | None:

@@ -43,7 +43,8 @@ def number(value: float) -> str:
     if not 1e-4 <= abs(value) < 1e9:
         return f"{value:.3g}"
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{digits}f}"
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def share(part: float, whole: float) -> str:
@@ -55,7 +56,7 @@ def share(part: float, whole: float) -> str:
         return "< 0.1 %"
     if 99.9 < percent < 100:
         return "> 99.9 %"
-    return f"{percent:.0f} %" if percent >= 10 or percent.is_integer() else f"{percent:.1f} %"
+    return f"{percent:.0f} %" if percent >= 9.95 or percent.is_integer() else f"{percent:.1f} %"
 
 
 def moment(text: str) -> str:

@@ -123,11 +123,11 @@ class Numbers:
         return math.sqrt(max(self._squares / self.finite - mean * mean, 0.0))
 
     def quantiles(self, *levels: float) -> list[float]:
-        """Of those that are finite; NaN where there are none."""
+        """Of those that are finite, each one that was seen; NaN where there are none."""
         kept = self._sample()
         if not kept.size:
             return [math.nan] * len(levels)
-        return [float(value) for value in np.quantile(kept, levels)]
+        return [float(value) for value in np.quantile(kept, levels, method="inverted_cdf")]
 
     def histogram(self, bins: int = _BINS) -> Histogram:
         """Of those that are finite, scaled up to all of them. A bin of each integer where there are few."""

@@ -71,7 +71,8 @@ def _read_sentence(findings: Findings) -> str:
     if not findings.shards:
         return "It is empty: no shard was committed yet."
     if not findings.sampled:
-        return "All of it was read for this page, and every checksum verified."
+        whole = "All of it was read for this page, and every checksum "
+        return whole + ("checked: what is damaged is listed below." if findings.faults else "holds.")
     where = "drawn evenly from all shards" if findings.evenly else "from the beginnings of shards"
     part = f" ({share(profile.records, findings.records)})" if findings.records else ""
     return (

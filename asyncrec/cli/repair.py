@@ -30,7 +30,7 @@ def command(
 
     Exit code 1 when something was lost: the new file has the rest all the same.
     """
-    from asyncrec.tools.repair import repair
+    from asyncrec.tools.repairing import repair
 
     options, target_options = parse_options(storage_option), parse_options(target_storage_option)
     kind = {"auto": "auto", "none": ""}.get(compression.lower(), compression.upper())

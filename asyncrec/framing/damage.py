@@ -5,7 +5,7 @@ Ranges that touch are one. The list has a limit, the counts have none: a file of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 __all__ = ["READ_ON", "Damage", "DamageLog", "DamageReason"]
@@ -46,6 +46,9 @@ class Damage:
     reason: DamageReason
     records_before: int
     member_offset: int | None = None
+
+    def to_json(self) -> dict[str, int | str | None]:
+        return asdict(self)
 
 
 class DamageLog:

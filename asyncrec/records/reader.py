@@ -6,7 +6,7 @@ A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On dam
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -23,7 +23,7 @@ from asyncrec.framing.salvage import Found
 from asyncrec.records.pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
 from asyncrec.records.position import BEGINNING, Position, RecordBatch
 from asyncrec.records.salvaging import SalvagePipeline
-from asyncrec.storage.base import ByteSource, Storage
+from asyncrec.storage.base import Storage
 from asyncrec.storage.chunks import ResumingSource
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
@@ -86,6 +86,7 @@ class RecordReader:
         inflate_bytes: int,
         read_ahead: int | None,
         on_corrupt: OnCorrupt,
+        boundaries: Sequence[int],
     ) -> None:
         self.path = path
         self.compression = compression
@@ -99,6 +100,7 @@ class RecordReader:
         self._inflate_bytes = inflate_bytes
         self._read_ahead = read_ahead
         self._on_corrupt = on_corrupt
+        self._boundaries = boundaries
         self._detects = compression == "auto"
         self._damage = DamageLog()
         self._found: Found | None = None
@@ -108,7 +110,6 @@ class RecordReader:
         self._reading_again: CorruptRecordError | None = None
         self._ended = False
         self._closed = False
-        self._retries = 0
         self._rereads = 0
 
     def __aiter__(self) -> RecordReader:
@@ -138,7 +139,7 @@ class RecordReader:
         return ReaderStats(
             records=self._pipeline.records,
             bytes=self._pipeline.frame_bytes,
-            retries=self._retries + self._source.retries,
+            retries=self._source.retries,
             rereads=self._rereads,
             lost_ranges=self._damage.lost_ranges,
             lost_bytes=self._damage.lost_bytes,
@@ -153,6 +154,8 @@ class RecordReader:
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the reader is closed; read inside its `async with`")
         while not self._ended:
+            if isinstance(self._pipeline, SalvagePipeline):
+                await self._leave_salvage(self._pipeline)
             try:
                 records = await self._pipeline.next_records(self._source)
             except FormatError as error:
@@ -171,8 +174,6 @@ class RecordReader:
                 self._reading_again = None
                 self._rereads += 1
             self._ended = not records
-            if isinstance(self._pipeline, SalvagePipeline):
-                await self._read_on(self._pipeline)
             return records
         return []
 
@@ -194,7 +195,8 @@ class RecordReader:
         await self._stack.aclose()
 
     async def _open(self) -> None:
-        await self._open_source(self._position.offset, None)
+        source = ResumingSource(self._storage, self._key, start=self._position.offset, read_ahead=self._read_ahead)
+        self._source = await self._stack.enter_async_context(source)
         head = b""
         if self.compression == "auto":
             # A frame's header or a compressed file's magic.
@@ -220,18 +222,6 @@ class RecordReader:
             inflate_bytes=self._inflate_bytes,
         )
 
-    async def _open_source(self, start: int, etag: str | None) -> None:
-        source = ResumingSource(self._storage, self._key, start=start, etag=etag, read_ahead=self._read_ahead)
-        self._source = await self._stack.enter_async_context(source)
-
-    async def _go_to(self, offset: int) -> ByteSource:
-        """The same version of the object, from this byte on."""
-        self._retries += self._source.retries
-        etag = self._source.info.etag
-        await self._stack.aclose()
-        await self._open_source(offset, etag)
-        return self._source
-
     async def _salvage(self) -> None:
         """From here on, and at the latest from the damage, read what is whole."""
         self._reading_again = None
@@ -245,7 +235,7 @@ class RecordReader:
         self._pipeline = SalvagePipeline(
             compression,
             self._damage,
-            self._go_to,
+            self._source.seek,
             size=self._source.info.size,
             verify=self._verify,
             max_record_bytes=self._max_record_bytes,
@@ -256,23 +246,25 @@ class RecordReader:
             skip=skip,
             frame_bytes=pipeline.frame_bytes,
             found=self._found,
+            boundaries=self._boundaries,
         )
 
     async def _recognised(self, compression: CompressionType) -> CompressionType:
         """How the file is compressed, since its first bytes may be what is damaged."""
-        source = await self._go_to(0)
+        source = self._source
+        await source.seek(0)
         head = bytearray()
         while len(head) < _RECOGNISED_BY and (block := await source.receive(self._chunk_size)):
             head += block
         found = await in_thread(recognise, bytes(head))
         return compression if found is None else found
 
-    async def _read_on(self, pipeline: SalvagePipeline) -> None:
+    async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
         """Behind damage in a remote store, read as before it, so that the next may turn out to be in transit only."""
         position = pipeline.resumable
         if not self._storage.read_ahead or position is None or self._damage.lost_ranges > _READ_TWICE:
             return
-        await self._go_to(position.offset)
+        await self._source.seek(position.offset)
         self._found = pipeline.found
         self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
 
@@ -300,11 +292,11 @@ class RecordReader:
         if self._reading_again is not None:
             error.add_note("read twice from the store, and damaged both times: damaged at rest, not in transit")
             return False
-        self._reading_again = error
         pipeline = self._pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"
         position = pipeline.position
-        await self._go_to(position.offset)
+        await self._source.seek(position.offset)
+        self._reading_again = error
         self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
         return True
 
@@ -397,6 +389,7 @@ async def open_reader_at(
     compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
     verify: bool = True,
     on_corrupt: OnCorrupt = "raise",
+    boundaries: Sequence[int] = (),
     max_record_bytes: int = MAX_RECORD_BYTES,
     chunk_size: int = CHUNK_SIZE,
     inflate_bytes: int = INFLATE_BYTES,
@@ -406,6 +399,7 @@ async def open_reader_at(
 
     Args:
         path: for messages.
+        boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
         inflate_bytes: of one record batch of a compressed object, about.
         read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
             the last one opened by a task is the first to be closed.
@@ -423,6 +417,7 @@ async def open_reader_at(
         inflate_bytes=inflate_bytes,
         read_ahead=read_ahead,
         on_corrupt=on_corrupt,
+        boundaries=boundaries,
     )
     try:
         await reader._open()

@@ -6,7 +6,7 @@ The work is done in worker threads: looking for the next record takes longer tha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from anyio.lowlevel import checkpoint
@@ -27,12 +27,13 @@ class SalvagePipeline:
 
     Args:
         log: for the damage.
-        open_at: gives the object's source from a byte on. The one it gave before is closed then.
+        seek: has the object's source go on at another byte.
         start: where a record begins; of a compressed object, the member that ``records`` and ``skip`` count from.
         records: given out before ``start``.
         skip: so many records from there on were given out, or are not wanted.
         frame_bytes: of the frames given out.
         found: `FrameSalvager.found` of whoever read before.
+        boundaries: as of `FrameSalvager`; for an uncompressed object.
 
     Attributes:
         records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
@@ -43,7 +44,7 @@ class SalvagePipeline:
         self,
         compression: Literal["", "GZIP", "ZLIB"],
         log: DamageLog,
-        open_at: Callable[[int], Awaitable[ByteSource]],
+        seek: Callable[[int], Awaitable[None]],
         *,
         size: int,
         verify: bool,
@@ -55,17 +56,20 @@ class SalvagePipeline:
         skip: int,
         frame_bytes: int,
         found: Found | None,
+        boundaries: Sequence[int],
     ) -> None:
         self.records = records
         self.offset = start
         self.skip = skip
         self.members: list[tuple[int, int]] = []
         self.frame_bytes = frame_bytes
-        self._open_at = open_at
+        self._log = log
+        self._lost_before = log.lost_bytes
+        self._seek = seek
         self._chunk_size = chunk_size
         self._inflate_bytes = inflate_bytes
         self._runs: deque[Run] = deque()
-        self._opened: int | None = None  # the source gives the object from this byte on
+        self._source_at: int | None = None  # the byte of the object that the source gives next
         self._salvager: _Plain | MemberSalvager
         if compression:
             self._salvager = MemberSalvager(
@@ -79,7 +83,12 @@ class SalvagePipeline:
             )
         else:
             frames = FrameSalvager(
-                log.add, offset=start, records=records, max_record_bytes=max_record_bytes, verify=verify
+                log.add,
+                offset=start,
+                records=records,
+                max_record_bytes=max_record_bytes,
+                verify=verify,
+                boundaries=boundaries,
             )
             frames.found = found
             self._salvager = _Plain(frames, start)
@@ -87,7 +96,7 @@ class SalvagePipeline:
     @property
     def resumable(self) -> Position | None:
         """Where `Pipeline` can go on, once the damage is behind, and everything before was given out."""
-        if self._runs or self.skip or self._salvager.whole_from is None:
+        if self._runs or self.skip or self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
@@ -97,7 +106,7 @@ class SalvagePipeline:
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """At least one record, or none at the end. ``source`` is where the object's bytes come from after `open_at`."""
+        """At least one record, or none at the end."""
         await checkpoint()
         while True:
             while self._runs:
@@ -110,12 +119,12 @@ class SalvagePipeline:
             self._runs.extend(runs)
             if not wants_input:
                 continue
-            if self._opened != self._salvager.position:
-                self._opened = self._salvager.position
-                source = await self._open_at(self._opened)
+            if self._source_at != self._salvager.position:
+                await self._seek(self._salvager.position)
+                self._source_at = self._salvager.position
             block = await source.receive(self._salvager.wanted or self._chunk_size)
             self._salvager.feed(block)
-            self._opened += len(block)
+            self._source_at += len(block)
 
     def _take(self, run: Run) -> list[bytes]:
         dropped = min(self.skip, len(run.records))

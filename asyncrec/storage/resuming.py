@@ -57,6 +57,7 @@ class ResumingSource(ByteSource):
         self._reader = _Reader(storage, key, start, end, etag)
         self._limit = storage.read_ahead if read_ahead is None else read_ahead
         self._scope: TaskScope | None = None
+        self._stop = anyio.CancelScope()  # of the task
         self._entered = False
         # What the task hands over, when there is one.
         self._blocks: deque[bytes] = deque()
@@ -134,6 +135,22 @@ class ResumingSource(ByteSource):
         self.info = self._reader.info or self.info
         return block
 
+    async def seek(self, position: int) -> None:
+        """Go on at this byte of the object, the same version. Cancelled, it is to be called again."""
+        if self._scope is None:
+            await self._reader.close(None)
+        else:
+            self._stop.cancel()
+            while not self._ended:
+                await self._wait_for_change()
+            self._blocks.clear()
+            self._taken = self._held = 0
+            self._error = None
+            self._ended = False
+            self._stop = anyio.CancelScope()
+            self._scope.start_soon(self._read_ahead)
+        self._reader.position = position
+
     async def park(self) -> None:
         """Close what is open, keeping the place; the next `receive` opens it again, the same version. Where there is
         a task that reads ahead, nothing happens."""
@@ -145,7 +162,16 @@ class ResumingSource(ByteSource):
         await self._changed.wait()
 
     async def _read_ahead(self) -> None:
-        """The task. It opens and closes what it reads, so that their scopes are entered and left in one task."""
+        """The task."""
+        try:
+            with self._stop:
+                await self._keep_reading()
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    async def _keep_reading(self) -> None:
+        """Opens and closes what it reads, so that their scopes are entered and left in one task."""
         error: BaseException | None = None
         # In two halves: one is worked on while the other comes. Asking for each little room as it gets free would
         # be a request to the store for each.
@@ -171,11 +197,7 @@ class ResumingSource(ByteSource):
             error = cancellation
             raise
         finally:
-            try:
-                await self._reader.close(error)
-            finally:
-                self._ended = True
-                self._changed.set()
+            await self._reader.close(error)
 
 
 class _Reader:
@@ -184,7 +206,7 @@ class _Reader:
     def __init__(self, storage: Storage, key: str, start: int, end: int | None, etag: str | None) -> None:
         self._storage = storage
         self._key = key
-        self._position = start
+        self.position = start
         self._end = end
         self._etag = etag
         self._opening: AbstractAsyncContextManager[ByteSource] | None = None
@@ -204,21 +226,21 @@ class _Reader:
 
     async def receive(self, max_bytes: int) -> bytes:
         assert self._end is not None, "set on opening"
-        while self._position < self._end:
+        while self.position < self._end:
             try:
                 if self._source is None:
                     await self._open()
                 assert self._source is not None, "opened"
                 block = await self._source.receive(max_bytes)
                 if block:
-                    self._position += len(block)
+                    self.position += len(block)
                     self._backoff.reset()
                     # Pinned from here on. On opening there was but one answer to go by, and answers may be wrong.
                     self.info = self._source.info
                     self._etag = self.info.etag
                     return block
                 raise TransientStorageError(
-                    f"{join(self._storage.root, self._key)}: the body ended at byte {self._position:,} of {self._end:,}"
+                    f"{join(self._storage.root, self._key)}: the body ended at byte {self.position:,} of {self._end:,}"
                 )
             except TransientStorageError as error:
                 fault = error
@@ -234,7 +256,7 @@ class _Reader:
                 await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _open(self) -> None:
-        opening = self._storage.open_source(self._key, start=self._position, end=self._end, etag=self._etag)
+        opening = self._storage.open_source(self._key, start=self.position, end=self._end, etag=self._etag)
         self._source = await opening.__aenter__()
         self._opening = opening
         info = self._source.info

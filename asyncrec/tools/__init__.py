@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from asyncrec.tools.records import Where as Where
     from asyncrec.tools.records import get_record as get_record
     from asyncrec.tools.records import open_records as open_records
-    from asyncrec.tools.repair import RepairReport as RepairReport
-    from asyncrec.tools.repair import repair as repair
+    from asyncrec.tools.repairing import RepairReport as RepairReport
+    from asyncrec.tools.repairing import repair as repair
     from asyncrec.tools.report import report as report
     from asyncrec.tools.resharding import ReshardReport as ReshardReport
     from asyncrec.tools.resharding import reshard as reshard
@@ -54,7 +54,7 @@ _HOMES = {
     "asyncrec.tools.describing": ("CountReport", "InfoReport", "SchemaReport", "count", "info", "schema"),
     "asyncrec.tools.indexing": ("IndexReport", "index"),
     "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
-    "asyncrec.tools.repair": ("RepairReport", "repair"),
+    "asyncrec.tools.repairing": ("RepairReport", "repair"),
     "asyncrec.tools.report": ("report",),
     "asyncrec.tools.resharding": ("ReshardReport", "reshard"),
     "asyncrec.tools.splitting": ("SplitsReport", "from_csv", "from_folder"),

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 
 import asyncrec
@@ -233,6 +234,16 @@ async def test_what_is_damaged_in_transit_only_is_not_lost_even_behind_damage_at
     assert [record for record in found if record in untouched] == untouched
     assert len({lost.member_offset or lost.offset for lost in damage}) == 1
     assert not storage.places
+
+
+async def test_damage_is_met_within_scopes_that_were_opened_after_the_reader() -> None:
+    """Reading a range again opens and closes nothing that the caller's scopes are nested in."""
+    storage = Remote(BORDERS[300] + 12)
+    await storage.put("x", flipped(framed(RECORDS), BORDERS[10] + 12, BORDERS[200] + 12))
+    async with asyncrec.open_reader("x", storage=storage, on_corrupt="skip", chunk_size=4096) as reader:
+        async with anyio.create_task_group():
+            found = [record async for record in reader]
+    assert found == RECORDS[:10] + RECORDS[11:200] + RECORDS[201:]
 
 
 async def test_a_remote_object_full_of_damage_is_not_read_twice_for_ever() -> None:

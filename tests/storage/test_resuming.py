@@ -341,3 +341,28 @@ async def test_replaced_by_another_size_before_its_first_byte_it_is_changed(
     with pytest.raises(ObjectChangedError):
         async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
             await receive_all(source)
+
+
+async def test_seeking_goes_on_at_any_byte_of_the_same_version_from_within_scopes_of_the_readers(
+    read_ahead: int,
+) -> None:
+    """Forwards, backwards and from the end; nothing that was on its way from before comes."""
+    store = MemoryStorage()
+    data = Random(5).randbytes(300_000)
+    await store.put("x", data)
+    async with ResumingSource(store, "x", read_ahead=read_ahead) as source:
+        assert (await source.receive(10)) == data[:10]
+        await store.put("y", b"another")
+        with anyio.CancelScope():
+            for place in (200_000, 5, 299_990, 300_000, 100):
+                await source.seek(place)
+                assert await source.receive(20) == data[place : place + 20]
+        await source.seek(299_000)
+        rest = b""
+        while block := await source.receive(1 << 20):
+            rest += block
+        assert rest == data[299_000:]
+        await store.put("x", b"replaced" * 50_000)
+        await source.seek(0)
+        with pytest.raises(ObjectChangedError):
+            await source.receive(10)

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from asyncrec.example.schema import Tensor as Tensor
     from asyncrec.example.schema import VarLen as VarLen
     from asyncrec.framing.compression import CompressionOptions as CompressionOptions
+    from asyncrec.framing.damage import Damage as Damage
     from asyncrec.records.index import RecordIndex as RecordIndex
     from asyncrec.records.reader import ReaderStats as ReaderStats
     from asyncrec.records.reader import RecordReader as RecordReader
@@ -173,6 +174,7 @@ _HOMES = {
         "VarLen",
     ),
     "asyncrec.framing.compression": ("CompressionOptions",),
+    "asyncrec.framing.damage": ("Damage",),
     "asyncrec.records.index": ("RecordIndex",),
     "asyncrec.records.reader": ("ReaderStats", "RecordReader", "open_reader", "read_records"),
     "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),

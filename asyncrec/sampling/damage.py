@@ -35,5 +35,5 @@ class DamageByShard:
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """By path and place, the first 1,000 that were met."""
-        return [ShardDamage(key[0], self._met[key]) for key in sorted(self._met)]
+        """By path, and as they were met; the first 1,000."""
+        return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

@@ -223,6 +223,25 @@ async def test_a_shard_that_vanishes_midway_is_named(prefetch_size: int, async_c
                 pass
 
 
+@pytest.mark.parametrize("class_fn", [None, class_of])
+@pytest.mark.parametrize("prefetch_size", [0, 3])
+async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class_fn: Any, prefetch_size: int) -> None:
+    storage = await folder([[b"%d:%d" % (shard, i) for i in range(20)] for shard in range(4)])
+    content = bytearray(await storage.get("data/s002.tfrecord"))
+    content[content.index(b"2:9")] ^= 1
+    await storage.put("data/s002.tfrecord", content)
+    options: dict[str, Any] = {"batch_size": 8, "class_fn": class_fn, "prefetch_size": prefetch_size, "num_repeat": 2}
+    with pytest.raises(asyncrec.CorruptRecordError) as raised:
+        await batches_of(sampler_of(storage, **options))
+    assert (raised.value.path, raised.value.record) == ("data/s002.tfrecord", 9)
+    async with sampler_of(storage, on_corrupt="skip", on_exhausted="short", **options) as sampler:
+        found = Counter(record for batch in [batch async for batch in sampler] for record in batch)
+        ((path, lost),) = sampler.damage  # once, though each pass met it
+    assert (path, lost.records_before) == ("data/s002.tfrecord", 9)
+    assert b"2:9" not in found
+    assert len(found) == 79 if class_fn is None else len(found) > 60
+
+
 async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
     with pytest.raises(asyncrec.DatasetError, match="no record in any of the 2 shards"):
         await batches_of(sampler_of(await folder([[], []])))

@@ -222,6 +222,63 @@ async def test_damage_is_raised_with_its_path_and_record(parallelism: int) -> No
     assert len(found) == 9
 
 
+async def damaged(compression: Any = "") -> MemoryStorage:
+    """Three shards of 60 records; the second is damaged in the middle: record 30, or its third of five members."""
+    storage = MemoryStorage()
+    for number in range(3):
+        records = [b"%d:%d" % (number, i) for i in range(60)]
+        parts = [records] if not compression else [records[begin : begin + 12] for begin in range(0, 60, 12)]
+        content = bytearray()
+        for part in parts:
+            await asyncrec.write_records("part", part, compression=compression, storage=storage)
+            bad = number == 1 and b"1:30" in part
+            content += await storage.get("part")
+            if bad and compression:
+                content[-20] ^= 16
+            elif bad:
+                content[content.index(b"1:30")] ^= 1
+        await storage.put(f"s{number}", content)
+    return storage
+
+
+@pytest.mark.parametrize("parallelism", [0, 2])
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_damage_is_skipped_as_told_listed_with_its_path_and_resumed_across(
+    parallelism: int, compression: Any
+) -> None:
+    storage = await damaged(compression)
+    async with asyncrec.open_reader("s1", on_corrupt="skip", storage=storage) as reader:
+        whole = [record async for record in reader]
+        lost = reader.damage
+    assert 40 < len(whole) < 60
+    options: dict[str, Any] = {"cycle_length": 2, "block_length": 4, "parallelism": parallelism, "on_corrupt": "skip"}
+    found, states = [], []
+    async with asyncrec.interleave(["s0", "s1", "s2"], storage=storage, **options) as stream:
+        assert stream.damage == []
+        async for record in stream:
+            found.append(record)
+            states.append(json.dumps(stream.state_dict()))
+        assert stream.damage == [("s1", damage) for damage in lost]
+    assert [record for record in found if record.startswith(b"1:")] == whole
+    assert len(found) == 120 + len(whole)
+    for k, state in enumerate(states, 1):
+        async with asyncrec.interleave(["s0", "s1", "s2"], storage=storage, **options) as stream:
+            stream.load_state_dict(json.loads(state))
+            assert [record async for record in stream] == found[k:], k
+
+
+async def test_a_damaged_shard_may_also_end_at_its_damage() -> None:
+    storage = await damaged()
+    async with asyncrec.interleave(["s0", "s1", "s2"], on_corrupt="stop", storage=storage) as stream:
+        found = Counter([record.partition(b":")[0] async for record in stream])
+        assert found == {b"0": 60, b"1": 30, b"2": 60}
+        ((path, lost),) = stream.damage
+    assert (path, lost.records_before, lost.reason) == ("s1", 30, "data")
+    with pytest.raises(ValueError, match="on_corrupt"):
+        async with asyncrec.interleave(["s0"], on_corrupt="keep", storage=storage):  # type: ignore[arg-type]  # wrong
+            pass
+
+
 @pytest.mark.parametrize("parallelism", [0, 2])
 async def test_what_was_read_early_is_no_reason_to_fail_early(parallelism: int) -> None:
     lengths = [300, 300, 300]

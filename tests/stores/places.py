@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
@@ -70,6 +71,10 @@ class Place(ABC):
         """From now on, or once, at the ``k``-th request, counted from 0."""
 
     @abstractmethod
+    def when(self, k: int, call: Callable[[], object]) -> None:
+        """Call it, in another thread, as the ``k``-th request comes, counted from 0."""
+
+    @abstractmethod
     def objects(self) -> dict[str, bytes]:
         """Whatever is visible below `url`."""
 
@@ -117,6 +122,13 @@ class S3Place(Place):
         )
         for_good = how in ("down", "lost")
         self._proxy.plan = lambda request: fault if request.number == k or (for_good and request.number > k) else None
+
+    def when(self, k: int, call: Callable[[], object]) -> None:
+        def plan(request: s3_proxy.Request) -> None:
+            if request.number == k:
+                call()
+
+        self._proxy.plan = plan
 
     def objects(self) -> dict[str, bytes]:
         root = f"{self._prefix}/"
@@ -168,6 +180,13 @@ class GcsPlace(Place):
         for_good = how in ("down", "lost")
         # The fake counts from 1.
         self._server.plan = lambda kind, n: fault if n == k + 1 or (for_good and n > k) else None
+
+    def when(self, k: int, call: Callable[[], object]) -> None:
+        def plan(kind: str, n: int) -> None:
+            if n == k + 1:
+                call()
+
+        self._server.plan = plan
 
     def objects(self) -> dict[str, bytes]:
         root = f"{self._prefix}/"

@@ -12,6 +12,7 @@ from os import PathLike
 from typing import Any
 
 from asyncrec import blocking
+from asyncrec.sampling.sampler import InterleaveSampler
 
 __all__ = ["TFRecordDatasetSampler"]
 
@@ -75,7 +76,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         "seed": seed,
         "storage_options": storage_options,
     }
-    blocking.InterleaveSampler(shard_path, _record, **options)
+    InterleaveSampler(shard_path, _record, **options)  # what cannot be is told here, not by the first batch
 
     def batches() -> Iterator[list[bytes]]:
         with blocking.InterleaveSampler(shard_path, _record, **options) as sampler:

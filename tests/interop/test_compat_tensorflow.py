@@ -1,0 +1,70 @@
+"""`asyncrec.compat.tensorflow` beside TensorFlow in one process: the same names, the same bytes, each other's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as real
+
+from asyncrec.compat import tensorflow as tf
+from asyncrec.testing.golden import RECORDS
+
+NAMES = {
+    "io": ["TFRecordOptions", "TFRecordWriter"],
+    "compat.v1.io": ["TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator"],
+    "compat.v1.python_io": ["TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator"],
+    "train": ["BytesList", "Example", "Feature", "FeatureList", "FeatureLists", "Features", "FloatList", "Int64List",
+              "SequenceExample"],
+}  # fmt: skip
+
+
+def at(module: Any, place: str) -> Any:
+    for name in place.split("."):
+        module = getattr(module, name)
+    return module
+
+
+@pytest.mark.parametrize("place", NAMES)
+def test_its_names_stand_where_tensorflows_do(place: str) -> None:
+    for name in NAMES[place]:
+        assert hasattr(at(real, place), name)
+        assert hasattr(at(tf, place), name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        None,
+        "GZIP",
+        "ZLIB",
+        real.io.TFRecordOptions("GZIP", compression_level=9, window_bits=31, output_buffer_size=100),
+    ],
+    ids=["none", "gzip", "zlib", "options"],
+)
+def test_each_reads_what_the_other_wrote(tmp_path: Path, options: Any) -> None:
+    """TensorFlow's own options are taken as they are."""
+    for writer, name in ((tf, "ours"), (real, "theirs")):
+        with writer.io.TFRecordWriter(str(tmp_path / name), options) as file:
+            for record in RECORDS:
+                file.write(record)
+            file.flush()
+    kind = real.io.TFRecordOptions(options).compression_type if options else ""
+    read = real.data.TFRecordDataset(str(tmp_path / "ours"), compression_type=kind)
+    assert [record.numpy() for record in read] == list(RECORDS)
+    assert list(tf.io.tf_record_iterator(tmp_path / "theirs", options)) == list(RECORDS)
+
+
+def test_an_example_of_one_is_an_example_of_the_other() -> None:
+    def example(tf: Any) -> Any:
+        feature = {
+            "a": tf.train.Feature(int64_list=tf.train.Int64List(value=[1, -2])),
+            "b": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5])),
+            "c": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"x", b""])),
+        }
+        return tf.train.Example(features=tf.train.Features(feature=feature))
+
+    assert real.train.Example.FromString(example(tf).SerializeToString()) == example(real)
+    assert tf.train.Example.FromString(example(real).SerializeToString()) == example(tf)
+    assert str(example(tf)) == str(example(real))

@@ -1,0 +1,157 @@
+"""`asyncrec.compat.tfrecorder` where TensorFlow is installed: a ``tf.data.Dataset``, as TFRecorder gave."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from asyncrec.compat import tfrecorder as tf_factory
+from asyncrec.compat.tfrecorder import Example, tfrecordable
+
+
+class ToyExample(Example):
+    """The class of TFRecorder's document, with a field of each other type beside its two."""
+
+    def __init__(self, name: str, label: int) -> None:
+        super().__init__()
+        self.name = name
+        self._label = label
+        self._data: Any = None
+
+    @tfrecordable(dtype=Example.Field.TYPE_INT32)
+    def label(self) -> int:
+        return self._label
+
+    @tfrecordable(dtype=Example.Field.TYPE_ARRAY_FLOAT32)
+    def data(self) -> Any:
+        return self._data
+
+    @data.setter
+    def data(self, val: Any) -> None:
+        self._data = val
+
+    @tfrecordable(dtype=Example.Field.TYPE_BOOL)
+    def even(self) -> bool:
+        return self._label % 2 == 0
+
+    @tfrecordable(dtype=Example.Field.TYPE_INT64)
+    def large(self) -> int:
+        return self._label << 40
+
+    @tfrecordable(dtype=Example.Field.TYPE_FLOAT)
+    def half(self) -> float:
+        return self._label / 2
+
+    @tfrecordable(dtype=Example.Field.TYPE_DOUBLE)
+    def tenth(self) -> float:
+        return self._label / 10
+
+    @tfrecordable(dtype=Example.Field.TYPE_STRING)
+    def text(self) -> str:
+        return f"é{self._label}"
+
+    @tfrecordable(dtype=Example.Field.TYPE_ARRAY_INT32)
+    def grid(self) -> Any:
+        return np.full((2, 3), self._label, np.int32)
+
+    def load(self, src_data_dirpath: str = "", **kwargs: Any) -> None:
+        self.data = np.load(os.path.join(src_data_dirpath, f"{self.name}.npy"))
+
+    @staticmethod
+    def from_csv_row(row: list[str], **kwargs: Any) -> ToyExample:
+        return ToyExample(name=row[0], label=int(row[1]))
+
+    def to_csv_row(self) -> list[object]:
+        return [self.name, self._label]
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("data")
+    with open("list.csv", "w", newline="") as file:
+        for number in range(50):
+            np.save(f"data/e{number}.npy", np.full(number % 3 + 1, number, np.float32))
+            csv.writer(file).writerow([f"e{number}", number])
+    tf_factory.generate_and_save_train_eval_test_tfrecords_files(
+        save_directory_path="save",
+        example_class=ToyExample,
+        examples_list_filepath="list.csv",
+        src_data_dirpath="data",
+    )
+    return "save/train"
+
+
+@pytest.mark.parametrize("example_class", [None, ToyExample])
+def test_the_documents_loop_runs_over_a_dataset(saved: str, example_class: Any) -> None:
+    tfrecord_filepaths = tf_factory.get_tfrecord_filepaths(dirpath=saved)
+    dataset = tf_factory.generate_dataset(tfrecord_filepaths, example_class)
+    assert isinstance(dataset, tf.data.Dataset)
+    dtypes = [spec.dtype for spec in dataset.element_spec]
+    assert dtypes == [tf.int32, tf.float32, tf.bool, tf.int64, tf.float32, tf.float64, tf.string, tf.int32]
+    for _ in range(2):  # a dataset may be iterated again
+        seen = 0
+        for label, data, even, large, half, tenth, text, grid in dataset:
+            number = int(label)
+            assert data.numpy().tolist() == [number] * (number % 3 + 1)
+            assert (bool(even), int(large), float(half)) == (number % 2 == 0, number << 40, number / 2)
+            assert (float(tenth), text.numpy().decode()) == (number / 10, f"é{number}")
+            assert grid.numpy().tolist() == [number] * 6  # flat, as TFRecorder's
+            seen += 1
+        assert seen == 40
+
+
+def test_the_methods_of_a_dataset_work_on_it_and_a_model_trains(saved: str) -> None:
+    paths = tf_factory.get_tfrecord_filepaths(saved)
+    dataset = tf_factory.generate_dataset(paths, dataset_num_shuffled_tfrecord_files=10, num_workers=2, worker_index=1)
+    pairs = dataset.map(lambda label, data, *rest: (tf.ensure_shape(rest[-1], (6,)), label)).batch(8).repeat(3)
+    model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    assert len(model.fit(pairs, epochs=1, verbose=0).history["loss"]) == 1
+    assert sum(len(label) for _, label in pairs) == 60
+
+
+def test_its_records_are_read_by_tensorflow_as_tfrecorder_read_them(saved: str) -> None:
+    """By ``parse_single_example`` and ``decode_raw``: scalars of one element, arrays as their bytes."""
+    features = {
+        "label": tf.io.FixedLenFeature((), tf.int64),
+        "data": tf.io.FixedLenFeature((), tf.string),
+        "half": tf.io.FixedLenFeature((), tf.float32),
+        "text": tf.io.FixedLenFeature((), tf.string),
+    }
+    for record in tf.data.TFRecordDataset(tf_factory.get_tfrecord_filepaths(saved)):
+        example = tf.io.parse_single_example(record, features)
+        number = int(example["label"])
+        assert tf.io.decode_raw(example["data"], tf.float32).numpy().tolist() == [number] * (number % 3 + 1)
+        assert float(example["half"]) == number / 2
+
+
+def test_what_tfrecorder_wrote_is_read_with_the_class(tmp_path: Path) -> None:
+    """Its files hold no shapes beside the arrays, and are numbered: ``0.tfr``."""
+
+    class Pair(Example):
+        @tfrecordable(dtype=Example.Field.TYPE_INT32)
+        def label(self) -> int:
+            raise NotImplementedError
+
+        @tfrecordable(dtype=Example.Field.TYPE_ARRAY_INT32)
+        def data(self) -> Any:
+            raise NotImplementedError
+
+    for file in (0, 1, 10):
+        with tf.io.TFRecordWriter(str(tmp_path / f"{file}.tfr")) as writer:
+            feature = {
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[file])),
+                "data": tf.train.Feature(bytes_list=tf.train.BytesList(value=[np.arange(3, dtype=np.int32).tobytes()])),
+            }
+            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    paths = tf_factory.get_tfrecord_filepaths(str(tmp_path))
+    found = [(int(label), data.numpy().tolist()) for label, data in tf_factory.generate_dataset(paths, Pair)]
+    assert found == [(file, [0, 1, 2]) for file in (0, 1, 10)]

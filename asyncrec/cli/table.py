@@ -15,6 +15,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
         "count": "how many records",
         "schema": "the features of the records: as stored, or inferred",
+        "report": "one page to look at: features, images, classes, sizes, damage",
     },
     "Check and mend": {
         "verify": "every checksum of every shard, indexes and orphans",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asyncrec.tools.records import open_records as open_records
     from asyncrec.tools.repairing import RepairReport as RepairReport
     from asyncrec.tools.repairing import repair as repair
+    from asyncrec.tools.report import PageReport as PageReport
     from asyncrec.tools.report import report as report
     from asyncrec.tools.resharding import ReshardReport as ReshardReport
     from asyncrec.tools.resharding import reshard as reshard
@@ -55,7 +56,7 @@ _HOMES = {
     "asyncrec.tools.indexing": ("IndexReport", "index"),
     "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
     "asyncrec.tools.repairing": ("RepairReport", "repair"),
-    "asyncrec.tools.report": ("report",),
+    "asyncrec.tools.report": ("PageReport", "report"),
     "asyncrec.tools.resharding": ("ReshardReport", "reshard"),
     "asyncrec.tools.splitting": ("SplitsReport", "from_csv", "from_folder"),
     "asyncrec.tools.unfinished": ("UploadsReport", "uploads"),

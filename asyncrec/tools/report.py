@@ -4,22 +4,59 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from asyncrec.storage.base import Storage
 from asyncrec.tasks import in_thread
+from asyncrec.tools.reporting.findings import Fault, Findings
 from asyncrec.tools.reporting.gather import gather
 from asyncrec.tools.reporting.page import render
 from asyncrec.tools.selecting import selected
 
-__all__ = ["SAMPLE", "report"]
+__all__ = ["SAMPLE", "PageReport", "report"]
 
 # Histograms and shares of so many are right to a percent, and a second or two is what they take.
 SAMPLE = 20_000
 
 Progress = Callable[[int, "int | None"], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class PageReport:
+    """A page, and what is on it in short.
+
+    Attributes:
+        html: the page.
+        records: in all; `None` where that is not known.
+        bytes: as stored.
+        read: records that were read for the page.
+        sampled: those are not all.
+        faults: what was found wrong, in what was read.
+    """
+
+    path: str
+    html: str = field(repr=False)
+    records: int | None
+    shards: int
+    bytes: int
+    read: int
+    sampled: bool
+    faults: list[Fault]
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the page."""
+        return {
+            "path": self.path,
+            "records": self.records,
+            "shards": self.shards,
+            "bytes": self.bytes,
+            "read": self.read,
+            "sampled": self.sampled,
+            "faults": [{"path": fault.path, "message": fault.message} for fault in self.faults],
+        }
 
 
 async def report(
@@ -30,8 +67,8 @@ async def report(
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> str:
-    """The HTML of a page about a file, a folder, a pattern or a data set; nothing is written.
+) -> PageReport:
+    """A page about a file, a folder, a pattern or a data set; nothing is written.
 
     It shows shards and sizes, every feature with its values, classes and images, the damage found, and what wrote it
     and when. The page is one text without a script, and loads nothing: it works from a file. What records hold is
@@ -59,8 +96,17 @@ async def report(
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
         raise ValueError(f"{selection.path}: no record read has the feature {class_feature!r}; there are: {there}")
-    return await in_thread(_render, findings)
+    return PageReport(
+        path=findings.path,
+        html=await in_thread(_render, findings),
+        records=findings.records,
+        shards=len(findings.shards),
+        bytes=findings.bytes,
+        read=profile.records,
+        sampled=findings.sampled,
+        faults=findings.faults,
+    )
 
 
-def _render(findings: Any) -> str:
+def _render(findings: Findings) -> str:
     return render(findings, made_at=datetime.now(UTC), version=version("asyncrec"))

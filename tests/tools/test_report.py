@@ -97,7 +97,7 @@ async def written(rows: list[dict[str, Any]], **options: Any) -> MemoryStorage:
 
 
 async def page_of(path: str, storage: Storage, **options: Any) -> Page:
-    return Page(await report(path, storage=storage, **options))
+    return Page((await report(path, storage=storage, **options)).html)
 
 
 async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> None:
@@ -142,7 +142,7 @@ async def test_whatever_records_names_metadata_and_paths_hold_is_text(tmp_path: 
         for row in rows:
             await writer.write(asyncrec.encode_example(row), key=EVIL + str(row[f"{EVIL} 2"]))
         await writer.write(EVIL.encode())
-    page = Page(await report(folder / "pa<i>ges"))
+    page = Page((await report(folder / "pa<i>ges")).html)
     assert page.images == []
     assert "<script>alert(1)</script>" in page
     assert "<script>alert(0)</script>" in page
@@ -223,7 +223,6 @@ async def test_by_an_index_the_sample_is_drawn_from_everywhere(compression: str)
     ids = [int(text.replace(",", "")) for text in re.findall(r"<dt>(?:min|max)</dt><dd>([\d,]+)</dd>", page.html)]
     assert ids[0] < 40
     assert ids[1] > 3960
-    assert await report("pages", storage=storage, sample=None) != page.html
     assert "All of it was read" in await page_of("pages", storage, sample=None)
 
 

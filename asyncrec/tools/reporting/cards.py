@@ -17,7 +17,7 @@ from asyncrec.tools.reporting.profile import Feature, Profile
 from asyncrec.tools.reporting.strings import Strings
 from asyncrec.tools.reporting.texts import preview
 
-__all__ = ["ImageRoom", "anchor", "feature_card", "kind_of", "top_values"]
+__all__ = ["ImageRoom", "anchor", "feature_card", "kind_of"]
 
 _TOP = 8
 # Different texts that are listed by how often they come, even where none comes more often than others.
@@ -72,22 +72,6 @@ def feature_card(number: int, feature: Feature, profile: Profile, room: ImageRoo
         class_="card feature",
         id=anchor(number),
     )
-
-
-def top_values(feature: Feature, most: int) -> tuple[list[tuple[str, int]], int] | None:
-    """The values that come most often, with their counts, and how many different ones there are.
-
-    `None` where they were too many to be counted.
-    """
-    if feature.numbers.count:
-        values = feature.numbers.values
-        if values is None:
-            return None
-        return [(f"{value:,}", times) for value, times in values.most_common(most)], len(values)
-    texts = feature.strings.values
-    if texts is None or not texts:
-        return None
-    return [(preview(value)[0], times) for value, times in texts.most_common(most)], len(texts)
 
 
 def _short(name: str) -> str:

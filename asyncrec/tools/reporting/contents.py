@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from asyncrec.tools.reporting.cards import ImageRoom, anchor, feature_card, kind_of, top_values
+from asyncrec.tools.reporting.cards import ImageRoom, anchor, feature_card, kind_of
 from asyncrec.tools.reporting.charts import histogram, ranked
 from asyncrec.tools.reporting.findings import Findings
 from asyncrec.tools.reporting.html import Child, el
 from asyncrec.tools.reporting.humans import count, number, share, size
+from asyncrec.tools.reporting.texts import preview
 
 __all__ = ["classes_card", "features_section", "other_records_section", "sizes_card"]
 
@@ -45,12 +46,13 @@ def classes_card(findings: Findings) -> Element | None:
     feature = findings.profile.classes()
     if feature is None:
         return None
-    found = top_values(feature, _CLASSES)
-    if found is None:
+    profile = findings.profile
+    counted: Counter[Any] | None = feature.numbers.values if feature.numbers.count else feature.strings.values
+    if not counted:
         return None
-    top, different = found
-    total = feature.numbers.count or feature.strings.count
-    counted: Counter[Any] = (feature.numbers.values if feature.numbers.count else feature.strings.values) or Counter()
+    name_of = profile.class_name if feature.numbers.count else lambda value: preview(value, 80)[0]
+    top = [(name_of(value), times) for value, times in counted.most_common(_CLASSES)]
+    different, total = len(counted), counted.total()
     least, most = min(counted.values()), max(counted.values())
     where = " in the records that were read" if findings.sampled else ""
     told = f"{count(different, 'class', 'classes')}{where}, by the feature "

@@ -57,7 +57,7 @@ async def gather(
             )
             for shard in selection.shards
         ],
-        profile=Profile(schema, class_feature=class_feature),
+        profile=Profile(schema, class_feature=class_feature, labels=_labels(selection)),
         notes=notes,
     )
     stretches = _plan(findings, sample)
@@ -93,6 +93,13 @@ def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:
         return Schema.from_json(selection.schema), notes
     except SchemaError as error:
         return None, [*notes, f"The schema in the manifest cannot be read: {error}"]
+
+
+def _labels(selection: Selection) -> list[str]:
+    """The names of the classes, as `from_folder` and `from_csv` leave them; none where data sets disagree."""
+    found = [dataset.manifest.metadata.get("labels") for dataset in selection.datasets]
+    labels = found[0] if found and all(each == found[0] for each in found) else None
+    return [str(label) for label in labels] if isinstance(labels, list) else []
 
 
 def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:

@@ -121,6 +121,8 @@ class Feature:
 class Profile:
     """Takes records.
 
+    ``labels`` are the names of classes that are numbers: the place of each in this list.
+
     Attributes:
         records: taken.
         sizes: of their payloads.
@@ -131,9 +133,12 @@ class Profile:
         other_examples: (record, what it is, a piece of it, whether that is text, bytes).
     """
 
-    def __init__(self, schema: Schema | None = None, *, class_feature: str | None = None) -> None:
+    def __init__(
+        self, schema: Schema | None = None, *, class_feature: str | None = None, labels: Sequence[str] = ()
+    ) -> None:
         self.schema = schema
         self.class_feature = class_feature
+        self.labels = labels
         self.records = 0
         self.sizes = Numbers()
         self.features: dict[str, Feature] = {}
@@ -179,6 +184,10 @@ class Profile:
                     return feature
         return None
 
+    def class_name(self, value: int) -> str:
+        """Of a class that is a number."""
+        return self.labels[value] if 0 <= value < len(self.labels) else f"{value:,}"
+
     def _tells_classes(self, feature: Feature) -> bool:
         """Whether each record has one value, of few."""
         found = feature.numbers.values if feature.numbers.count else feature.strings.values
@@ -218,7 +227,7 @@ class Profile:
         for name, (kind, payload) in list(context.items())[:_LABEL_FEATURES]:
             if self.class_feature == name or name.rpartition("/")[2].lower() in wanted:
                 if kind == INT64 and isinstance(payload, bytes) and len(payload) <= 10:
-                    return ", ".join(map(str, int64_values(payload).tolist()))
+                    return ", ".join(map(self.class_name, int64_values(payload).tolist()))
                 if kind == BYTES and payload and isinstance(payload[0], bytes):
                     return preview(payload[0], 40)[0]
         return ""

@@ -1,0 +1,70 @@
+"""``asyncrec report PATH -o report.html``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from asyncrec.cli.exits import DAMAGE, FINE, UsageError
+from asyncrec.cli.options import Debug, Json, Path, SourceOptions, TargetOptions, parse_options, run_async
+from asyncrec.cli.output import human_bytes, print_json, say
+from asyncrec.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from asyncrec.tools.report import PageReport
+
+
+def command(
+    path: Path,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="Where the page goes; a URL does as well.")
+    ] = "report.html",
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, metavar="N", help="Read at most N records; 20,000 unless given.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Read every record.")] = False,
+    class_feature: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The feature that tells the class; otherwise 'label' and its like."),
+    ] = None,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Make one page to look at: features with their values, images, classes, sizes, shards, damage, and who wrote it.
+
+    The page is one file that loads nothing and runs nothing. Of a large data set a sample is read, and the page says
+    so. The exit code is 1 when damage was found.
+    """
+    from asyncrec import tools
+    from asyncrec.storage.registry import located
+    from asyncrec.tools.report import SAMPLE
+
+    if everything and sample is not None:
+        raise UsageError("--all and --sample exclude each other")
+    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+
+    async def make() -> PageReport:
+        found = await tools.report(
+            path,
+            sample=None if everything else sample or SAMPLE,
+            class_feature=class_feature,
+            progress=bar,
+            storage_options=options,
+        )
+        async with located(output, storage_options=target_options) as (storage, key):
+            await storage.put(key, found.html.encode())
+        return found
+
+    with Bar("reading", of_bytes=False) as bar:
+        report = run_async(make)
+    if json:
+        print_json({**report.to_json(), "output": output, "output_bytes": len(report.html.encode())})
+    else:
+        what = f"{report.read:,} records read" + (", a sample" if report.sampled else "")
+        say(f"{output}: {human_bytes(len(report.html.encode()))}, {what}")
+        if report.faults:
+            say(f"DAMAGED: {len({fault.path for fault in report.faults}):,} of {report.shards:,} shards")
+    return DAMAGE if report.faults else FINE

@@ -106,6 +106,8 @@ def run(argv: list[str]) -> int:
     logger.addHandler(warnings)
     try:
         result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
+        if result == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
+            raise KeyboardInterrupt
         sys.stdout.flush()
         return int(result or 0)
     except (KeyboardInterrupt, typer.Abort):

@@ -1,0 +1,83 @@
+"""What the tests of the command run on; imported by name, by the line in conftest.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import asyncrec
+
+__all__ = ["Result", "Run", "example", "no_rights", "write_data"]
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    def ok(self) -> str:
+        """What it printed, when all went well."""
+        assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
+        return self.out
+
+
+Run = Callable[..., Result]
+
+SCHEMA = asyncrec.Schema(
+    {
+        "label": asyncrec.FixedLen((), "int64"),
+        "text": asyncrec.FixedLen((), "bytes"),
+        "emb": asyncrec.FixedLen((4,), "float32"),
+        "tags": asyncrec.VarLen("bytes"),
+    }
+)
+
+
+def example(number: int) -> bytes:
+    """A record whose text holds what a terminal would act on."""
+    features = {
+        "label": number % 3,
+        "text": f"text {number} \x1b[31mred\x07",
+        "emb": np.arange(4, dtype=np.float32) / 10,
+        "tags": ["a", "b"][: number % 3],
+    }
+    return asyncrec.encode_example(features)
+
+
+async def write_data(folder: str, **options: Any) -> None:
+    """The data sets ``pages`` and ``zipped`` of 30 records in 3 shards each, and a plain file."""
+    for name, compression in (("pages", ""), ("zipped", "GZIP")):
+        async with asyncrec.open_sharded_writer(
+            f"{folder}/{name}",
+            max_shard_records=10,
+            schema=SCHEMA,
+            compression=compression,
+            metadata={"made": "here"},
+            **options,
+        ) as writer:
+            for number in range(30):
+                await writer.write(example(number), key=f"key {number}")
+    await asyncrec.write_records(f"{folder}/plain.tfrecord", [b"hello %d" % n for n in range(5)], **options)
+
+
+@contextmanager
+def no_rights(path: Path) -> Iterator[None]:
+    """Nobody may read or write the file or folder; root, who may all, is somebody else meanwhile."""
+    mode = path.stat().st_mode
+    path.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        path.chmod(mode)

@@ -1,0 +1,55 @@
+"""What the tests of the command share: running it in this process, and data to run it on."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+
+from cli_data import Result, Run, write_data  # found by the line above
+
+from asyncrec.cli import main
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """``run("info", path)``: the command line, in this process. No error ever shows a traceback."""
+
+    def run(*argv: object) -> Result:
+        code = main([str(each) for each in argv])
+        captured = capsys.readouterr()
+        if "--debug" not in argv:
+            assert "Traceback" not in captured.out + captured.err
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written") / "data"
+    anyio.run(write_data, str(folder))
+    return folder
+
+
+@pytest.fixture
+def data(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, in ``data`` of the folder at hand."""
+    shutil.copytree(written, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    return Path("data")
+
+
+@pytest.fixture
+def damaged(data: Path) -> Path:
+    """A file with a flipped bit in its third record's payload."""
+    content = bytearray((data / "plain.tfrecord").read_bytes())
+    content[2 * 23 + 14] ^= 1
+    path = data / "damaged.tfrecord"
+    path.write_bytes(content)
+    return path

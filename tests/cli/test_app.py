@@ -1,0 +1,70 @@
+"""The group of commands: what it costs to start, its version, its completion, and life without typer."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+
+import pytest
+from cli_data import Run
+
+from asyncrec.cli.table import COMMANDS, SECTIONS
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    out = run("--help").ok()
+    assert all(f"{name} " in out for name in COMMANDS)
+    assert all(f"{title}:" in out for title in SECTIONS)
+    assert "Exit codes" in out
+
+
+def test_help_loads_none_of_what_takes_long() -> None:
+    """It answers at once: with what a command needs loaded, it would take five times as long."""
+    program = """
+import sys
+from asyncrec.cli import main
+assert main(["--help"]) == 0
+slow = {"anyio", "asyncio", "numpy", "rich", "pydantic", "google", "pluggy"} & sys.modules.keys()
+assert not slow, slow
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").ok().startswith("asyncrec 0.")
+
+
+def test_no_command_is_wrong_usage(run: Run) -> None:
+    result = run()
+    assert result.code == 2
+    assert "asyncrec --help" in result.err
+
+
+def test_shells_complete_the_names_of_commands(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_ASYNCREC_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "asyncrec from-")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert run().ok().split() == ["from-csv", "from-folder"]
+
+
+def test_shells_complete_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_ASYNCREC_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "asyncrec verify --ad")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert "--adopt" in run().ok()
+
+
+def test_without_typer_it_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **kwargs: object) -> object:
+        if name == "typer":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)  # type: ignore[arg-type]  # handed on as they came
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    result = run("info", "x")
+    assert result.code == 2
+    assert "pip install 'asyncrec[cli]'" in result.err

@@ -1,0 +1,476 @@
+"""Each command on local files: what it says, its exit codes, and what it makes of bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cli_data import Run, example, no_rights
+
+import asyncrec
+from asyncrec.cli.table import COMMANDS
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+# The arguments with which a command reads PATH, for those that read one.
+READING: dict[str, list[str]] = {
+    "info": ["PATH"],
+    "head": ["PATH"],
+    "cat": ["PATH"],
+    "count": ["PATH"],
+    "schema": ["PATH", "--infer"],
+    "verify": ["PATH"],
+    "repair": ["PATH", "out.tfrecord"],
+    "recover": ["PATH"],
+    "index": ["PATH", "--force"],
+    "copy": ["PATH", "out/"],
+    "reshard": ["PATH", "out/set"],
+    "convert": ["PATH", "out.jsonl"],
+    "from-csv": ["PATH", "out"],
+    "from-folder": ["PATH", "out"],
+}
+
+
+def test_every_command_is_here_or_reads_no_file() -> None:
+    assert set(COMMANDS) - set(READING) <= {"uploads", "doctor", "demo", "report"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_flag_is_wrong_usage_and_says_where_help_is(run: Run, command: str) -> None:
+    result = run(command, "--no-such-flag")
+    assert result.code == 2
+    assert "--no-such-flag" in result.err
+    assert f"asyncrec {command} --help" in result.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run: Run, command: str) -> None:
+    assert f"Usage: asyncrec {command}" in run(command, "--help").ok()
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
+    result = run(command, *[each.replace("PATH", "data/nowhere/nothing") for each in READING[command]])
+    # from-folder finds an empty folder: what it would read is not as it should be.
+    assert result.code == (1 if command == "from-folder" else 3), result
+    assert "data/nowhere/nothing" in result.err
+    assert not Path("out").exists() or not list(Path("out").rglob("*.tfrecord"))
+
+
+@pytest.mark.parametrize("command", READING)
+def test_no_rights_is_a_storage_error(run: Run, command: str, data: Path) -> None:
+    target = data / "mine"
+    target.mkdir()
+    name = "x.csv" if command == "from-csv" else "x.tfrecord"
+    shutil.copy(data / "plain.tfrecord", target / name)
+    Path("out").mkdir()
+    path = target / name
+    arguments = [each.replace("PATH", str(target if command == "from-folder" else path)) for each in READING[command]]
+    run(command, *arguments)  # what it imports is imported: who has no rights here may have none there
+    with no_rights(target):
+        result = run(command, *arguments)
+    assert result.code == 3, result
+    assert "ermission" in result.err or "not allowed" in result.err or "refused" in result.err
+
+
+@pytest.mark.parametrize(
+    "command", ["head", "cat", "count", "info", "verify", "copy", "reshard", "convert", "repair", "index"]
+)
+def test_a_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
+    content = bytearray(damaged.read_bytes())
+    content[2 * 23] ^= 1  # its length: what is only counted would not see the payload
+    damaged.write_bytes(content)
+    result = run(command, *[each.replace("PATH", str(damaged)) for each in READING[command]])
+    if command == "copy":  # bytes are bytes, and nothing says what they should be
+        assert result.code == 0
+        return
+    assert result.code == 1, result
+    assert "data/damaged.tfrecord" in result.out + result.err
+
+
+def test_debug_shows_the_traceback_and_nothing_else_does(run: Run) -> None:
+    result = run("info", "nowhere", "--debug")
+    assert result.code == 3
+    assert "Traceback (most recent call last)" in result.err
+    assert "ObjectNotFoundError" in result.err
+
+
+def test_a_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> object:
+        return {}["missing"]  # type: ignore[index]  # the fault
+
+    monkeypatch.setattr("asyncrec.tools.info", broken)
+    result = run("info", "data")
+    assert result.code == 4
+    assert "fault of asyncrec" in result.err
+
+
+def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
+    result = run("verfy", "x")
+    assert result.code == 2
+    assert "verify" in result.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["info", "s4://bucket/x"], "no backend answers to 's4'"),
+        (["info", "data", "--storage-option", "novalue"], "KEY=VALUE"),
+        (["info", "data", "--storage-option", "no_such=1"], "no_such"),
+        (["cat", "data/pages", "--record", "3", "--key", "x"], "one record"),
+        (["cat", "data/pages", "--where", "label"], "FEATURE=VALUE"),
+        (["cat", "data/pages", "--record", "99"], "no record 99"),
+        (["cat", "data/pages", "--key", "nobody"], "nobody"),
+        (["head", "data/pages", "--format", "xml"], "xml"),
+        (["verify", "data/pages", "--adopt", "--delete"], "exclude"),
+        (["verify", "data/pages", "--older-than", "soon"], "soon"),
+        (["reshard", "data/pages", "out/x", "-n", "2", "--max-shard-bytes", "1M"], "num_shards"),
+        (["reshard", "data/pages", "out/x", "--max-shard-bytes", "many"], "many"),
+        (["reshard", "data/pages", "out/x", "--compression", "zstd"], "ZSTD"),
+        (["index", "data/pages", "--layout", "mine"], "mine"),
+        (["convert", "data/pages", "out.warc"], "source only"),
+        (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
+        (["uploads", "data", "--older-than", "x"], "x"),
+        (["from-folder", "data", "out", "--ratios", "much"], "much"),
+        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "sum"),
+    ],
+)
+def test_what_cannot_be_is_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
+    result = run(*argv)
+    assert result.code == 2, result
+    assert said in result.err
+
+
+def test_a_value_of_an_option_that_may_be_a_secret_is_not_shown(run: Run) -> None:
+    result = run("info", "x", "--storage-option", "hunter2")
+    assert "hunter2" not in result.out + result.err
+
+
+# Looking --------------------------------------------------------------------------------------------------------------
+
+
+def test_info_of_a_data_set(run: Run, data: Path) -> None:
+    out = run("info", "data/pages").ok()
+    for said in ("data set", "30", "Examples", "1 closed, 0 open", "label", "float32", "made"):
+        assert said in out
+    report = json.loads(run("info", "data/pages", "--json").ok())
+    assert (report["kind"], report["shards"], report["records"]) == ("data set", 3, 30)
+    assert report["datasets"][0]["writers"][0]["closed"] is True
+
+
+def test_info_of_a_folder_and_a_file(run: Run, data: Path) -> None:
+    report = json.loads(run("info", "data", "--json").ok())
+    assert (report["kind"], report["shards"], report["records"]) == ("folder", 7, 65)
+    assert report["compression"] == {"": 4, "GZIP": 3}
+    out = run("info", "data/plain.tfrecord").ok()
+    assert "no Examples" in out
+    assert "records" in out
+
+
+def test_info_tells_of_orphans(run: Run, data: Path) -> None:
+    shutil.copy(next(data.glob("pages-*-000000.tfrecord")), data / "pages-lost-000000.tfrecord")
+    assert "data/pages-lost-000000.tfrecord" in run("info", "data/pages").ok()
+
+
+def test_head_shows_features_and_never_a_control_character(run: Run, data: Path) -> None:
+    out = run("head", "data/pages", "-n", "2").ok()
+    assert out.count("record ") == 2
+    assert "float32[4]  0.0 0.1 0.2 0.3" in out
+    for shape in ("auto", "json", "hex", "text", "example"):
+        out = run("head", "data/pages", "--format", shape).ok()
+        assert not [character for character in out if character != "\n" and not character.isprintable()]
+
+
+def test_names_and_features_with_control_characters_are_escaped_everywhere(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[2Jb.tfrecord"
+    record = asyncrec.encode_example({"x\x1b]0;t\x07": "\x9b31m\u202ehidden\x7f", "n": 1})
+    anyio.run(asyncrec.write_records, path, [record])
+    for argv in (
+        ["info", path],
+        ["head", path],
+        ["cat", path, "--json"],
+        ["verify", path, "--json"],
+        ["count", path, "--shards"],
+        ["schema", path],
+        ["info", tmp_path / "no\x1b[2Jthing"],
+    ):
+        result = run(*argv)
+        said = result.out + result.err
+        assert not [each for each in said if each != "\n" and not each.isprintable()], argv
+
+
+def test_cat_chooses_by_number_key_and_value(run: Run, data: Path) -> None:
+    assert lines(run("cat", "data/pages", "--json", "--record", "17").ok())[0]["text"].startswith("text 17 ")
+    assert lines(run("cat", "data/pages", "--json", "--record", "-1").ok())[0]["text"].startswith("text 29 ")
+    assert lines(run("cat", "data/zipped", "--json", "--key", "key 8").ok())[0]["text"].startswith("text 8 ")
+    chosen = lines(run("cat", "data/zipped", "--json", "--where", "label=2", "--where", "tags=b", "--limit", "4").ok())
+    assert [each["label"] for each in chosen] == [2, 2, 2, 2]
+    assert lines(run("cat", "data/pages", "--json", "--feature", "label", "--limit", "2").ok()) == [
+        {"label": 0},
+        {"label": 1},
+    ]
+    assert len(lines(run("cat", "data/pages", "--json", "--where", "label!=0").ok())) == 20
+    assert run("cat", "data/pages", "--limit", "0").ok() == ""
+
+
+def test_cat_gives_the_bytes_as_they_are(data: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncrec.cli", "cat", "data/plain.tfrecord", "--format", "raw", "--record", "3"],
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == b"hello 3"
+
+
+def test_a_pipe_that_is_closed_ends_it_quietly(data: Path) -> None:
+    program = f"{sys.executable} -m asyncrec.cli cat data --json --where label!=9 | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_count(run: Run, data: Path) -> None:
+    assert run("count", "data/pages").ok() == "30\n"
+    assert run("count", "data/*.tfrecord").ok() == "65\n"
+    assert "65 in all" in run("count", "data", "--shards").ok()
+    assert json.loads(run("count", "data/plain.tfrecord", "--json").ok())["records"] == 5
+
+
+def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
+    assert "as the manifest holds it" in run("schema", "data/pages").ok()
+    inferred = json.loads(run("schema", "data/pages", "--infer", "--json").ok())
+    assert asyncrec.Schema.from_json(inferred).decode(example(3))["label"] == 0
+    assert "inferred from 7 records" in run("schema", "data/pages", "--infer", "-n", "7").ok()
+    assert run("schema", "data/plain.tfrecord").code == 1
+
+
+# Checking -------------------------------------------------------------------------------------------------------------
+
+
+def test_verify_says_what_is_damaged_and_where(run: Run, data: Path, damaged: Path) -> None:
+    assert "every checksum holds" in run("verify", "data/pages").ok()
+    result = run("verify", "data")
+    assert result.code == 1
+    assert "data/damaged.tfrecord: damaged: record 2, offset 46" in result.out
+    assert "DAMAGED: 1 of 8 shards" in result.out
+    report = json.loads(run("verify", "data", "--json").out)
+    assert report["ok"] is False
+    assert [shard["path"] for shard in report["shards"] if shard["problems"]] == ["data/damaged.tfrecord"]
+
+
+def test_orphans_are_adopted_or_deleted(run: Run, data: Path) -> None:
+    lost = data / "pages-lost-000000.tfrecord"
+    shutil.copy(next(data.glob("pages-*-000001.tfrecord")), lost)
+    assert "may be being committed" in run("verify", "data/pages", "--delete").ok()
+    assert lost.exists()
+    os.utime(lost, (0, 0))
+    assert "--adopt makes it part" in run("verify", "data/pages").ok()
+    assert "adopted" in run("verify", "data/pages", "--adopt").ok()
+    assert run("count", "data/pages").ok() == "40\n"
+    other = data / "pages-lost-000001.tfrecord"
+    shutil.copy(lost, other)
+    os.utime(other, (0, 0))
+    assert "deleted" in run("verify", "data/pages", "--delete").ok()
+    assert not other.exists()
+    assert lost.exists()
+
+
+def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None:
+    result = run("repair", damaged, "data/saved.tfrecord")
+    assert result.code == 1
+    assert "4 whole records" in result.out
+    assert run("count", "data/saved.tfrecord").ok() == "4\n"
+    again = run("repair", damaged, "data/saved.tfrecord")
+    assert again.code == 3
+    assert json.loads(run("repair", damaged, "data/saved.tfrecord", "--overwrite", "--json").out)["records"] == 4
+    assert run("repair", "data/plain.tfrecord", "data/same.tfrecord").code == 0
+
+
+def test_recover_finds_nothing_where_all_is_well(run: Run, data: Path) -> None:
+    assert "0 records of 0 shards recovered" in run("recover", "data/pages").ok()
+    assert json.loads(run("recover", "data/pages", "--json").ok())["records"] == 0
+
+
+def test_recover_publishes_what_a_killed_writer_left(run: Run, data: Path) -> None:
+    program = """
+import os, anyio, asyncrec
+async def main():
+    async with asyncrec.open_sharded_writer("data/killed") as writer:
+        for number in range(7):
+            await writer.write(b"record %d" % number)
+        await writer.flush()
+        os._exit(9)
+anyio.run(main)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    assert "7 records of 1 shards recovered" in run("recover", "data/killed").ok()
+    assert run("count", "data/killed").ok() == "7\n"
+
+
+def test_index_in_every_layout(run: Run, data: Path) -> None:
+    assert "1 made, 6 were there" in run("index", "data").ok()
+    assert "0 made, 7 were there" in run("index", "data").ok()
+    assert "1 made" in run("index", "data/plain.tfrecord", "--layout", "tfrecord").ok()
+    assert (data / "plain.tfindex").read_text() == "".join(f"{23 * n} 23\n" for n in range(5))
+    assert "1 made" in run("index", "data/plain.tfrecord", "--layout", "dali").ok()
+    assert (data / "plain.tfrecord.idx").read_bytes() == (data / "plain.tfindex").read_bytes()
+    refused = run("index", "data/zipped", "--layout", "dali")
+    assert refused.code == 2
+    assert "compressed" in refused.out
+
+
+def test_uploads_lists_and_removes_what_is_old(run: Run, data: Path) -> None:
+    partial = data / ".pages.0123456789abcdef.partial"
+    partial.write_bytes(b"half")
+    assert "1 unfinished, 0 removed" in run("uploads", "data", "--remove").ok()
+    os.utime(partial, (0, 0))
+    report = json.loads(run("uploads", "data/pages", "--json").ok())
+    assert [each["path"] for each in report["uploads"]] == ["data/.pages.0123456789abcdef.partial"]
+    assert "1 unfinished, 1 removed" in run("uploads", "data", "--remove").ok()
+    assert not partial.exists()
+
+
+def test_doctor(run: Run, data: Path) -> None:
+    out = run("doctor", "data").ok()
+    assert "FAILED" not in out
+    assert "one of two writers wins" in out
+    report = json.loads(run("doctor", "data", "--json").ok())
+    assert report["ok"] is True
+    assert "asyncrec" in report["installed"]
+    assert not list(data.glob(".asyncrec-doctor*"))
+
+
+def test_doctor_says_what_fails(run: Run, data: Path) -> None:
+    run("doctor", "data")
+    with no_rights(data):
+        result = run("doctor", "data")
+    assert result.code == 3
+    assert "write" in result.out
+    assert "FAILED" in result.out
+
+
+# Making ---------------------------------------------------------------------------------------------------------------
+
+
+def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
+    assert "9 objects copied" in run("copy", "data/pages", "out/sheets").ok()
+    assert "every checksum holds" in run("verify", "out/sheets").ok()
+    assert lines(run("cat", "out/sheets", "--key", "key 5", "--json").ok())[0]["label"] == 2
+    assert "0 objects copied" in run("copy", "data/pages", "out/sheets").ok()
+    report = json.loads(run("copy", "data", "all", "--json").ok())
+    assert len(report["copied"]) == 19
+    assert run("copy", "data/plain.tfrecord", "out/").code == 0
+    assert Path("out/plain.tfrecord").read_bytes() == (data / "plain.tfrecord").read_bytes()
+
+
+def test_copy_replaces_nothing_unless_told(run: Run, data: Path, damaged: Path) -> None:
+    result = run("copy", damaged, "data/plain.tfrecord")
+    assert result.code == 3
+    assert "--overwrite" in result.err
+    run("copy", damaged, "data/plain.tfrecord", "--overwrite").ok()
+    assert (data / "plain.tfrecord").read_bytes() == damaged.read_bytes()
+
+
+def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
+    assert "30 records in 4 shards" in run("reshard", "data/pages", "out/four", "-n", "4").ok()
+    assert sorted(path.name for path in Path("out").glob("four-*"))[0] == "four-00000-of-00004.tfrecord"
+    report = json.loads(
+        run("reshard", "data/pages", "out/grouped", "--group-by", "label", "--compression", "gzip", "--json").ok()
+    )
+    assert report["records"] == 30
+    labels = [each["label"] for each in lines(run("cat", "out/grouped", "--json").ok())]
+    assert sorted(labels) == sorted(range(3)) * 10 or len({tuple(labels[n : n + 10]) for n in (0, 10, 20)}) == 3
+    assert "every checksum holds" in run("verify", "out").ok()
+    assert run("reshard", "data/pages", "out/four").code == 3
+    nobody = run("reshard", "data/pages", "out/x", "--group-by", "nobody")
+    assert nobody.code == 1
+    assert "nobody" in nobody.err
+
+
+def test_convert_to_json_lines_and_parquet_and_back(run: Run, data: Path) -> None:
+    before = lines(run("cat", "data/pages", "--json").ok())
+    for name in ("out.jsonl", "out.jsonl.gz", "out.parquet"):
+        assert "30 records" in run("convert", "data/pages", name).ok()
+        assert "30 records of 1 files" in run("convert", name, f"back/{name.replace('.', '_')}").ok()
+        after = lines(run("cat", f"back/{name.replace('.', '_')}", "--json").ok())
+        assert [(each["label"], each["text"], each["emb"]) for each in after] == [
+            (each["label"], each["text"], each["emb"]) for each in before
+        ]
+    assert "0 records of 0 files, 1 were done before" in run("convert", "out.jsonl", "back/out_jsonl").ok()
+
+
+def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.jsonl").write_text('{"a": 1}\nno json\n{"a": {"b": 2}}\n\n{"a": 3}\n')
+    result = run("convert", "bad.jsonl", "out/set")
+    assert result.code == 1
+    assert "bad.jsonl: line 2: skipped" in result.out
+    assert "bad.jsonl: line 3: skipped" in result.out
+    assert "2 records of 1 files" in result.out
+
+
+def test_convert_names_the_library_that_is_missing(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = run("convert", "data/pages", "out.parquet")
+    assert result.code == 2
+    assert "pip install pyarrow" in result.err
+
+
+def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = io.StringIO()
+    writer = csv.writer(rows)
+    writer.writerow(["picture", "kind", "weight", "count"])
+    for number in range(10):
+        for kind in ("cat", "dog"):
+            file = tmp_path / "pictures" / kind / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"%s %d" % (kind.encode(), number))
+            writer.writerow([f"pictures/{kind}/{number}.png", kind, number / 2, number])
+    Path("table.csv").write_text(rows.getvalue())
+    out = run("from-csv", "table.csv", "one", "--label", "kind", "--file", "picture", "--ratios", "0.6,0.2,0.2").ok()
+    assert "labels: 0 cat, 1 dog" in out
+    record = lines(run("cat", "one/test", "--json").ok())[0]
+    assert record["picture"].split()[0] == ["cat", "dog"][record["kind"]]
+    assert record["weight"] == record["count"] / 2
+    assert "16" in run("from-folder", "pictures", "two").ok()
+    assert json.loads(run("info", "two/eval", "--json").ok())["datasets"][0]["metadata"]["labels"] == ["cat", "dog"]
+    wrong = run("from-csv", "table.csv", "three", "--label", "species")
+    assert wrong.code == 1
+    assert "species" in wrong.err
+
+
+def test_demo_keeps_a_data_set_where_it_is_told_to(run: Run, tmp_path: Path) -> None:
+    out = run("demo", tmp_path / "kept", "--records", "300").ok()
+    assert "shuffled by seed" in out
+    assert run("count", tmp_path / "kept" / "pages").ok() == "300\n"
+    assert run("demo", tmp_path / "kept", "--records", "300").code == 3
+    assert json.loads(run("demo", "--records", "50", "--json").ok())["shards"] >= 1
+
+
+def test_warnings_of_the_library_are_lines_without_a_traceback(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def warns(path: str, **options: object) -> object:
+        logging.getLogger("asyncrec.storage").warning("reading %s: attempt 2 of 10 failed", "x\x1b[1m")
+        raise asyncrec.TransientStorageError("given up")
+
+    monkeypatch.setattr("asyncrec.tools.count", warns)
+    result = run("count", "data")
+    assert result.code == 3
+    assert result.err == "asyncrec: reading x\\x1b[1m: attempt 2 of 10 failed\nasyncrec: given up\n"

@@ -1,0 +1,48 @@
+"""The text of options and what it means."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrec.cli.exits import UsageError
+from asyncrec.cli.options import parse_duration, parse_options, parse_size
+
+
+def test_storage_options_are_numbers_words_and_text() -> None:
+    given = [
+        "region=eu-west-1",
+        "max-concurrency=8",
+        "anonymous=true",
+        "timeout=2.5",
+        'token="123"',
+        "key=1e5",
+        "x=a=b",
+    ]
+    assert parse_options(given) == {
+        "region": "eu-west-1",
+        "max_concurrency": 8,
+        "anonymous": True,
+        "timeout": 2.5,
+        "token": "123",
+        "key": "1e5",
+        "x": "a=b",
+    }
+    assert parse_options(None) is None
+
+
+@pytest.mark.parametrize(("text", "size"), [("1000", 1000), ("64M", 64 << 20), ("1.5GiB", 3 << 29), ("2kb", 2048)])
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5h", 5400), ("2d", 172800), ("1w", 604800)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1 parsec"])
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_size(text)
+    with pytest.raises(UsageError):
+        parse_duration(text)

@@ -1,0 +1,53 @@
+"""Nothing that a terminal acts on gets out, whatever is put in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec.cli.output import clean, human_bytes, pairs, print_json, table
+
+
+@given(st.text(st.characters()))
+def test_clean_text_is_printable_but_for_line_feeds(text: str) -> None:
+    cleaned = clean(text)
+    assert all(character == "\n" or not 0 <= ord(character) < 32 for character in cleaned)
+    assert not set(cleaned) & set("\x7f\x9b\x85\u202e\u2066\u2028\ufeff\ud800")
+    assert "\n" not in clean(text, line=True)
+
+
+def test_what_is_harmless_stays_as_it_is() -> None:
+    assert clean("Grüße, 世界 — ok\n") == "Grüße, 世界 — ok\n"
+    assert clean("a\tb\x1b[0m\x07") == "a\\tb\\x1b[0m\\x07"
+
+
+def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"a\x7f": "\x1b\u202e\u009bü\ud800"}
+    print_json(value)
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert out.rstrip("\n").isprintable()
+    assert json.loads(out) == value
+
+
+def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["name", "count"], [("a\nb", 1), ("c", 12_345)])
+    assert capsys.readouterr().out == "name   count\na\\nb       1\nc     12,345\n"
+    table(["nothing"], [])
+    assert capsys.readouterr().out == "nothing\n"
+
+
+def test_pairs_leave_out_what_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs({"a": 1, "bcd": None, "ef": "x\ny"})
+    assert capsys.readouterr().out == "a   1\nef  x\n    y\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (1 << 60, "1048576.0 TiB")],
+)
+def test_sizes_for_people(size: int, shown: str) -> None:
+    assert human_bytes(size) == shown

@@ -1,0 +1,141 @@
+"""The commands for which the store matters, on S3 and GCS test servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
+
+from cli_data import Run, write_data
+from fake_gcs import FakeGcs, Fault  # found by the lines above, as what follows
+from s3_proxy import Proxy, running_proxy
+from s3_store import Store, running_store
+
+
+@dataclass
+class Place:
+    """A store with the test's data below ``url``. ``refuse`` has it answer everything with 403."""
+
+    name: str
+    url: str
+    refuse: Callable[[], None]
+
+
+@pytest.fixture(scope="module")
+def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with running_store(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def s3_proxy(s3_store: Store) -> Iterator[Proxy]:
+    with running_proxy(s3_store.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def gcs_server() -> Iterator[FakeGcs]:
+    with FakeGcs().serving() as server:
+        yield server
+
+
+@pytest.fixture(params=["s3", "gcs"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+    """Found by the command as users have it found: by the environment."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "GOOGLE_", "CLOUDSDK_")) or name in ("S3_ENDPOINT", "STORAGE_EMULATOR_HOST"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    folder = f"{request.param}-{random.Random().randrange(1 << 40):x}"
+    if request.param == "s3":
+        store: Store = request.getfixturevalue("s3_store")
+        proxy: Proxy = request.getfixturevalue("s3_proxy")
+        proxy.reset()
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": store.access_key,
+            "AWS_SECRET_ACCESS_KEY": store.secret_key,
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": str(tmp_path / "none"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+            "AWS_ENDPOINT_URL": proxy.endpoint,
+        }.items():
+            monkeypatch.setenv(name, value)
+
+        def refuse() -> None:
+            proxy.plan = lambda request: "403"
+
+        place = Place("s3", f"s3://{store.bucket}/{folder}", refuse)
+    else:
+        server: FakeGcs = request.getfixturevalue("gcs_server")
+        server.reset()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+
+        def refuse() -> None:
+            server.plan = lambda kind, n: Fault("status", 403)
+
+        place = Place("gcs", f"gs://bucket/{folder}", refuse)
+    anyio.run(write_data, place.url)
+    yield place
+    if request.param == "s3":
+        proxy.reset()
+
+
+def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
+    report = json.loads(run("info", place.url, "--json").ok())
+    assert (report["kind"], report["records"], report["shards"]) == ("folder", 65, 7)
+    assert "text 0 " in run("head", f"{place.url}/pages", "-n", "1").ok()
+    assert run("count", f"{place.url}/zipped").ok() == "30\n"
+    assert "every checksum holds" in run("verify", place.url).ok()
+    assert "9 objects copied" in run("copy", f"{place.url}/pages", "local/pages").ok()
+    assert "every checksum holds" in run("verify", "local/pages").ok()
+    assert "9 objects copied" in run("copy", "local/pages", f"{place.url}/again/pages").ok()
+    assert "every checksum holds" in run("verify", f"{place.url}/again").ok()
+    assert "one of two writers wins" in run("doctor", f"{place.url}/doctored").ok()
+    said = run("uploads", place.url).ok()
+    assert "0 unfinished" in said if place.name == "s3" else "no unfinished uploads" in said
+    assert "30 records in 2 shards" in run("reshard", f"{place.url}/pages", f"{place.url}/two", "-n", "2").ok()
+
+
+def test_unfinished_uploads_of_s3_are_listed_and_removed(
+    run: Run, place: Place, request: pytest.FixtureRequest
+) -> None:
+    if place.name == "gcs":
+        assert "no unfinished uploads" in run("uploads", place.url, "--remove").ok()
+        return
+    store: Store = request.getfixturevalue("s3_store")
+    key = place.url.partition(f"{store.bucket}/")[2] + "/begun"
+    store.client.create_multipart_upload(Bucket=store.bucket, Key=key)
+    # moto's uploads began in 2010.
+    assert "1 unfinished, 0 removed" in run("uploads", place.url, "--remove", "--older-than", "9000d").ok()
+    assert "1 unfinished, 1 removed" in run("uploads", place.url, "--remove").ok()
+    assert store.unfinished(key) == []
+
+
+@pytest.mark.parametrize("command", ["info", "head", "count", "verify", "copy"])
+def test_what_is_missing_or_refused_is_exit_code_3(run: Run, place: Place, command: str) -> None:
+    target = ["local/"] if command == "copy" else []
+    missing = run(command, f"{place.url}/nowhere/nothing", *target)
+    assert missing.code == 3, missing
+    assert "nowhere/nothing" in missing.err
+    place.refuse()
+    refused = run(command, f"{place.url}/pages", *target)
+    assert refused.code == 3, refused
+    assert refused.err.startswith("asyncrec: ")
+
+
+def test_doctor_tells_of_rights_that_are_missing(run: Run, place: Place) -> None:
+    place.refuse()
+    result = run("doctor", place.url)
+    assert result.code == 3
+    assert "FAILED" in result.out

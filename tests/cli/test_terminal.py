@@ -1,0 +1,139 @@
+"""Every command once in a real terminal: a process of its own on a pseudo-terminal, and what its screen shows."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from cli_data import write_data
+
+import asyncrec
+from asyncrec.cli.table import COMMANDS
+
+if sys.platform == "win32":
+    raise RuntimeError("pseudo-terminals are POSIX's")
+
+# Against hanging, on a machine however busy.
+LIMIT = 100.0
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+class Terminal:
+    """A process whose stdin, stdout and stderr are one pseudo-terminal."""
+
+    def __init__(self, folder: Path, *argv: str) -> None:
+        self.raw = b""
+        self._screen, inner = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "asyncrec.cli", *argv],
+            cwd=folder,
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
+            start_new_session=True,  # so that the terminal can become its own, and Ctrl-C reach it
+            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+        )
+        os.close(inner)
+        self._ends = time.monotonic() + LIMIT
+
+    def read(self) -> bool:
+        """Some more of the screen; whether there may be more."""
+        ready, _, _ = select.select([self._screen], [], [], max(0.0, self._ends - time.monotonic()))
+        assert ready, f"it hangs: {self.text[-500:]}"
+        try:
+            block = os.read(self._screen, 1 << 16)
+        except OSError:  # Linux says so when the other side is closed
+            block = b""
+        self.raw += block
+        return bool(block)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._screen, keys)
+
+    def finish(self) -> int:
+        while self.read():
+            pass
+        os.close(self._screen)
+        return self._process.wait(LIMIT)
+
+    @property
+    def text(self) -> str:
+        """What the screen shows, without colours and movements."""
+        return _CONTROL.sub("", self.raw.decode())
+
+
+CASES: dict[str, tuple[list[str], str]] = {
+    "info": (["data/pages"], "1 closed, 0 open"),
+    "head": (["data/pages", "-n", "1"], r'"text 0 \u001b[31mred\u0007"'),
+    "cat": (["data/zipped", "--where", "label=1", "--limit", "1", "--json"], '"label": 1'),
+    "count": (["data"], "65"),
+    "schema": (["data/pages"], "as the manifest holds it"),
+    "verify": (["data"], "every checksum holds"),
+    "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),
+    "recover": (["data/pages"], "0 records of 0 shards recovered"),
+    "index": (["data/plain.tfrecord"], "1 made"),
+    "uploads": (["data"], "0 unfinished"),
+    "doctor": (["doctored"], "one of two writers wins"),
+    "copy": (["data/pages", "copied/pages"], "9 objects copied"),
+    "reshard": (["data/pages", "new/pages", "--shuffle", "--seed", "3"], "30 records in 1 shard"),
+    "convert": (["data/pages", "pages.jsonl"], "30 records"),
+    "from-csv": (["table.csv", "tables", "--label", "kind"], "labels: 0 a, 1 b"),
+    "from-folder": (["files", "folders"], "labels: 0 a, 1 b"),
+    "demo": (["--records", "200"], "records/s"),
+}
+# What a colleague's command shows is tested beside it.
+ELSEWHERE = {"report"}
+
+
+@pytest.fixture(scope="module")
+def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Terminal]]:
+    """All of them, run side by side."""
+    folder = tmp_path_factory.mktemp("terminal")
+    anyio.run(write_data, str(folder / "data"))
+    content = bytearray((folder / "data/plain.tfrecord").read_bytes())
+    content[60] ^= 1
+    (folder / "damaged.tfrecord").write_bytes(content)
+    (folder / "table.csv").write_text("kind,n\n" + "a,1\nb,2\n" * 5)
+    for name in "ab":
+        for number in range(5):
+            path = folder / "files" / name / f"{number}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
+    begun = {name: Terminal(folder, name, *argv) for name, (argv, _) in CASES.items()}
+    return {name: (terminal.finish(), terminal) for name, terminal in begun.items()}
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - ELSEWHERE))
+def test_every_command_in_a_terminal(screens: dict[str, tuple[int, Terminal]], command: str) -> None:
+    code, terminal = screens[command]
+    assert CASES[command][1] in terminal.text
+    assert "Traceback" not in terminal.text
+    assert code == (1 if command == "repair" else 0)
+
+
+def test_ctrl_c_ends_it_with_130_and_one_line(tmp_path: Path) -> None:
+    anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 5000)
+    terminal = Terminal(tmp_path, "cat", "many.tfrecord")
+    while b"record 20 " not in terminal.raw:
+        assert terminal.read()
+    terminal.type(b"\x03")
+    assert terminal.finish() == 130
+    assert terminal.text.endswith("asyncrec: interrupted\n")
+    assert "Traceback" not in terminal.text
+
+
+def test_raw_records_do_not_go_to_a_terminal(tmp_path: Path) -> None:
+    anyio.run(asyncrec.write_records, tmp_path / "x.tfrecord", [b"\x1b[2J"])
+    terminal = Terminal(tmp_path, "cat", "x.tfrecord", "--format", "raw")
+    assert terminal.finish() == 2
+    assert b"[2J" not in terminal.raw
+    assert "file or a program" in terminal.text

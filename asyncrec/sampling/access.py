@@ -11,7 +11,8 @@ error says which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Literal, cast
 
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec.errors import CorruptRecordError, FormatError
+from asyncrec.framing.damage import Damage
 from asyncrec.records.index import RecordIndex
 from asyncrec.sampling.cutting import Cutting, Inflating, join_ranges
 from asyncrec.sampling.kept import KeptLately
@@ -102,6 +104,33 @@ class ShardAccess:
                 error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
                 raise
 
+    async def whole(self, reading: Reading) -> tuple[list[bytes | None], list[Damage]]:
+        """As `records`, but `None` for each that is damaged, and what of the shard that is.
+
+        Raises:
+            CorruptRecordError: the shard does not agree with its index.
+        """
+        try:
+            return list(await self.records(reading)), []
+        except FormatError:
+            pass
+        index, within = reading.index, reading.within
+        begins, sizes = index.offsets[within], index.sizes[within]
+        member = None if index.members is None else int(index.members[within[0]])
+        cutting = Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
+        async with self._limiter:
+            if member is None:
+                start, end = int(begins[0]), int(begins[-1] + sizes[-1])
+                data = await self._places.read(reading.shard, start, end)
+                ranges = zip((begins - start).tolist(), (begins + sizes - start).tolist(), strict=True)
+                pieces = [data[begin:stop] for begin, stop in ranges]
+            else:
+                inflating = self._inflating(reading)
+                with suppress(FormatError):
+                    await self._inflate(reading, inflating)
+                pieces = inflating.pieces
+            return await in_thread(cutting.whole_of, pieces, limiter=self._cutting)
+
     async def _records(self, reading: Reading) -> list[bytes]:
         if reading.index.members is not None:
             return await self._of_member(reading)
@@ -120,14 +149,13 @@ class ShardAccess:
         member = int(index.members[within[0]])
         after = int(np.searchsorted(index.members, member, side="right"))
         size = int(index.offsets[after - 1] + index.sizes[after - 1])
-        end = int(index.members[after]) if after < len(index) else self._places.shards[reading.shard].bytes
         begins, sizes = index.offsets[within], index.sizes[within]
         cutting = Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
         if size <= _MOST_KEPT:
             key = (reading.shard, member)
 
             async def make() -> bytes:
-                (whole,) = await self._inflate(reading.shard, member, end, [(0, size)], int(within[0]))
+                (whole,) = await self._inflate(reading, Inflating(self._kind(reading), [(0, size)]))
                 return whole
 
             data = await self._members.get(key, make)
@@ -136,19 +164,31 @@ class ShardAccess:
             except FormatError:
                 self._members.forget(key)
                 raise
-        ranges = list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True))
-        pieces = await self._inflate(reading.shard, member, end, ranges, int(within[0]))
+        pieces = await self._inflate(reading, self._inflating(reading))
         return await in_thread(cutting.of_pieces, pieces, limiter=self._cutting)
 
-    async def _inflate(
-        self, shard: int, member: int, end: int, ranges: Sequence[tuple[int, int]], record: int
-    ) -> list[bytes]:
-        """Ranges of what a member, and where a record leads on those behind it, decompress to."""
-        kind = cast(Literal["GZIP", "ZLIB"], self._places.shards[shard].compression)
-        inflating = Inflating(kind, ranges)
+    def _kind(self, reading: Reading) -> Literal["GZIP", "ZLIB"]:
+        return cast(Literal["GZIP", "ZLIB"], self._places.shards[reading.shard].compression)
+
+    def _inflating(self, reading: Reading) -> Inflating:
+        begins, sizes = reading.index.offsets[reading.within], reading.index.sizes[reading.within]
+        return Inflating(self._kind(reading), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
+
+    async def _inflate(self, reading: Reading, inflating: Inflating) -> list[bytes]:
+        """The pieces: ranges of what a member, and where a record leads on those behind it, decompress to.
+
+        Raises:
+            FormatError: it does not decompress, or to less. Those before are in ``inflating.pieces``.
+        """
+        shard, members, record = reading.shard, reading.index.members, int(reading.within[0])
+        assert members is not None, "asked for where there are members"
+        member = int(members[record])
+        after = int(np.searchsorted(members, member, side="right"))
+        shard_ends = self._places.shards[shard].bytes
+        end = int(members[after]) if after < len(members) else shard_ends
         try:
             # Its own bytes; and where a record of another writer's ends in a later member, those as well.
-            for start, stop in ((member, end), (end, self._places.shards[shard].bytes)):
+            for start, stop in ((member, end), (end, shard_ends)):
                 async with self._places.opened(shard, start, stop) as source:
                     while block := await source.receive(_READ_BYTES):
                         if await in_thread(inflating.feed, block):
@@ -157,10 +197,10 @@ class ShardAccess:
         except FormatError as error:
             error.path = self._places.shown(shard)
             error.record = record
-            error.member_offset = member + (error.member_offset or 0) if kind == "GZIP" else None
+            error.member_offset = member + (error.member_offset or 0) if self._kind(reading) == "GZIP" else None
             raise
         raise CorruptRecordError(
-            f"the member ends after {inflating.made:,} bytes, and the index says {ranges[-1][1]:,}: "
+            f"the member ends after {inflating.made:,} bytes, and the index says {inflating.wanted:,}: "
             "the index is of another version of the shard",
             path=self._places.shown(shard),
             record=record,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.damage import Damage, DamageReason
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 
 __all__ = ["Cutting", "Inflating", "join_ranges"]
@@ -34,6 +35,10 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
             fits = int(np.searchsorted(ends[first:last], begins[first] + most, side="right"))
             yield first, first + max(1, fits)
             first += max(1, fits)
+
+
+class DisagreesWithIndexError(CorruptRecordError):
+    """Nothing need be damaged; but nobody knows where the records stand."""
 
 
 class Cutting:
@@ -69,6 +74,36 @@ class Cutting:
             return records
         raise self._explain(frames)
 
+    def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
+        """The frames one by one: `None` for each that does not hold, and what that is. Those that are missing do not.
+
+        Raises:
+            CorruptRecordError: the shard does not agree with its index: nothing is known of what is where.
+        """
+        records: list[bytes | None] = []
+        lost = []
+        for at, within in enumerate(self._within.tolist()):
+            begin, size = int(self._begins[at]), int(self._sizes[at])
+            reason: DamageReason = "compression"
+            if at < len(pieces):
+                only = Cutting(
+                    self._path,
+                    self._within[at : at + 1],
+                    self._begins[at : at + 1],
+                    self._sizes[at : at + 1],
+                    member=self._member,
+                )
+                try:
+                    records += only.of_pieces([pieces[at]])
+                    continue
+                except DisagreesWithIndexError:
+                    raise
+                except CorruptRecordError as error:
+                    reason = "data" if error.part == "data" else "length"
+            records.append(None)
+            lost.append(Damage(begin, size, reason, within, self._member))
+        return records, lost
+
     def _explain(self, frames: bytes) -> FormatError:
         """What is wrong with the first record that is not as it should be."""
         ends = np.cumsum(self._sizes)
@@ -91,7 +126,7 @@ class Cutting:
         raise AssertionError("each record is whole, and all together are not")
 
     def _other(self, problem: str, decoder: FrameDecoder) -> CorruptRecordError:
-        return CorruptRecordError(
+        return DisagreesWithIndexError(
             f"the shard does not agree with its index: {problem}; make the index anew, or the shard from its source",
             offset=decoder.offset,
             record=decoder.records,
@@ -104,13 +139,14 @@ class Inflating:
 
     Attributes:
         pieces: the ranges that are whole.
-        made: bytes decompressed so far.
+        wanted, made: bytes to decompress, and those decompressed so far.
     """
 
     def __init__(self, kind: Literal["GZIP", "ZLIB"], ranges: Sequence[tuple[int, int]]) -> None:
         self._decompressor = Decompressor(kind)
         self._ranges = ranges
         self._parts: list[bytes] = []
+        self.wanted = ranges[-1][1]
         self.pieces: list[bytes] = []
         self.made = 0
 

@@ -7,10 +7,10 @@ manifest and nothing else; indexes and keys are read when they are first needed.
 from __future__ import annotations
 
 import operator
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from os import PathLike
-from typing import Any, Literal, NamedTuple, SupportsIndex
+from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from asyncrec.example.schema import Schema
 from asyncrec.sampling.access import Reading, ShardAccess
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.cache import ShardCache
+from asyncrec.sampling.damage import DamageByShard
 from asyncrec.sampling.indexes import Indexes
 from asyncrec.sampling.keyed import KeyColumn
 from asyncrec.sampling.order import Mode
@@ -33,6 +34,8 @@ from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
 
 __all__ = ["Dataset", "RecordLocation", "open_dataset"]
+
+T = TypeVar("T")
 
 # Sorting fewer numbers costs less than a hop to a thread.
 _FEW = 1000
@@ -113,11 +116,34 @@ class Dataset:
             IndexError: there is no such record; nothing was read.
             Others: as `get`; the first error ends it.
         """
+        return await self._many(indices, self._access.records)
+
+    async def get_whole(
+        self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], damage: DamageByShard
+    ) -> list[bytes | None]:
+        """As `get_many`, but `None` for each that is damaged, which is then listed in ``damage``.
+
+        Raises:
+            CorruptRecordError: a shard does not agree with its index.
+        """
+
+        async def whole(reading: Reading) -> list[bytes | None]:
+            records, lost = await self._access.whole(reading)
+            damage.add(self._places.shown(reading.shard), lost)
+            return records
+
+        return await self._many(indices, whole)
+
+    async def _many(
+        self,
+        indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]],
+        records_of: Callable[[Reading], Awaitable[list[T]]],
+    ) -> list[T]:
         wanted = self._checked(indices)
         if not len(wanted):
             return []
         distinct, inverse = _distinct(wanted) if len(wanted) <= _FEW else await in_thread(_distinct, wanted)
-        found: list[bytes] = [b""] * len(distinct)
+        found: list[Any] = [None] * len(distinct)
         shards = np.searchsorted(self._starts, distinct, side="right") - 1
         used, firsts = np.unique(shards, return_index=True)
         lasts = [*firsts[1:].tolist(), len(distinct)]
@@ -128,7 +154,7 @@ class Dataset:
             readings = self._access.readings(shard, index, distinct[first:last] - self._starts[shard])
 
             async def read(reading: Reading) -> None:
-                records = await self._access.records(reading)
+                records = await records_of(reading)
                 found[first + reading.first : first + reading.first + len(records)] = records
 
             await concurrently(read, readings, tasks=_TASKS)
@@ -181,6 +207,7 @@ class Dataset:
         block_length: int = 16,
         shard: tuple[int, int] = (0, 1),
         uneven: Literal["drop", "pad"] = "drop",
+        on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> ShuffledStream:
         """All records in an order that depends on the snapshot, the seed and the epoch, and on nothing else.
 
@@ -209,6 +236,9 @@ class Dataset:
             uneven: when the last batches are not one for each worker: ``"drop"`` leaves them out, ``"pad"`` gives
                 batches from the beginning of the same epoch again. Every worker gets equally many either way.
 
+            on_corrupt: a damaged record is an error, or left out: its batch is shorter by it, empty if it was the only
+                one, and `ShuffledStream.damage` lists it. Which batches come, and what a state says, stays the same.
+
         Raises:
             ValueError: an argument out of its range.
         """
@@ -225,6 +255,7 @@ class Dataset:
             block_length=block_length,
             shard=shard,
             uneven=uneven,
+            on_corrupt=on_corrupt,
         )
 
     async def runs(self, block_records: int, most: int) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec.sampling.ahead import ReadAhead
+from asyncrec.sampling.damage import DamageByShard, ShardDamage
 from asyncrec.sampling.order import EpochOrder, Mode
 from asyncrec.sampling.permute import key_of
 from asyncrec.tasks import TaskScope, in_thread
@@ -83,12 +84,15 @@ class ShuffledStream:
         block_length: int,
         shard: tuple[int, int],
         uneven: Literal["drop", "pad"],
+        on_corrupt: Literal["raise", "skip"],
     ) -> None:
         worker, workers = shard
         if mode not in get_args(Mode):
             raise ValueError(f'mode={mode!r}: "block", "buffer" or "global"')
         if uneven not in ("drop", "pad"):
             raise ValueError(f'uneven={uneven!r}: "drop" or "pad"')
+        if on_corrupt not in ("raise", "skip"):
+            raise ValueError(f'on_corrupt={on_corrupt!r}: "raise" or "skip"')
         if not 0 <= worker < workers:
             raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
         if epoch < 0 or num_repeat < -1:
@@ -99,6 +103,9 @@ class ShuffledStream:
         self._count = len(dataset)
         self._worker, self._workers = worker, workers
         self._uneven = uneven
+        self._skips = on_corrupt == "skip"
+        self._damage = DamageByShard()
+        self._lost = 0
         self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
         mean = dataset.manifest.bytes / max(1, self._count)
         if any(entry.compression for entry in dataset.manifest.shards):
@@ -130,9 +137,9 @@ class ShuffledStream:
         self._rounds = 0  # of this epoch, from there
         self._done = 0  # of those
         self._given = 0
-        self._records: deque[bytes] = deque()
+        self._records: deque[bytes | None] = deque()  # `None`: damaged
         self._scope: TaskScope | None = None
-        self._ahead: ReadAhead[_Part, list[bytes]] | None = None
+        self._ahead: ReadAhead[_Part, list[bytes | None]] | None = None
 
     async def __aenter__(self) -> ShuffledStream:
         if self._scope is not None:
@@ -155,12 +162,14 @@ class ShuffledStream:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._records and self._unit == 1 and self._done < self._rounds:
+        if self._records and self._unit == 1 and self._done < self._rounds and (record := self._records[0]) is not None:
+            self._records.popleft()
             self._done += 1
             self._given += 1
-            return self._records.popleft()
-        (record,) = await self._take(1)
-        return record
+            return record
+        while True:
+            for only in await self._take(1):
+                return only
 
     def batches(self, batch_size: int) -> AsyncIterator[list[bytes]]:
         """Lists of ``batch_size`` records.
@@ -207,9 +216,14 @@ class ShuffledStream:
             raise ValueError(f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records")
         self._epoch, self._start = epoch, position
 
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """With ``on_corrupt="skip"``: the records left out so far, also of those read ahead; at most 1,000."""
+        return self._damage.listed()
+
     def stats(self) -> StreamStats:
         epoch, position = self._state()
-        return StreamStats(self._given, epoch, position, len(self._records))
+        return StreamStats(self._given - self._lost, epoch, position, len(self._records))
 
     def _state(self) -> tuple[int, int]:
         if self._unit and self._done and self._done == self._rounds:
@@ -236,7 +250,9 @@ class ShuffledStream:
         self._done += 1
         self._given += last - first
         take = self._records.popleft
-        return [take() for _ in range(last - first)]
+        records = [record for record in (take() for _ in range(last - first)) if record is not None]
+        self._lost += last - first - len(records)
+        return records
 
     async def _deal(self, size: int) -> None:
         """Count batches of this size from here."""
@@ -290,8 +306,11 @@ class ShuffledStream:
                 yield _Part(epoch, None, first, last)
             epoch, start = epoch + 1, 0
 
-    async def _fetch(self, part: _Part) -> list[bytes]:
-        return await self._dataset.get_many(await in_thread(self._indices, part))
+    async def _fetch(self, part: _Part) -> list[bytes | None]:
+        indices = await in_thread(self._indices, part)
+        if self._skips:
+            return await self._dataset.get_whole(indices, self._damage)
+        return list[bytes | None](await self._dataset.get_many(indices))
 
     def _indices(self, part: _Part) -> NDArray[np.int64]:
         """In a worker thread; one at a time, also while another, whose result nobody wants any more, still runs."""

@@ -239,7 +239,15 @@ async def test_a_stream_is_read_inside_its_context_and_entered_once() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"mode": "other"}, {"uneven": "keep"}, {"shard": (2, 2)}, {"epoch": -1}, {"num_repeat": -2}, {"buffer_size": 0}],
+    [
+        {"mode": "other"},
+        {"on_corrupt": "stop"},
+        {"uneven": "keep"},
+        {"shard": (2, 2)},
+        {"epoch": -1},
+        {"num_repeat": -2},
+        {"buffer_size": 0},
+    ],
 )
 async def test_an_argument_out_of_its_range_is_a_value_error(options: dict[str, Any]) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(5)) as dataset:
@@ -267,6 +275,49 @@ async def test_a_shard_that_vanishes_midway_is_an_error_that_names_it_each_time_
             for _ in range(2):
                 with pytest.raises(FileNotFoundError, match=gone):
                     await batches(stream, 10)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_damaged_records_are_left_out_as_told_and_nothing_else_changes(mode: Any, compression: str) -> None:
+    storage = await stored(500, compression=compression)
+    options = SMALL | {"mode": mode, "seed": 2}
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        whole = await taken(dataset, **options)
+        shard = dataset.manifest.shards[3].path
+    content = bytearray(await storage.get(shard))
+    content[len(content) // 2] ^= 16
+    await storage.put(shard, content)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        with pytest.raises(asyncrec.CorruptRecordError, match=shard):
+            await taken(dataset, **options)
+        async with dataset.shuffled(**options, on_corrupt="skip") as stream:
+            found = await batches(stream, 10)
+            damage = stream.damage
+            given = stream.stats().records
+        first = int(dataset.starts[3])
+        lost = {first + each.damage.records_before for each in damage}
+        assert {each.path.removeprefix("memory://") for each in damage} == {shard}
+        assert 1 <= len(lost) <= 72
+        assert compression or len(lost) == 1
+        assert given == 500 - len(lost)
+        assert found == [[number for number in batch if number not in lost] for batch in whole]
+        async with dataset.shuffled(**options, on_corrupt="skip") as stream:
+            assert [int(record) async for record in stream] == list(chain.from_iterable(found))
+
+
+async def test_an_index_of_another_shard_is_an_error_also_where_damage_is_skipped() -> None:
+    storage = await stored(500)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        index = dataset.manifest.shards[3].index
+        assert index is not None
+        lines = (await storage.get(index)).splitlines(keepends=True)
+        begin, size = map(int, lines[5].split())
+        shifted = [b"%d %d\n" % (begin, size - 1), b"%d %d\n" % (begin + size - 1, size + 1)]
+        await storage.put(index, b"".join([*lines[:5], *shifted, *lines[7:]]))
+        with pytest.raises(asyncrec.CorruptRecordError, match="does not agree with its index"):
+            async with dataset.shuffled(**SMALL, on_corrupt="skip") as stream:
+                await batches(stream, 10)
 
 
 async def test_leaving_early_ends_what_was_read_ahead() -> None:

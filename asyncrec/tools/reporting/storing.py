@@ -102,15 +102,14 @@ def history_section(findings: Findings) -> Element | None:
         el(
             "tr",
             el("td", dataset.name) if several else None,
-            el("td", el("code", writer.id or "–")),
-            el("td", "closed" if writer.closed else "open", class_="quiet" if writer.closed else None),
+            el("td", el("code", writer.id or "–"), el("span", "closed" if writer.closed else "open", class_="chip")),
             el("td", writer.shards, class_="number"),
             el("td", writer.records, class_="number"),
             el("td", moment(writer.last_commit), class_="quiet"),
         )
         for dataset, writer in writers[:_ROWS]
     ]
-    names = [*["Data set"] * several, "Writer", "State", "Shards", "Records", "Last commit"]
+    names = [*["Data set"] * several, "Writer", "Shards", "Records", "Last commit"]
     numbers = ("Shards", "Records")
     head = el("tr", [el("th", name, scope="col", class_="number" if name in numbers else None) for name in names])
     metadata = {

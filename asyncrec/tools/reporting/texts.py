@@ -70,4 +70,5 @@ def preview(value: bytes, most: int = 240) -> tuple[str, bool]:
     if text is None:
         shown = value[: most // 5]
         return shown.hex(" ") + (" …" if len(value) > len(shown) else ""), False
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text[:most] + ("…" if len(text) > most or len(value) > LOOKED_AT else ""), True

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from asyncrec.records.writer import open_writer as open_writer
     from asyncrec.records.writer import write_records as write_records
     from asyncrec.sampling.balanced import ClassBalancedSampler as ClassBalancedSampler
+    from asyncrec.sampling.damage import ShardDamage as ShardDamage
     from asyncrec.sampling.dataset import Dataset as Dataset
     from asyncrec.sampling.dataset import RecordLocation as RecordLocation
     from asyncrec.sampling.dataset import open_dataset as open_dataset
@@ -179,6 +180,7 @@ _HOMES = {
     "asyncrec.records.reader": ("ReaderStats", "RecordReader", "open_reader", "read_records"),
     "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),
     "asyncrec.sampling.balanced": ("ClassBalancedSampler",),
+    "asyncrec.sampling.damage": ("ShardDamage",),
     "asyncrec.sampling.dataset": ("Dataset", "RecordLocation", "open_dataset"),
     "asyncrec.sampling.sampler": ("InterleaveSampler", "SamplerStats"),
     "asyncrec.sampling.shuffle": ("ShuffleBuffer",),

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from asyncrec.blocking.owner import Handle, Owner
+from asyncrec.sampling.damage import ShardDamage
 
 __all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
 
@@ -154,6 +155,12 @@ class Stream(Handle[Any], Iterator[T]):
     def stats(self) -> Any:
         """What the stream says of itself; records on their way from there count as given."""
         return self._owner.call_sync(self._value.stats)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """What was skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
+        found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
+        return found
 
     def _refill(self) -> None:
         """The next list, and where the stream stood before it.

@@ -41,8 +41,20 @@ PURE = (
     "asyncrec.errors",
     "asyncrec.framing",
     "asyncrec.example",
+    "asyncrec.records.position",
+    "asyncrec.sampling.balance",
+    "asyncrec.sampling.cutting",
+    "asyncrec.sampling.damage",
     "asyncrec.sampling.interleave",
+    "asyncrec.sampling.order",
+    "asyncrec.sampling.origin",
+    "asyncrec.sampling.permute",
+    "asyncrec.sampling.queues",
+    "asyncrec.sampling.ready",
+    "asyncrec.sampling.runs",
     "asyncrec.sampling.shuffle",
+    "asyncrec.sampling.state",
+    "asyncrec.sampling.weave",
 )
 
 # Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.

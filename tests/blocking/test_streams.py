@@ -151,3 +151,16 @@ def test_a_stream_without_state_is_read_and_says_so_when_asked(dataset: str) -> 
         with pytest.raises(RuntimeError, match="deterministic"):
             stream.state_dict()
         assert len(list(stream)) == COUNT - 1
+
+
+def test_what_was_skipped_is_listed_with_its_path(dataset: str) -> None:
+    path = blocking.list_shards(dataset)[2]
+    content = bytearray(Path(path).read_bytes())
+    content[14] ^= 1  # the data of its first record
+    Path(path).write_bytes(content)
+    with blocking.open_dataset(dataset) as numbers, numbers.shuffled(on_corrupt="skip") as stream:
+        assert len(list(stream)) == COUNT - 1
+        assert [(lost.path, lost.damage.reason) for lost in stream.damage] == [(path, "data")]
+    with blocking.interleave(blocking.list_shards(dataset), on_corrupt="skip") as interleaved:
+        assert len(list(interleaved)) == COUNT - 1
+        assert [(lost.path, lost.damage.reason) for lost in interleaved.damage] == [(path, "data")]

@@ -9,6 +9,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ import pytest
 
 import asyncrec
 from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.faults import SlowStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -105,10 +107,13 @@ async def test_stopping_at_every_k_gives_the_same_remainder(
             whole.append(batch)
             states.append(json.dumps(sampler.state_dict()))
     assert len(whole) >= 40 * num_repeat
-    for k in range(0, len(states), 1 if num_repeat == 1 else 7):
+    for k, state in enumerate(states):
         async with sampler_of(storage, **{**options, "seed": None}) as sampler:
-            sampler.load_state_dict(json.loads(states[k]))
-            assert [batch async for batch in sampler] == whole[k:], k
+            sampler.load_state_dict(json.loads(state))
+            if num_repeat == 1 or k % 7 == 0:
+                assert [batch async for batch in sampler] == whole[k:], k
+            else:  # what follows at once
+                assert [await anext(sampler, None) for _ in range(3)] == [*whole[k : k + 3], None, None, None][:3], k
 
 
 async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
@@ -247,11 +252,29 @@ async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> Non
         await batches_of(sampler_of(await folder([[], []])))
 
 
-async def test_leaving_early_ends_the_task_and_is_final() -> None:
-    storage = await folder([[b"x"] * 100])
-    async with sampler_of(storage, async_cycle=True) as sampler:
+@pytest.mark.parametrize(("prefetch_size", "async_cycle"), [(0, False), (3, False), (3, True)])
+async def test_leaving_early_ends_the_task_closes_every_shard_and_is_final(
+    prefetch_size: int, async_cycle: bool
+) -> None:
+    class Counting(SlowStorage):
+        opened = 0
+
+        @asynccontextmanager
+        async def open_source(self, key: str, **options: Any) -> Any:
+            async with super().open_source(key, **options) as source:
+                self.opened += 1
+                try:
+                    yield source
+                finally:
+                    self.opened -= 1
+
+    # More than one read each.
+    storage = Counting(await folder([[bytes(2 << 10)] * 1000] * 3))
+    async with sampler_of(storage, prefetch_size=prefetch_size, async_cycle=async_cycle) as sampler:
         async for _ in sampler:
             break
+        assert storage.opened == 3
+    assert storage.opened == 0
     with pytest.raises(anyio.ClosedResourceError):
         await anext(sampler)
     with pytest.raises(RuntimeError, match="once"):

@@ -12,6 +12,7 @@ from os import PathLike
 from typing import Any
 
 from asyncrec import blocking
+from asyncrec.compat.tensors import found_tensorflow
 from asyncrec.sampling.sampler import InterleaveSampler
 
 __all__ = ["TFRecordDatasetSampler"]
@@ -61,8 +62,13 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         ValueError: numbers that cannot be.
         tf.errors.OpError: while iterating, whatever `asyncrec.InterleaveSampler` raises; its message says what.
     """
-    import tensorflow as tf
-
+    tf = found_tensorflow()
+    if tf is None:
+        raise ModuleNotFoundError(
+            "TFRecordDatasetSampler gives a tf.data.Dataset, and there is no TensorFlow: pip install tensorflow, or "
+            "use asyncrec.InterleaveSampler, which does without",
+            name="tensorflow",
+        )
     options: dict[str, Any] = {
         "example_per_class": example_per_class,
         "batch_size": batch_size,

@@ -1,0 +1,34 @@
+"""The sampler's parameters; that it samples, and that its faults are gone, is tested where TensorFlow is (interop)."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from asyncrec.compat import tfsimilarity
+from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler
+
+
+def test_the_parameters_and_their_defaults_are_the_documents() -> None:
+    parameters = inspect.signature(TFRecordDatasetSampler).parameters.values()
+    required = inspect.Parameter.empty
+    assert {each.name: each.default for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD} == {
+        "shard_path": required,
+        "deserialization_fn": required,
+        "example_per_class": 2,
+        "batch_size": 32,
+        "shards_per_cycle": None,
+        "compression": None,
+        "parallelism": -1,
+        "async_cycle": False,
+        "prefetch_size": None,
+        "shard_suffix": "*.tfrec",
+        "num_repeat": -1,
+    }
+
+
+def test_without_tensorflow_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfsimilarity, "found_tensorflow", lambda: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install tensorflow, or use asyncrec\.InterleaveSampler"):
+        TFRecordDatasetSampler("shards", bytes)

@@ -206,7 +206,9 @@ async def run(options: argparse.Namespace) -> int:
     manifest: asyncrec.Manifest | None = None
     async with anyio.create_task_group() as watchers:
         await watchers.start(ending.listen, watchers.cancel_scope)
-        async with site_to_crawl(options) as site:
+        # Held open, the store's client is made once, and before the loop is watched: that takes some 50 ms for S3.
+        store = asyncrec.open_storage(options.to.rpartition("/")[0] or ".")
+        async with store, site_to_crawl(options) as site:
             watchers.start_soon(tally.watch_the_loop)
             await crawl(site, options.to, pages=options.pages, tally=tally, ending=ending)
         if ending.signal is None:

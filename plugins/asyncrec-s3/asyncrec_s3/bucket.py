@@ -172,6 +172,12 @@ class Bucket:
         request = partial(self.call, "list_parts", what, write=False, Key=key, UploadId=upload_id, MaxParts=1)
         return bool((await self.repeat(request, what)).get("Parts"))
 
+    def parts(self, key: str, upload_id: str) -> Listing:
+        """The entries of the parts that the store has of an upload."""
+        marks = {"PartNumberMarker": "NextPartNumberMarker"}
+        what = self.what("list the parts of an upload to", key)
+        return Listing(self, "list_parts", what, {"Key": key, "UploadId": upload_id}, "Parts", marks, ordered=False)
+
     async def abort(self, key: str, upload_id: str) -> None:
         """End an upload without publishing; one that is gone already is no error."""
         what = self.what("abort an upload to", key)

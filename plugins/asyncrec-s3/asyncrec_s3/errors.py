@@ -26,7 +26,7 @@ from asyncrec.errors import (
 
 from .redaction import redact
 
-__all__ = ["UploadGoneError", "scrub", "translate"]
+__all__ = ["InvalidPartError", "UploadGoneError", "scrub", "translate"]
 
 _TRANSIENT = {
     "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
@@ -50,6 +50,10 @@ _ADVICE = {
 
 class UploadGoneError(StorageError):
     """The upload is no more: completed or aborted, by us in a request whose answer was lost, or by another."""
+
+
+class InvalidPartError(IntegrityError):
+    """The store does not have a part under the ETag that it is said to have."""
 
 
 def translate(error: Exception, what: str, *, write: bool) -> StorageError:
@@ -100,7 +104,7 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, write: bool
     if code == "NoSuchUpload":
         return UploadGoneError(text)
     if code == "InvalidPart":
-        return IntegrityError(f"{text}: the store does not have the parts it acknowledged")
+        return InvalidPartError(f"{text}: the store does not have the parts it acknowledged")
     if code in _PERMISSION or status in (401, 403):
         if status == 403 and words in ("", "Forbidden"):
             text += "; without the right to list the bucket this is also what a missing object looks like"

@@ -1,13 +1,21 @@
-"""The hook: which schemes, and how to open one. Importing it costs nothing; the SDK is imported on opening."""
+"""The hook: which schemes, and how to open one. Importing it costs nothing.
+
+The SDK is imported when a storage is first entered, in a worker thread: that takes 0.3 s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from asyncrec.storage.base import Storage, StorageFactory
 from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.tasks import in_thread
+
+if TYPE_CHECKING:
+    from .options import Options
 
 __all__ = ["asyncrec_storage_factories", "open_s3"]
 
@@ -20,9 +28,35 @@ def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
         StoragePermissionError: on entering, when the profile or the credentials asked for are not there.
     """
     from .options import Options
+
+    return _Opening(Options.of(url, **options))
+
+
+class _Opening:
+    """An `S3Storage` that is imported on entering."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._storage: AbstractAsyncContextManager[Storage] | None = None
+
+    async def __aenter__(self) -> Storage:
+        if self._storage is not None:
+            raise RuntimeError("a storage is entered once; open another")
+        storage_class = await in_thread(_load)
+        self._storage = storage_class(self._options)
+        return await self._storage.__aenter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        assert self._storage is not None, "it was entered"
+        return await self._storage.__aexit__(exc_type, exc, traceback)
+
+
+def _load() -> Callable[[Options], AbstractAsyncContextManager[Storage]]:
     from .storage import S3Storage
 
-    return S3Storage(Options.of(url, **options))
+    return S3Storage
 
 
 @hookimpl

@@ -27,6 +27,7 @@ from asyncrec.tasks import in_thread
 
 from .body import body_of
 from .bucket import writer_metadata
+from .errors import InvalidPartError
 from .parts import MAX_PARTS, MIB, Digest, base64_of_crc, part_size
 from .publication import Content, Publication
 from .upload import MultipartUpload
@@ -193,6 +194,14 @@ class S3Sink(ByteSink):
         return await self._publication.publish(request, content, what)
 
     async def _complete(self) -> ObjectInfo:
+        try:
+            return await self._complete_once()
+        except InvalidPartError:
+            if not await self._upload.correct_etags():
+                raise
+        return await self._complete_once()
+
+    async def _complete_once(self) -> ObjectInfo:
         what = self._bucket.what("complete the upload to", self._key)
         params = self._upload.completion | self._publication.condition
         crc = self._crc if self._upload.whole else None

@@ -51,6 +51,7 @@ class MultipartUpload:
         self._created = anyio.Event()
         self._stray = False
         self._parts: dict[int, dict[str, Any]] = {}
+        self._sizes: dict[int, int] = {}
         self._md5s: dict[int, str] = {}
         # Whether this store's ETags of parts are their MD5s, until one is seen that is not.
         self._plain = True
@@ -100,6 +101,24 @@ class MultipartUpload:
     def certain(self) -> bool:
         """Whether `etag` follows from what we sent, not only from what the store said."""
         return self._plain and len(self._md5s) == self.started
+
+    async def correct_etags(self) -> bool:
+        """Take the ETags of the parts from the store, for an answer may have named a wrong one; whether one was.
+
+        No other writer has parts in this upload, and the store has compared the checksum of each with its body.
+        """
+        assert self._id is not None, "its parts were uploaded"
+        wrong = False
+        try:
+            async for entry in self._bucket.parts(self._key, self._id):
+                part = self._parts.get(entry["PartNumber"])
+                if part is None or entry.get("Size") != self._sizes[entry["PartNumber"]]:
+                    return False
+                wrong = wrong or part["ETag"] != entry["ETag"]
+                part["ETag"] = entry["ETag"]
+        except StorageError:
+            return False
+        return wrong
 
     async def abort(self) -> None:
         """Tell the store to forget it. Gone already is no error."""
@@ -168,6 +187,7 @@ class MultipartUpload:
             digest = await in_thread(Digest, data, "md5", limiter=storage.threads)
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
         self._parts[number] = part
+        self._sizes[number] = len(data)
 
     async def _upload_once(self, number: int, data: bytes, digest: Digest, what: str) -> dict[str, Any]:
         body = await body_of(data, hashed=self._storage.options.payload_signing, limiter=self._storage.threads)

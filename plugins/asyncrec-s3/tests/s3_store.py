@@ -140,7 +140,7 @@ def _seaweedfs(folder: Path) -> Iterator[Store]:
             [weed, "-logtostderr=true", "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
              f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-master.telemetry=false",
              "-master.volumeSizeLimitMB=64", "-volume.max=1000", "-master.volumePreallocate=false", "-filer", "-s3",
-             f"-s3.port={s3}", "-s3.port.iceberg=0", f"-s3.config={folder / 's3.json'}"],
+             f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={folder / 's3.json'}"],
             stdout=log, stderr=log,
         )  # fmt: skip
     try:

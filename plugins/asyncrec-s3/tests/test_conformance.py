@@ -14,6 +14,7 @@ from s3_store import KIND
 
 from asyncrec.errors import StorageError
 from asyncrec.storage.base import Storage
+from asyncrec.testing import conformance
 from asyncrec.testing.conformance import StorageConformance, replaces_case
 
 
@@ -73,6 +74,26 @@ if KIND == "seaweedfs":
                 for after in ("", "a/0", *keys, "a/24", "z"):
                     expected = [key for key in keys if key.startswith("a/") and key > after]
                     assert await self._keys(storage, "a/", start_after=after) == expected
+
+        @replaces_case("SeaweedFS takes a backslash for a slash")
+        async def test_odd_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
+            """All others name just themselves."""
+            others = tuple(key for key in conformance.ODD_KEYS if "\\" not in key)
+            monkeypatch.setattr(conformance, "ODD_KEYS", others)
+            await super().test_odd_keys()
+
+        @replaces_case("SeaweedFS takes 'm/1' for the end of a listing of 'm/1', and leaves out what is in that folder")
+        async def test_key_that_is_also_a_folder(self) -> None:
+            """One key may be another's folder: they are two objects, whichever was first."""
+            async with self.open_storage() as storage:
+                for keys in (["n/1/x", "n/1", "n"], ["m", "m/1", "m/1/x"]):
+                    for key in keys:
+                        await storage.put(key, key.encode())
+                    for key in keys:
+                        assert await self.raw_get(storage, key) == await storage.get(key) == key.encode()
+                assert await self._keys(storage) == ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"]
+                await storage.delete("n/1")
+                assert await self._keys(storage, "n") == ["n", "n/1/x"]
 
 else:
 

@@ -106,6 +106,27 @@ async def test_a_store_that_compares_crc32c_no_more_is_sent_md5_again(open_stora
     assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "crc32c", "crc32c", "md5"]
 
 
+async def test_a_wrong_etag_of_a_part_is_asked_for_again(open_storage: Open, proxy: Any) -> None:
+    """Without an MD5 nothing tells that it is wrong but the store's refusal to put the parts together."""
+    proxy.echoes = True
+    wrong: list[str] = []
+
+    def plan(request: Any) -> str | None:
+        if request.operation == "UploadPart" and "Content-MD5" not in request.headers and not wrong:
+            wrong.append(request.key)
+            return "etag"
+        return None
+
+    proxy.plan = plan
+    data = os.urandom(3 * CHUNK)
+    async with open_storage(max_concurrency=1) as storage:
+        info = await storage.put("large", data)
+        assert await storage.get("large") == data
+        assert await storage.head("large") == info
+    assert wrong
+    assert proxy.operations().count("ListParts") == 1
+
+
 @pytest.mark.parametrize(
     "options",
     [{"checksum": "crc32c"}, {"payload_signing": True}, {"addressing_style": "path"}, {"region": "eu-west-1"}],

@@ -28,7 +28,7 @@ from asyncrec.framing.frames import encode_frames
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.files import make_valid_tf_name
 from asyncrec.storage.local_disk import mapped_errors
-from asyncrec.storage.registry import foreign_factory, register_writer_factory
+from asyncrec.storage.registry import _registered_for, foreign_factory, register_writer_factory
 from asyncrec.storage.url import local_path, scheme_of
 
 __all__ = [
@@ -151,5 +151,8 @@ def install() -> AbstractContextManager[object]:
 
 
 def _is_local(path: Path) -> bool:
+    """As the registry has it: ``prefix:name`` is a local name unless somebody registered the prefix."""
     scheme = scheme_of(path)
-    return scheme in ("", "file") or not os.fspath(path)[len(scheme) :].startswith("://")
+    if scheme in ("", "file"):
+        return True
+    return _registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")

@@ -319,6 +319,16 @@ def test_a_factory_for_s3_stands_before_the_built_in_one() -> None:
     assert factory.opened == ["s3://bucket/events"]
 
 
+def test_a_registered_storage_is_used_with_one_colon_too() -> None:
+    register_writer_factory(
+        "mine", StorageFactory("mine", ("mine",), lambda url, **options: open_memory("memory://one"))
+    )
+    with RecordWriter("mine:events") as writer:
+        writer.write(EVENT)
+    assert os.listdir() == []
+    assert blocking.read_records("memory://one/events") == [EVENT]
+
+
 def test_a_key_error_within_a_factory_is_the_callers() -> None:
     """tensorboardX took it for an unknown prefix, and wrote a local file called ``foo:bar.rec``."""
 

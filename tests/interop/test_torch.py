@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,34 @@ def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: 
     second = loader()
     second.load_state_dict(state)
     assert list(second) == everything[given:]
+
+
+RANK = """
+import sys
+import torch.distributed
+from torch.utils.data import DataLoader
+from asyncrec.integrations.torch import ShuffledDataset
+
+path, rendezvous, rank, workers = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+dataset = ShuffledDataset(path, batch_size=32, seed=1)
+for batch in DataLoader(dataset, batch_size=None, num_workers=workers):
+    print(*[record.decode() for record in batch])
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_are_found_by_themselves_and_get_equally_many_batches(numbers: str, tmp_path: Path, workers: int) -> None:
+    command = [sys.executable, "-c", RANK, numbers, str(tmp_path / "rendezvous")]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(workers)], stdout=subprocess.PIPE, text=True) for rank in range(2)
+    ]
+    given = [rank.communicate(timeout=100)[0].splitlines() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert [len(batches) for batches in given] == [COUNT // BATCH // 2] * 2
+    found = [int(number) for batches in given for batch in batches for number in batch.split()]
+    assert sorted(found) == list(range(COUNT))
 
 
 def test_leaving_a_loader_early_ends_its_workers(numbers: str) -> None:

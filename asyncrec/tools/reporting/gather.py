@@ -86,7 +86,7 @@ def _unread(shard: SelectedShard) -> ShardFindings:
 
 
 def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:
-    notes = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts]
+    notes = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts][:_FAULTS]
     if selection.schema is None:
         return None, notes
     try:

@@ -17,8 +17,8 @@ __all__ = ["Bin", "Histogram", "Numbers"]
 
 Values = npt.NDArray[Any]
 
-# Kept of one feature: half a megabyte, and quantiles right to a quarter of a percent.
-_KEPT = 1 << 16
+# Kept of each: a quarter of a megabyte at most, and quantiles right to half a percent.
+_KEPT = 1 << 14
 # Different integers that are counted one by one: a label has fewer, an identifier more.
 _DISTINCT = 1000
 _BINS = 40
@@ -133,10 +133,10 @@ class Numbers:
         """Of those that are finite, scaled up to all of them. A bin of each integer where there are few."""
         if not self.finite:
             return Histogram((), "linear")
-        if self.values is not None and self.maximum - self.minimum < bins:
-            counted = self.values
-            whole = range(int(self.minimum), int(self.maximum) + 1)
-            return Histogram(tuple(Bin(value, value, counted[value]) for value in whole), "each")
+        # By the integers themselves: beyond 2**53 floats do not tell neighbours apart.
+        if self.values is not None and max(self.values) - min(self.values) < bins:
+            whole = range(min(self.values), max(self.values) + 1)
+            return Histogram(tuple(Bin(value, value, self.values[value]) for value in whole), "each")
         kept = self._sample()
         low, high = float(kept.min()), float(kept.max())
         if low == high:
@@ -171,7 +171,9 @@ class Numbers:
         lows, highs = edges[:-1].tolist(), edges[1:].tolist()
         if last is not None:
             highs = [min(high - 1, last) for high in highs]
-        bins = [Bin(low, high, count) for low, high, count in zip(lows, highs, scaled, strict=True) if low <= high]
+        bins = [Bin(low, high, count) for low, high, count in zip(lows, highs, scaled, strict=True)]
+        while not bins[-1].count and bins[-1].low > bins[-1].high:  # behind the last of the integers
+            bins.pop()
         if zeros:
             bins.insert(0, Bin(0, 0, round(zeros * times)))
         return Histogram(tuple(bins), scale, round(below * times), round(above * times))

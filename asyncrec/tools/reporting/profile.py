@@ -19,7 +19,7 @@ from asyncrec.example.schema import Schema
 from asyncrec.example.varints import int64_values
 from asyncrec.example.wire import BYTES, FLOAT, INT64, KINDS, NONE, Raw, parse_sequence_example
 from asyncrec.tools.reporting.numbers import Numbers
-from asyncrec.tools.reporting.strings import Strings
+from asyncrec.tools.reporting.strings import PictureRoom, Strings
 from asyncrec.tools.reporting.texts import LOOKED_AT, preview, sniff
 
 __all__ = ["Feature", "Profile"]
@@ -146,6 +146,7 @@ class Profile:
         self.other_kinds: Counter[str] = Counter()
         self.other_examples: list[tuple[int, str, str, bool, int]] = []
         self._more: set[int] = set()
+        self._room = PictureRoom()
 
     @property
     def more_features(self) -> int:
@@ -210,7 +211,7 @@ class Profile:
                     self._more.add(hash(name))
                 return None
             entry = self.schema.features.get(name) if self.schema else None
-            feature = self.features[name] = Feature(name, entry, is_list)
+            feature = self.features[name] = Feature(name, entry, is_list, strings=Strings(self._room))
         return feature
 
     def _other(self, number: int, record: bytes) -> None:

@@ -16,7 +16,7 @@ from asyncrec.tools.reporting.images import image_of
 from asyncrec.tools.reporting.numbers import Numbers
 from asyncrec.tools.reporting.texts import sniff
 
-__all__ = ["IMAGES", "Picture", "Strings"]
+__all__ = ["IMAGES", "Picture", "PictureRoom", "Strings"]
 
 # Different values that are counted one by one, and how long one of them may be: at most half a megabyte a feature.
 _DISTINCT = 4096
@@ -43,6 +43,13 @@ class Picture:
     label: str
 
 
+@dataclass(slots=True)
+class PictureRoom:
+    """Bytes of images that may still be held, by all features together: four times what a page shows."""
+
+    left: int = 16 << 20
+
+
 class Strings:
     """Takes the values of one feature.
 
@@ -52,10 +59,11 @@ class Strings:
         values: how often each of the shorter ones comes; `None` once there are more than 4,096 different ones.
         examples: (record, beginning, length) of a few different ones, drawn evenly from all.
         pictures: images, drawn evenly from all.
-        too_large: images that are too large to be shown.
+        too_large: images that are too large to be shown, by themselves or together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: PictureRoom | None = None) -> None:
+        self._room = room or PictureRoom()
         self.lengths = Numbers()
         self.kinds: Counter[str] = Counter()
         self.values: Counter[bytes] | None = Counter()
@@ -109,5 +117,10 @@ class Strings:
         self._images += 1
         place = len(self.pictures) if len(self.pictures) < IMAGES else self._random.randrange(self._images)
         if place < IMAGES:
+            before = len(self.pictures[place].data) if place < len(self.pictures) else 0
+            if len(value) - before > self._room.left:
+                self.too_large += 1
+                return
+            self._room.left -= len(value) - before
             picture = Picture(image.kind, image.width, image.height, value, record, label_of(record))
             self.pictures[place : place + 1] = [picture]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -77,12 +78,12 @@ def test_of_millions_a_sample_is_kept_and_counts_are_scaled_up() -> None:
         found.add(np.arange(part * 50_000, (part + 1) * 50_000, dtype=np.int64))
     assert found.count == 1_500_000
     assert found.values is None
-    assert found._sample().size <= 1 << 17
+    assert found._sample().size <= 1 << 15
     histogram = found.histogram()
     assert sum(each.count for each in histogram.bins) == pytest.approx(1_500_000, rel=0.001)
-    assert max(each.count for each in histogram.bins[:-1]) < 1.2 * min(each.count for each in histogram.bins[:-1])
+    assert max(each.count for each in histogram.bins[:-1]) < 1.4 * min(each.count for each in histogram.bins[:-1])
     (median,) = found.quantiles(0.5)
-    assert median == pytest.approx(750_000, rel=0.02)
+    assert median == pytest.approx(750_000, rel=0.03)
 
 
 def test_quantiles_are_values_that_were_seen() -> None:
@@ -91,7 +92,9 @@ def test_quantiles_are_values_that_were_seen() -> None:
 
 @given(
     st.lists(
-        arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32)) | arrays(np.int64, st.integers(0, 20)),
+        arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32))
+        | arrays(np.int64, st.integers(0, 20))
+        | arrays(np.int64, st.integers(0, 20), elements=st.integers(2**60, 2**60 + 500)),
         max_size=5,
     )
 )
@@ -102,3 +105,4 @@ def test_whatever_comes_each_number_is_in_a_bin_or_counted_as_left_out(parts: li
     histogram = found.histogram()
     assert sum(each.count for each in histogram.bins) + histogram.below + histogram.above == found.finite
     assert all(each.low <= each.high for each in histogram.bins)
+    assert all(each.low <= after.low for each, after in pairwise(histogram.bins))

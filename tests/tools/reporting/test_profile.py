@@ -108,6 +108,13 @@ def test_images_are_kept_with_their_class_and_large_ones_only_counted() -> None:
     assert max(picture.record for picture in strings.pictures) > 50, "drawn from all, not the first"
 
 
+def test_the_images_that_are_held_have_a_limit_however_many_features_have_them() -> None:
+    profile = profile_of(*examples(*({f"image {n}": PNG + bytes(200_000) for n in range(8)} for _ in range(30))))
+    kept = [picture for feature in profile.features.values() for picture in feature.strings.pictures]
+    assert 15 << 20 < sum(len(picture.data) for picture in kept) <= 16 << 20
+    assert sum(feature.strings.too_large for feature in profile.features.values()) >= 8 * 24 - len(kept)
+
+
 def test_an_image_of_too_many_pixels_is_not_kept() -> None:
     bomb = PNG[:16] + (60_000).to_bytes(4, "big") * 2
     strings = profile_of(*examples({"image": bomb})).features["image"].strings

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import os
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ from asyncrec import blocking
 from asyncrec.compat.live_file import LiveFile
 from asyncrec.compat.remote_file import RemoteFile
 from asyncrec.framing.frames import encode_frames
+from asyncrec.records.slab import buffer_size
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.files import make_valid_tf_name
 from asyncrec.storage.local_disk import mapped_errors
@@ -70,13 +72,19 @@ class RecordWriter:
         self._writer: File = LiveFile(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
-        """Write one record. Others can read it after `flush` or `close`."""
-        record = data if type(data) is bytes else bytes(data)
-        self._writer.write(b"".join(encode_frames([record])))
+        """Write one record. Others can read it after `flush` or `close`. Raises TypeError for what is not bytes."""
+        if type(data) is not bytes:
+            buffer_size(data)  # raises; `bytes` would make something of a number
+            data = bytes(data)
+        self._writer.write(b"".join(encode_frames([data])))
 
     def flush(self) -> None:
         """Local: all written can be read by others, and is on disk (fsync). A store shows nothing yet."""
         self._writer.flush()
+        fileno = getattr(self._writer, "fileno", None)  # a registered factory's file may be one of Python's
+        if fileno is not None:
+            with suppress(io.UnsupportedOperation):
+                os.fsync(fileno())
 
     def close(self) -> None:
         """Write what is left, and publish the object. Called again, it does nothing."""
@@ -88,7 +96,7 @@ class RecordWriter:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        abort = getattr(self._writer, "abort", None)
+        abort = getattr(self._writer, "abort", None) or getattr(self._writer, "discard", None)
         if exc is not None and abort is not None:
             abort()
         else:

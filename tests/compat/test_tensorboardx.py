@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import io
 import os
 import struct
 import subprocess
@@ -311,6 +312,28 @@ def test_a_registered_factory_gets_path_and_bytes() -> None:
     assert (factory.flushes, factory.closed) == (1, True)
     Path("copy").write_bytes(factory.data)
     assert blocking.read_records("copy") == [EVENT]
+
+
+def test_a_factorys_file_is_synced_where_it_is_one_of_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    for file in (open("mine", "wb"), io.BytesIO()):  # noqa: SIM115  # the writer closes it
+        factory = _Factory()
+        monkeypatch.setattr(factory, "open", lambda path, file=file: file)
+        register_writer_factory("mine", factory)
+        with RecordWriter("mine:x") as writer:
+            writer.write(EVENT)
+            writer.flush()
+    assert len(synced) == 1
+    assert blocking.read_records("./mine") == [EVENT]
+
+
+@pytest.mark.parametrize("record", ["text", 5, None])
+def test_what_is_not_bytes_is_no_record(record: Any) -> None:
+    with RecordWriter("x") as writer:
+        with pytest.raises(TypeError):
+            writer.write(record)
+    assert blocking.read_records("x") == []
 
 
 def test_a_factory_for_s3_stands_before_the_built_in_one() -> None:

@@ -126,7 +126,7 @@ def test_a_sequence_example_is_built_of_its_parts() -> None:
         tf.TFRecordOptions(tf.TFRecordCompressionType.NONE, compression_level=9),
         SimpleNamespace(compression_type="GZIP", input_buffer_size=10, window_bits=None),  # TensorFlow's own look so
     ],
-    ids=str,
+    ids=["none", "name", "enum", "options", "options-of-options", "no-compression", "namespace"],
 )
 def test_records_are_read_as_they_were_written_with_all_options(options: Any) -> None:
     with tf.io.TFRecordWriter("x", options) as writer:

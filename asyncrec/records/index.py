@@ -70,7 +70,7 @@ def parse_index(text: bytes) -> RecordIndex:
     if columns not in (2, 3) or not text.endswith(b"\n"):
         raise FormatError("not an index: each line has two numbers, or three, and ends")
     try:
-        numbers = np.array(text.split(), dtype=np.int64)
+        numbers = _numbers(text)
     except (ValueError, OverflowError) as error:
         raise FormatError("not an index: it holds something other than numbers") from error
     if len(numbers) != columns * text.count(b"\n"):
@@ -80,6 +80,17 @@ def parse_index(text: bytes) -> RecordIndex:
         raise FormatError(f"not an index: a negative number, or a frame of fewer than {FRAME_OVERHEAD} bytes")
     members = np.ascontiguousarray(table[:, 2]) if columns == 3 else None
     return RecordIndex(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]), members)
+
+
+def _numbers(text: bytes) -> NDArray[np.int64]:
+    """Raises ValueError, OverflowError for what is no number, or none of 64 bits."""
+    characters = np.frombuffer(text, np.uint8)
+    if ((characters - np.uint8(48) < 10) | (characters == 32) | (characters == 10)).all():
+        # A fifth of the time of splitting; what is too large for it becomes the largest there is.
+        numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
+        if not (numbers == np.iinfo(np.int64).max).any():
+            return numbers
+    return np.array(text.split(), dtype=np.int64)
 
 
 def _lines(columns: Sequence[NDArray[np.int64]]) -> bytes:

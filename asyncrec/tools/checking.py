@@ -57,7 +57,6 @@ class ShardReport:
         records: that are whole.
         bytes: as stored.
         crc32c: of all of them; `None` where the shard was not read to its end.
-        index: the index that fits the shard as it is.
     """
 
     path: str
@@ -66,7 +65,6 @@ class ShardReport:
     crc32c: int | None = None
     compression: str = ""
     problems: list[Problem] = field(default_factory=list)
-    index: RecordIndex | None = None
 
     @property
     def ok(self) -> bool:
@@ -92,7 +90,8 @@ async def check_shard(
     """
     report = ShardReport(path=shard.shown)
     passing = ChecksummedStorage(storage)
-    scan = _Scan()
+    indexed = shard.entry is not None and shard.entry.index is not None
+    scan = _Scan(lengths=indexed)
     try:
         reader = await open_reader_at(passing, shard.key, Position(0, 0, 0), path=shard.shown, on_corrupt="skip")
         try:
@@ -122,8 +121,8 @@ async def check_shard(
                 report.problems.append(Problem(kind="changed", message=message))
     _against_manifest(shard, report)
     if report.ok:
-        report.index = await in_thread(scan.index, report.compression)
-        await _against_index(storage, shard, report)
+        if indexed:
+            await _against_index(storage, shard, report, await in_thread(scan.index, report.compression))
         await _against_keys(storage, shard, report)
     return report
 
@@ -147,23 +146,33 @@ def _lost(damage: Damage) -> Problem:
 
 
 class _Scan:
-    """The lengths of a shard's records, as they are read."""
+    """How many records a shard has, and with ``lengths`` how long each is, as they are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lengths: bool) -> None:
         self.records = 0
+        self._lengths = lengths
         self._sizes: list[NDArray[np.int64]] = []
         self._members: list[tuple[int, int]] = []
 
     async def read(self, reader: RecordReader, passing: ChecksummedStorage, advance: Callable[[int], None]) -> None:
         seen = 0
-        while batch := await reader.next_batch():
-            records = batch.records
+
+        def take(records: list[bytes]) -> None:
+            nonlocal seen
             self.records += len(records)
-            self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)))
-            self._members += batch.members
+            if self._lengths:
+                self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)))
             if passing.position - seen:
                 advance(passing.position - seen)
                 seen = passing.position
+
+        if not (reader.compression and self._lengths):
+            async for records in reader.batches():
+                take(records)
+            return
+        while batch := await reader.next_batch():
+            self._members += batch.members
+            take(batch.records)
 
     def index(self, compression: str) -> RecordIndex:
         """What the index of these records is."""
@@ -198,21 +207,20 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
             report.problems.append(Problem(kind="changed", message=message))
 
 
-async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport) -> None:
+async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
     """The index that the manifest names; one that nobody names is not held against the shard."""
-    if shard.entry is None or shard.entry.index is None:
-        return
-    key = shard.folder + shard.entry.index
-    assert report.index is not None, "made for shards that are whole"
+    name = shard.entry.index if shard.entry is not None else None
+    assert name is not None, "asked for where there is one"
+    key = shard.folder + name
     try:
         text = await storage.get(key, max_bytes=_MOST_LINE * (report.records + 1))
-        problem = await in_thread(_difference, text, report.index)
+        problem = await in_thread(_difference, text, right)
     except ObjectNotFoundError:
         problem = "it is missing"
     except (StorageError, ValueError) as error:  # FormatError is one
         problem = str(error)
     if problem:
-        message = f"{shard.entry.index}: {problem}; 'asyncrec index --force' makes it anew"
+        message = f"{name}: {problem}; 'asyncrec index --force' makes it anew"
         report.problems.append(Problem(kind="index", message=message))
 
 

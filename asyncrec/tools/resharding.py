@@ -38,8 +38,8 @@ Progress = Callable[[int, int | None], None]
 
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
-# More records than any data set: what spreads the order within a group over the range of a hash.
-_MOST_RECORDS = 1 << 44
+# Groups that are remembered, in 10 MiB; more of them are in the order of a hash.
+_MOST_GROUPS = 0xFF00
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +100,7 @@ async def reshard(
         max_shard_bytes, max_shard_records: when a shard is full; 256 MiB where neither is given.
         shuffle: any record may come to stand anywhere; the same ``seed`` and source give the same order.
         group_by: a feature; records with equal values stand side by side, in their order or, with ``shuffle``, in a
-            random one. Groups are in the order of a hash of their value.
+            random one. Groups are in the order in which they first appear; those after 65,000 in that of a hash.
         memory_limit: bytes of records held to be sorted; beyond it they go to ``temporary_folder``, which needs room
             for all of them.
 
@@ -133,7 +133,12 @@ async def reshard(
         ordered: AsyncIterator[KeyedBatch] = batches
         if sorts:
             sorter = _Sorter(
-                _Order(shuffle=shuffle, seed=seed, group_by=group_by),
+                _Order(
+                    shuffle=shuffle,
+                    seed=seed,
+                    group_by=group_by,
+                    total=0 if shuffle else await _count(selection),
+                ),
                 keyed=_has_keys(selection),
                 memory_limit=memory_limit,
                 temporary_folder=temporary_folder,
@@ -146,7 +151,7 @@ async def reshard(
             records = sorter.records
             ordered = _Sorted(sorter)
         elif num_shards is not None:
-            records = selection.records if selection.records is not None else await _count(selection)
+            records = await _count(selection)
         else:
             records = 0
         if max_shard_bytes is None and max_shard_records is None and num_shards is None:
@@ -172,6 +177,8 @@ def _has_keys(selection: Selection) -> bool:
 
 
 async def _count(selection: Selection) -> int:
+    if selection.records is not None:
+        return selection.records
     counts = [(await count(shard.key, storage=selection.storage)).records for shard in selection.shards]
     return sum(counts)
 
@@ -257,15 +264,22 @@ class _Keys:
 
 
 class _Order:
-    """Where a record is to stand: 16 bytes to sort by."""
+    """Where a record is to stand: 16 bytes to sort by, no two alike.
 
-    def __init__(self, *, shuffle: bool, seed: int, group_by: str | None) -> None:
+    What is sorted goes through files by its first byte, and again by the next where a file is too large. So the bytes
+    are spread as evenly as they can be: one byte for each of the first 255 groups, and a record's place among ``total``
+    as a fraction.
+    """
+
+    def __init__(self, *, shuffle: bool, seed: int, group_by: str | None, total: int) -> None:
         self._shuffle = shuffle
         self._salt = f"asyncrec reshard {seed} ".encode()
         self._group_by = group_by
+        self._total = max(total, 1)
+        self._groups: dict[bytes, bytes] = {}
 
     def group(self, record: bytes) -> bytes | None:
-        """8 bytes for the value of the feature; `None` without the feature."""
+        """A digest of the value of the feature; `None` without the feature."""
         if self._group_by is None:
             return None
         try:
@@ -282,14 +296,25 @@ class _Order:
         return digest.digest()
 
     def place(self, number: int, group: bytes | None) -> bytes:
-        if self._shuffle:
-            digest = hashlib.blake2b(self._salt + str(number).encode(), digest_size=16).digest()
-        else:
-            # In their order, and spread over the range, so that a large group falls into many files while sorting.
-            digest = (number * ((1 << 64) // _MOST_RECORDS)).to_bytes(8, "big")
+        drawn = hashlib.blake2b(self._salt + str(number).encode(), digest_size=16).digest() if self._shuffle else b""
         if self._group_by is None:
-            return digest
-        return (group or bytes(8)) + digest[:8]
+            return drawn
+        within = drawn[:2] or min((number << 16) // self._total, 0xFFFF).to_bytes(2, "big")
+        return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
+
+    def _prefix(self, group: bytes) -> bytes:
+        """The bytes of a group, by the order in which the first of each came; none begins with another's."""
+        prefix = self._groups.get(group)
+        if prefix is None:
+            known = len(self._groups)
+            if known < 0xFF:
+                prefix = bytes([known])
+            elif known < _MOST_GROUPS:
+                prefix = b"\xff" + known.to_bytes(2, "big")
+            else:
+                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # by the digest of their values
+            self._groups[group] = prefix
+        return prefix
 
 
 class _Placing(HashShuffler):

@@ -14,6 +14,9 @@ from asyncrec.cli.progress import Bar
 if TYPE_CHECKING:
     from asyncrec.tools.report import PageReport
 
+# All of them are on the page, and in --json.
+_MOST_SHOWN = 20
+
 
 def command(
     path: Path,
@@ -65,6 +68,8 @@ def command(
     else:
         what = f"{report.read:,} records read" + (", a sample" if report.sampled else "")
         say(f"{output}: {human_bytes(len(report.html.encode()))}, {what}")
+        for fault in report.faults[:_MOST_SHOWN]:
+            say(f"{fault.path}: {fault.message}")
         if report.faults:
             say(f"DAMAGED: {len({fault.path for fault in report.faults}):,} of {report.shards:,} shards")
     return DAMAGE if report.faults else FINE

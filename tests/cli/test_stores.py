@@ -97,6 +97,7 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
     assert "text 0 " in run("head", f"{place.url}/pages", "-n", "1").ok()
     assert run("count", f"{place.url}/zipped").ok() == "30\n"
     assert "every checksum holds" in run("verify", place.url).ok()
+    assert "30 records read" in run("report", f"{place.url}/pages", "-o", f"{place.url}/pages.html").ok()
     assert "9 objects copied" in run("copy", f"{place.url}/pages", "local/pages").ok()
     assert "every checksum holds" in run("verify", "local/pages").ok()
     assert "9 objects copied" in run("copy", "local/pages", f"{place.url}/again/pages").ok()
@@ -122,7 +123,7 @@ def test_unfinished_uploads_of_s3_are_listed_and_removed(
     assert store.unfinished(key) == []
 
 
-@pytest.mark.parametrize("command", ["info", "head", "count", "verify", "copy"])
+@pytest.mark.parametrize("command", ["info", "head", "count", "verify", "report", "copy"])
 def test_what_is_missing_or_refused_is_exit_code_3(run: Run, place: Place, command: str) -> None:
     target = ["local/"] if command == "copy" else []
     missing = run(command, f"{place.url}/nowhere/nothing", *target)

@@ -34,7 +34,12 @@ _PROBE_OUTPUT = 1 << 20
 # Going back: twice over all bytes is what a file takes in which every member is damaged.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20
-_AGAIN_EACH = 64 << 10  # what is charged at least, since it may be a request of its own
+# What is charged at least: for a request to a store, and for what is in memory still.
+_AGAIN_EACH = 8 << 10
+_AGAIN_HERE = 1 << 10
+
+# zlib's words where a stream ended well, and its trailer does not hold: damaged, and a member for certain.
+_CHECKS = ("incorrect data check", "incorrect length check")
 
 _STEP = 256 << 10
 
@@ -86,12 +91,13 @@ class MemberSalvager:
         self._furthest = start
         self._budget = _AGAIN_AT_LEAST
         self._at_end = False
+        self._block = (start, b"")  # fed last, and its place
         self._searching = False
         self._reason: DamageReason = "compression"
         self._lost_from = start
         self._window = bytearray()  # in a search: the bytes before `position`
         self._whole_from: tuple[int, int] | None = None  # the last of `members`, unless damage was met behind its start
-        self._read_from(start)
+        self._begin(start)
 
     @property
     def wanted(self) -> int:
@@ -105,12 +111,11 @@ class MemberSalvager:
 
     def feed(self, data: bytes) -> None:
         """The bytes at `position`; ``b""`` says that the object ends there."""
-        if not data:
-            self._at_end = True
-        elif self._searching:
-            self._window += data
+        if data:
+            self._block = (self.position, data)
+            self._pass_on(data)
         else:
-            self._decompressor.feed(data)
+            self._at_end = True
         self.position += len(data)
         if self.position > self._furthest:
             self._budget += _AGAIN_FACTOR * (self.position - self._furthest)
@@ -176,12 +181,12 @@ class MemberSalvager:
         )
         if again and self._may_go_back(member):
             made = self._made - self._decompressor.member_start
-            self._read_from(member, fault=fault, given_before=made)
+            self._begin(member, fault=fault, given_before=made)
+            self._go_back(member)
             return
         runs += self._frames.interrupt()
         self._whole_from = None
         self._reason = "truncated" if truncated else "compression"
-        self._at_end = False
         if self._type == "ZLIB":
             self._lose(fault, self._size)
             self.ended = True
@@ -190,7 +195,7 @@ class MemberSalvager:
         self._searching = True
         self._window.clear()
         if self._may_go_back(member + 1):
-            self.position = member + 1
+            self._go_back(member + 1)
 
     def _find_member(self, runs: list[Run]) -> bool:
         """Go on with the next member in the window; `False` when that takes more input."""
@@ -207,10 +212,8 @@ class MemberSalvager:
                 rest = bytes(self._window[at:])
                 self._window.clear()
                 self._searching = False
-                position, at_end = self.position, self._at_end
-                self._read_from(byte)
+                self._begin(byte)
                 self._decompressor.feed(rest)
-                self.position, self._at_end = position, at_end
                 self.members.append((self._frames.records, byte))
                 self._whole_from = self.members[-1]
                 return True
@@ -223,17 +226,31 @@ class MemberSalvager:
         self.ended = True
         return True
 
-    def _read_from(self, byte: int, *, fault: int | None = None, given_before: int = 0) -> None:
+    def _pass_on(self, data: bytes) -> None:
+        if self._searching:
+            self._window += data
+        else:
+            self._decompressor.feed(data)
+
+    def _begin(self, byte: int, *, fault: int | None = None, given_before: int = 0) -> None:
         """Begin again with the member at ``byte``, of which so many decompressed bytes went on already."""
-        self.position = self._origin = byte
+        self._origin = byte
         self._fault = fault
         self._decompressor = Decompressor(self._type, fault=None if fault is None else fault - byte)
         self._made = 0  # by this decompressor
         self._given_before = given_before
-        self._at_end = False
+
+    def _go_back(self, byte: int) -> None:
+        """Have the bytes from there on again: from memory, or by asking for them."""
+        place, block = self._block
+        if place <= byte:
+            self._pass_on(block[byte - place :])
+        else:
+            self.position = byte
+            self._at_end = False
 
     def _may_go_back(self, byte: int) -> bool:
-        cost = max(self.position - byte, _AGAIN_EACH)
+        cost = _AGAIN_HERE if self._block[0] <= byte else max(self.position - byte, _AGAIN_EACH)
         if cost > self._budget:
             return False
         self._budget -= cost
@@ -273,6 +290,6 @@ def _is_member(data: bytes) -> bool:
         made = len(stream.decompress(data, _PROBE_OUTPUT))
         while stream.unconsumed_tail and not stream.eof and made < _PROBE_OUTPUT:
             made += len(stream.decompress(stream.unconsumed_tail, _PROBE_OUTPUT))
-    except zlib.error:
-        return False
+    except zlib.error as error:
+        return any(check in str(error) for check in _CHECKS)
     return made > 0 or stream.eof

@@ -173,13 +173,13 @@ class FrameSalvager:
                 if self._decoder is not None:
                     self._drop(self._decoder.offset)
             elif self._ends:
-                follows = self._frame_follows(self._ends[0], ended)
-                if follows is None:
+                follows = [self._frame_follows(end, ended) for end in self._ends]
+                if None in follows:
                     return
-                if follows:
-                    self._go_on_behind(self._ends[0], runs)
-                else:
-                    del self._ends[0]
+                ends = [end for end, does in zip(self._ends, follows, strict=True) if does]
+                self._ends = []
+                if ends:
+                    self._go_on_behind(ends, runs)
             else:
                 if self._search is None:
                     self._search = FrameSearch(
@@ -250,18 +250,26 @@ class FrameSalvager:
         header = self._buffer[at : at + HEADER_BYTES]
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
-    def _go_on_behind(self, end: int, runs: list[Run]) -> None:
+    def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
         """Damage ends with the record that it is in; when that is whole but for its header, it is given out."""
-        if self._reason == "length" and end - self._began >= FRAME_OVERHEAD:
-            stop = end - self._base - FOOTER_BYTES
-            record = bytes(self._buffer[HEADER_BYTES:stop])
-            if masked_crc32c(record) == int.from_bytes(self._buffer[stop : stop + FOOTER_BYTES], "little"):
+        for end in ends:
+            record = self._record_up_to(end) if self._reason == "length" else None
+            if record is not None:
                 self._report(Damage(self._began, HEADER_BYTES, "length", self.records))
                 self._give(self._began, [record], end, runs)
                 self._go_on_at(end)
                 return
-        self._report(Damage(self._began, end - self._began, self._reason, self.records))
-        self._go_on_at(end)
+        self._report(Damage(self._began, ends[0] - self._began, self._reason, self.records))
+        self._go_on_at(ends[0])
+
+    def _record_up_to(self, end: int) -> bytes | None:
+        """The data of the frame that ends there, if its checksum holds."""
+        stop = end - self._base - FOOTER_BYTES
+        if stop < HEADER_BYTES:
+            return None
+        record = bytes(self._buffer[HEADER_BYTES:stop])
+        footer = int.from_bytes(self._buffer[stop : stop + FOOTER_BYTES], "little")
+        return record if masked_crc32c(record) == footer else None
 
     def _damaged_to(self, end: int) -> None:
         """By search, damage ends here, or at the stream's end."""

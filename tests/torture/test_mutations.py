@@ -1,0 +1,38 @@
+"""The short form of `make torture` for damaged files: some thousands of mutations, and every bomb, in seconds."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load(name: str) -> ModuleType:
+    """As run.py does: this folder is no package."""
+    qualified = f"torture_{name}"
+    if qualified not in sys.modules:
+        spec = importlib.util.spec_from_file_location(qualified, HERE / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[qualified] = module
+        spec.loader.exec_module(module)
+    return sys.modules[qualified]
+
+
+load("row")
+ROUNDS: list[Callable[[int, int], Any]] = load("mutations").ROUNDS
+
+
+@pytest.mark.parametrize("run", ROUNDS, ids=lambda run: run.__name__)
+def test_nothing_that_stands_untouched_in_a_damaged_file_is_lost(run: Callable[[int, int], Any]) -> None:
+    row = run(1, 8)
+    assert row.tried >= 150
+    assert row.lost == 0

@@ -23,6 +23,7 @@ import anyio
 import anyio.lowlevel
 import botocore.auth
 
+from asyncrec.storage.base import Buffer
 from asyncrec.tasks import in_thread
 
 __all__ = ["Body", "body_of", "sign_in_thread"]
@@ -43,14 +44,14 @@ class Body:
 
     sha256: str | None = None
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data)
         self._position = 0
 
     def __len__(self) -> int:
         return len(self._data)
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1) -> memoryview:
         begin = self._position
         self._position = len(self._data) if size < 0 else min(begin + size, len(self._data))
         return self._data[begin : self._position]
@@ -63,7 +64,7 @@ class Body:
         return self._position
 
     def blocks(self) -> Iterator[memoryview]:
-        view = memoryview(self._data)
+        view = self._data
         return (view[begin : begin + _BLOCK] for begin in range(0, len(view), _BLOCK))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -98,7 +99,7 @@ class _Payload(aiohttp.Payload):
 aiohttp.PAYLOAD_REGISTRY.register(_Payload, Body)
 
 
-async def body_of(data: bytes, *, hashed: bool, limiter: anyio.CapacityLimiter) -> Body:
+async def body_of(data: Buffer, *, hashed: bool, limiter: anyio.CapacityLimiter) -> Body:
     """A fresh body for one attempt; shares ``data``'s memory."""
     body = Body(data)
     if hashed:
@@ -106,7 +107,7 @@ async def body_of(data: bytes, *, hashed: bool, limiter: anyio.CapacityLimiter) 
     return body
 
 
-def _sha256(data: bytes) -> str:
+def _sha256(data: Buffer) -> str:
     return hashlib.sha256(data).hexdigest()
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 
 import crc32c
 
+from asyncrec.storage.base import Buffer
+
 __all__ = [
     "MAX_PARTS", "MIB", "MIN_PART", "Digest", "base64_of_crc", "crc_of_base64", "is_md5", "multipart_etag", "part_size",
 ]  # fmt: skip
@@ -50,7 +52,7 @@ class Digest:
 
     __slots__ = ("crc32c", "md5", "params")
 
-    def __init__(self, data: bytes, kind: str) -> None:
+    def __init__(self, data: Buffer, kind: str) -> None:
         self.md5: str | None = None
         self.crc32c: str | None = None
         self.params: dict[str, str] = {}

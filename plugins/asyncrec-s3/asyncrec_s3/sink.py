@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["S3Sink"]
 
+B = TypeVar("B", bytearray, memoryview)
+
 # Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.
 _PUBLISH_SECONDS = 150.0
 
@@ -55,7 +57,7 @@ class S3Sink(ByteSink):
         # Of the whole object, where the store may turn out to compare it.
         self._crc: int | None = None if self._bucket.checksum == "md5" else 0
         self._size = 0
-        self._short = b""
+        self._short = bytearray()
         self._last_sent = False
         # Stands while a chunk is being taken: a send that never ended leaves a hole nobody may publish.
         self._taking = False
@@ -103,7 +105,7 @@ class S3Sink(ByteSink):
         self._last_sent = size < self.chunk_size
         if self._last_sent and not self._upload.started:
             # No slot for it: a task that has several short objects open must not wait for itself.
-            self._short = await self._copy(buffers, size)
+            self._short = await self._copy(buffers, size, bytearray(size))
         else:
             await self._send_part(buffers, size)
         self._taking = False
@@ -111,13 +113,15 @@ class S3Sink(ByteSink):
     async def _send_part(self, buffers: Sequence[Buffer], size: int) -> None:
         slots = self._storage.slots.of(size)
         await self._storage.slots.acquire(slots)
+        part = self._storage.buffers.take(size)
         try:
             self._upload.check()
-            data = await self._copy(buffers, size)
+            await self._copy(buffers, size, part)
         except BaseException:
+            self._storage.buffers.give(part, reusable=True)
             self._storage.slots.release(slots)
             raise
-        self._upload.start(data, slots)
+        self._upload.start(part, slots)
         if self._upload.started < MAX_PARTS:
             self.chunk_size = part_size(self._upload.started + 1, self._storage.options.chunk_size)
 
@@ -135,15 +139,15 @@ class S3Sink(ByteSink):
         self._storage.check()
         self._upload.check()
 
-    async def _copy(self, buffers: Sequence[Buffer], size: int) -> bytes:
-        """The chunk in memory of our own, in a thread where that takes more than about 1 ms."""
+    async def _copy(self, buffers: Sequence[Buffer], size: int, into: B) -> B:
+        """The chunk, copied into memory of our own; in a thread where that takes more than about 1 ms."""
         if size <= MIB:
             await anyio.lowlevel.checkpoint()
-            data, self._crc = _gather(buffers, self._crc)
+            self._crc = _gather(buffers, into, self._crc)
         else:
-            data, self._crc = await in_thread(_gather, buffers, self._crc, limiter=self._storage.threads)
+            self._crc = await in_thread(_gather, buffers, into, self._crc, limiter=self._storage.threads)
         self._size += size
-        return data
+        return into
 
     async def _publish(self) -> None:
         outcome: list[Exception] = []
@@ -213,6 +217,11 @@ class S3Sink(ByteSink):
         return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
 
 
-def _gather(buffers: Sequence[Buffer], crc: int | None) -> tuple[bytes, int | None]:
-    data = b"".join(buffers)
-    return data, None if crc is None else crc32c.crc32c(data, crc)
+def _gather(buffers: Sequence[Buffer], into: bytearray | memoryview, crc: int | None) -> int | None:
+    with memoryview(into) as view:
+        end = 0
+        for buffer in buffers:
+            with memoryview(buffer).cast("B") as piece:
+                begin, end = end, end + len(piece)
+                view[begin:end] = piece
+    return None if crc is None else crc32c.crc32c(into, crc)

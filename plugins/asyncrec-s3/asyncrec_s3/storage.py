@@ -20,6 +20,7 @@ from asyncrec.storage.url import check_key
 from asyncrec.tasks import TaskScope
 
 from .bucket import Bucket, bare
+from .buffers import Buffers
 from .client import connect
 from .listing import Listing
 from .options import Options
@@ -81,6 +82,7 @@ class S3Storage(Storage):
         self.root = options.root
         self.bucket: Bucket
         self.slots = Slots(options.max_concurrency, options.chunk_size)
+        self.buffers = Buffers(options.chunk_size)
         # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = TaskScope()

@@ -7,6 +7,7 @@ far as it answers within its limit of time, an upload whose beginning was never 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ class MultipartUpload:
         self._stray = False
         self._parts: dict[int, dict[str, Any]] = {}
         self._sizes: dict[int, int] = {}
+        self._attempts: Counter[int] = Counter()
         self._md5s: dict[int, str] = {}
         # Whether this store's ETags of parts are their MD5s, until one is seen that is not.
         self._plain = True
@@ -62,8 +64,8 @@ class MultipartUpload:
         self._scopes: set[anyio.CancelScope] = set()
         self._creating = anyio.CancelScope(shield=True)
 
-    def start(self, data: bytes, slots: int) -> None:
-        """Upload the next part in the background; its ``slots`` are given back when it is over."""
+    def start(self, data: memoryview, slots: int) -> None:
+        """Upload the next part in the background; its ``slots`` and its memory are given back when it is over."""
         if not self.started:
             self._spawn(self._create, 0)
         self.started += 1
@@ -169,7 +171,14 @@ class MultipartUpload:
             self._stray = True
             raise TransientStorageError(f"{what}: no answer before the time was over")
 
-    async def _upload(self, number: int, data: bytes) -> None:
+    async def _upload(self, number: int, data: memoryview) -> None:
+        try:
+            await self._upload_part(number, data)
+        finally:
+            # After an answer nothing reads it any more; after a fault a connection that is being closed might.
+            self._storage.buffers.give(data, reusable=number in self._parts and self._attempts[number] == 1)
+
+    async def _upload_part(self, number: int, data: memoryview) -> None:
         storage = self._storage
         await self._created.wait()
         if self._id is None:
@@ -189,7 +198,8 @@ class MultipartUpload:
         self._parts[number] = part
         self._sizes[number] = len(data)
 
-    async def _upload_once(self, number: int, data: bytes, digest: Digest, what: str) -> dict[str, Any]:
+    async def _upload_once(self, number: int, data: memoryview, digest: Digest, what: str) -> dict[str, Any]:
+        self._attempts[number] += 1
         body = await body_of(data, hashed=self._storage.options.payload_signing, limiter=self._storage.threads)
         answer = await self._bucket.call(
             "upload_part",

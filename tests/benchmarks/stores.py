@@ -1,0 +1,240 @@
+"""``make bench-stores``: memory, connections and the event loop while whole data sets go to S3 and GCS.
+
+The stores do no work and are processes of their own (`null_stores`); each figure is of a fresh process. Memory is the
+growth of the resident set over what it was with the client open: at most ``memory_limit`` + 32 MiB, the same for 64 MiB
+and for 2 GiB, and with a store that takes 1 MB/s. The loop is looked at by `Heartbeat`, while the client is opened, and
+apart from that while records are written at full speed; on asyncio also by the processor time that its thread spends in
+one step, which a busy machine does not add to.
+
+    make bench-stores
+    make bench-stores ARGS=--quick     256 MiB instead of 2 GiB, 8 MiB at 1 MB/s: a first look
+
+Exit status 0 whether or not limits were kept: a benchmark on a busy machine is no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+from harness import MIB, _reset_peak, _status
+from heartbeat import Heartbeat, idle_figures
+from null_stores import null_store
+
+MEMORY_LIMIT = 32 * MIB  # less than the smaller size, so that both reach it
+BESIDE = 32 * MIB
+SLOW_LIMIT = 16 * MIB  # with the slow store: reached within a minute
+SLOW_RATE = 1_000_000
+HELD_MAX, OPENING_MAX = 0.020, 0.050
+SOURCES = 1_000
+KINDS = ("s3", "gcs")
+LOOPS = ("asyncio", "trio")
+Figures = dict[str, float]
+
+
+def storage(kind: str, endpoint: str, **options: Any) -> AbstractAsyncContextManager[Any]:
+    import asyncrec
+
+    if kind == "s3":
+        os.environ.update(AWS_ACCESS_KEY_ID="AKIABENCHMARK", AWS_SECRET_ACCESS_KEY="of-a-store-that-checks-nothing")
+        return asyncrec.open_storage("s3://bench", endpoint_url=endpoint, region="us-east-1", **options)
+    return asyncrec.open_storage("gs://bench", endpoint=endpoint, anonymous=True, **options)
+
+
+def _records(size: int = 4096) -> list[bytes]:
+    source = random.Random(size)
+    return [source.randbytes(size) for _ in range(4 * MIB // size)]
+
+
+async def _write(storage: Any, total: int, records: list[bytes], memory_limit: int) -> None:
+    import asyncrec
+
+    async with asyncrec.open_sharded_writer("pages", storage=storage, memory_limit=memory_limit) as writer:
+        for _ in range(max(1, total // (4 * MIB))):
+            await writer.write_many(records)
+
+
+class Steps:
+    """``with``: the longest step of asyncio's loop in this thread, in seconds of processor time; 0 on trio."""
+
+    def __enter__(self) -> Steps:
+        self.longest = 0.0
+        own = threading.get_ident()
+        self._run = run = asyncio.Handle._run
+
+        def measured(handle: asyncio.Handle) -> None:
+            begun = time.thread_time()
+            run(handle)
+            if threading.get_ident() == own:
+                self.longest = max(self.longest, time.thread_time() - begun)
+
+        asyncio.Handle._run = measured  # type: ignore[method-assign]  # there is no other way to see each step
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        asyncio.Handle._run = self._run  # type: ignore[method-assign]  # as above
+
+
+# Jobs, each the whole life of a process -----------------------------------------------------------------------------
+
+
+async def memory(kind: str, endpoint: str, total: int, limit: int) -> Figures:
+    records = _records()
+    async with storage(kind, endpoint) as opened:
+        await _write(opened, 0, records[:1], limit)  # imports what writing needs
+        _reset_peak()
+        before = _status("VmRSS")
+        begun = time.perf_counter()
+        await _write(opened, total, records, limit)
+        return {"peak": _status("VmHWM") - before, "seconds": time.perf_counter() - begun}
+
+
+async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
+    """While a client is opened for the first time, once more after it was closed, and while records are written."""
+    import asyncrec
+
+    for name in ("open_storage", "open_sharded_writer"):
+        getattr(asyncrec, name)  # resolved on first use: importing asyncrec is not what is measured
+    figures: Figures = {}
+    records = _records(65_520)
+    for name in ("first", "again"):
+        async with Heartbeat() as heartbeat:
+            begun = time.perf_counter()
+            with Steps() as steps:
+                async with storage(kind, endpoint):
+                    figures[f"{name}_seconds"] = time.perf_counter() - begun
+                    await anyio.sleep(0.005)  # so that a beat that is late by now is noted
+                    figures[f"{name}_max"] = heartbeat.figures()["held_max"]
+                    figures[f"{name}_step"] = steps.longest
+    async with storage(kind, endpoint) as store:
+        await _write(store, 16 * MIB, records, limit)  # the first requests: connections are made, modules imported
+        async with Heartbeat() as heartbeat:
+            begun = time.perf_counter()
+            with Steps() as steps:
+                await _write(store, total, records, limit)
+            figures |= {"seconds": time.perf_counter() - begun, "step": steps.longest}
+    return figures | heartbeat.figures()
+
+
+async def idle(kind: str, endpoint: str, total: int, limit: int) -> Figures:
+    """A thousand sources, each in the middle of an object: the connections of this process to the store."""
+    options = {"max_connections": 8} if kind == "s3" else {}
+    port = f"{int(endpoint.rpartition(':')[2]):04X}"
+    async with storage(kind, endpoint, **options) as opened:
+        sources = [opened.open_source(f"give-{MIB}") for _ in range(SOURCES)]
+        entered = [await source.__aenter__() for source in sources]
+        for source in entered:
+            assert len(await source.receive(1_000)) == 1_000
+        tcp = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
+        connections = sum(line.split()[2].endswith(f":{port}") and line.split()[3] == "01" for line in tcp)
+        for source in sources:
+            await source.__aexit__(None, None, None)
+    return {"connections": connections}
+
+
+JOBS: dict[str, Callable[[str, str, int, int], Awaitable[Figures]]] = {"memory": memory, "held": held, "idle": idle}
+
+
+def measure(job: str, kind: str, loop: str, endpoint: str, total: int = 0, limit: int = MEMORY_LIMIT) -> Figures:
+    """In a process of its own."""
+    command = [sys.executable, __file__, "--job", job, kind, loop, endpoint, str(total), str(limit)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    value: Figures = json.loads(done.stdout)
+    return value
+
+
+# The report -----------------------------------------------------------------------------------------------------------
+
+
+class Report:
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def say(self, kept: bool, text: str) -> None:
+        print(f"  {text}{'' if kept else '   MISSED'}", flush=True)
+        if not kept:
+            self.missed.append(text)
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--job"]:
+        job, kind, loop, endpoint, total, limit = sys.argv[2:]
+        print(json.dumps(anyio.run(partial(JOBS[job], kind, endpoint, int(total), int(limit)), backend=loop)))
+        return 0
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="an eighth of the sizes")
+    parser.add_argument("--only", choices=["memory", "slow", "held", "idle"], action="append")
+    options = parser.parse_args()
+    parts = options.only or ["held", "idle", "memory", "slow"]
+    large = 256 * MIB if options.quick else 2048 * MIB
+    slow = 8 * MIB if options.quick else 72 * MIB
+    quiet = idle_figures()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; an idle loop wakes late by", end=" ")
+    print(f"{quiet['held_p99'] * 1e3:.1f} ms at p99, {quiet['held_max'] * 1e3:.1f} at worst")
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        tile = Path(folder) / "tile"
+        tile.write_bytes(os.urandom(4 * MIB))
+        for kind in KINDS:
+            with null_store(kind, tile) as endpoint:
+                for loop in LOOPS:
+                    print(f"\n{kind} on {loop}")
+                    if "held" in parts:
+                        _held(report, measure("held", kind, loop, endpoint, large // 2))
+                    if "idle" in parts:
+                        count = measure("idle", kind, loop, endpoint)["connections"]
+                        report.say(count <= 8, f"{SOURCES:,} idle sources: {count:.0f} connections, free for others")
+                    if "memory" in parts:
+                        _memory(report, [measure("memory", kind, loop, endpoint, total) for total in (64 * MIB, large)])
+            if "slow" in parts:
+                with null_store(kind, tile, rate=SLOW_RATE) as endpoint:
+                    _slow(report, kind, slow, measure("memory", kind, "asyncio", endpoint, slow, SLOW_LIMIT))
+    print("\nall limits kept" if not report.missed else f"\nMISSED: {len(report.missed)}")
+    return 0
+
+
+def _slow(report: Report, kind: str, size: int, found: Figures) -> None:
+    peak, limit = found["peak"], SLOW_LIMIT + BESIDE
+    text = f"{kind}: {size / MIB:.0f} MiB to a store that takes 1 MB/s, in {found['seconds']:.0f} s"
+    report.say(peak <= limit, f"{text}: peak {peak / MIB:.1f} MiB (limit {limit / MIB:.0f})")
+
+
+def _held(report: Report, found: Figures) -> None:
+    for name, what in (("first", "opening a client"), ("again", "and once more")):
+        seconds, worst = found[f"{name}_seconds"], found[f"{name}_max"]
+        text = f"{what} took {seconds * 1e3:.0f} ms and held the loop for {worst * 1e3:.1f} ms at worst"
+        report.say(worst <= OPENING_MAX, f"{text} (limit {OPENING_MAX * 1e3:.0f}){_of_cpu(found[f'{name}_step'])}")
+    worst = found["held_max"]
+    text = f"writing held the loop for {found['held_p99'] * 1e3:.1f} ms at p99, {worst * 1e3:.1f} at worst"
+    text += f" (limit {HELD_MAX * 1e3:.0f}){_of_cpu(found['step'])}, for {found['seconds']:.1f} s"
+    report.say(worst <= HELD_MAX, text)
+
+
+def _of_cpu(step: float) -> str:
+    return f", {step * 1e3:.1f} of processor time" if step else ""
+
+
+def _memory(report: Report, found: list[Figures]) -> None:
+    small, large = (figures["peak"] for figures in found)
+    limit = MEMORY_LIMIT + BESIDE
+    text = f"peak {small / MIB:.1f} MiB for 64 MiB, {large / MIB:.1f} for the large one (limit {limit / MIB:.0f})"
+    # What more has passed through may cost a tenth more, by an allocator's noise, and not its own size.
+    report.say(max(small, large) <= limit and large <= small * 1.1 + MIB, text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

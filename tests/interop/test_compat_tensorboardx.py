@@ -115,14 +115,12 @@ def test_a_record_of_which_only_a_part_is_there_comes_when_it_is_whole(tmp_path:
         assert early + [each.step for each in loader.Load()] == [2]
 
 
-def test_the_accumulator_sees_a_live_run_of_a_summary_writer(tmp_path: Path, installed: None) -> None:
+def test_the_accumulator_sees_all_of_a_summary_writers_run(tmp_path: Path, installed: None) -> None:
     writer = tensorboardX.SummaryWriter(str(tmp_path))
     accumulator = EventAccumulator(str(tmp_path))
     for step in range(5):
         writer.add_scalar("loss", 1 / (step + 1), step)
         writer.add_text("words", f"step {step}", step)
-        while writer.file_writer.event_writer._event_queue.qsize():
-            pass  # its own thread takes them, a few milliseconds later
     writer.close()
     accumulator.Reload()
     assert [each.step for each in accumulator.Scalars("loss")] == list(range(5))

@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 from asyncrec.errors import DatasetError, DecodeError
 from asyncrec.sampling.deserialize import Deserializer
 from asyncrec.sampling.inputs import Inputs
-from asyncrec.sampling.mixing import Mixing, Plan
+from asyncrec.sampling.interleaving import Plan
+from asyncrec.sampling.mixing import Mixing
 from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
 from asyncrec.sampling.queues import ClassQueues
 from asyncrec.tasks import TaskScope

@@ -23,7 +23,7 @@ from asyncrec.records.reader import OnCorrupt
 from asyncrec.sampling.damage import ShardDamage
 from asyncrec.sampling.deserialize import Deserializer
 from asyncrec.sampling.inputs import Input, Inputs, parse_reading_compression
-from asyncrec.sampling.mixing import MEMORY_LIMIT, PREFETCH, Plan
+from asyncrec.sampling.interleaving import MEMORY_LIMIT, PREFETCH, Plan
 from asyncrec.sampling.prefetch import Prefetch
 from asyncrec.sampling.production import BatchPlan, OnExhausted, Production
 from asyncrec.sampling.state import checked, enveloped, fingerprint

@@ -15,7 +15,8 @@ from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
 from asyncrec.sampling.damage import ShardDamage
 from asyncrec.sampling.inputs import Inputs, inputs_at, parse_reading_compression
-from asyncrec.sampling.mixing import MEMORY_LIMIT, PREFETCH, Mixing, Plan
+from asyncrec.sampling.interleaving import MEMORY_LIMIT, PREFETCH, Plan
+from asyncrec.sampling.mixing import Mixing
 from asyncrec.sampling.origin import Taken
 from asyncrec.sampling.state import checked, enveloped, fingerprint
 from asyncrec.storage.base import Storage

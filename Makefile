@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs torture lint bench bench-s3 interop docs lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs torture lint bench bench-s3 interop docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -73,6 +73,9 @@ bench-s3: $(BENCH_READY) ## the S3 plugin against aiobotocore and obstore, on a 
 
 docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
+
+pictures: $(DOCS_READY) ## draw docs/pictures anew, from real runs; needs Chromium. ARGS="--check page.html" checks pages
+	@.venv-docs/bin/python docs/make_pictures.py $(ARGS)
 
 lock: ## resolve the development environment afresh and write its versions to requirements/ci.txt
 	@$(call environment,.venv-lock,--group test --group lint $(call editable,.[$(EXTRAS)]))

@@ -1,8 +1,8 @@
-"""The pictures of these pages, from real runs: ``python docs/make_pictures.py [--check REPORT.html ...]``.
+"""The pictures of these pages, from real runs: ``python docs/make_pictures.py [--check PAGE.html ...]``.
 
 ``pictures/demo.png`` is the screen of ``make demo``, and ``pictures/report.png`` what ``asyncrec report`` makes of the
 data set it leaves. Both are drawn by headless Chromium, which must be on the PATH; it is spoken to by its own protocol,
-with aiohttp. The environment of ``make docs`` has the rest: ``.venv-docs/bin/python docs/make_pictures.py``.
+with aiohttp. ``make pictures`` does it.
 
 Every page that is drawn is checked on the way, at 390 and 1,440 pixels, in light and in dark: no message on the
 console, no request but for the page itself, nothing that sticks out on the right. ``--check`` does that with any pages,
@@ -232,7 +232,7 @@ async def draw(browser: Browser, folder: Path) -> None:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", nargs="+", type=Path, metavar="REPORT.html")
+    parser.add_argument("--check", nargs="+", type=Path, metavar="PAGE.html")
     options = parser.parse_args()
     async with chromium() as browser:
         if options.check:

@@ -305,6 +305,20 @@ async def test_the_class_feature_may_be_named_and_a_wrong_name_is_an_error() -> 
         await report("pages", storage=storage, class_feature="colour")
 
 
+async def test_of_many_classes_the_largest_are_listed_and_all_are_drawn() -> None:
+    storage = await written([{"label": i % (1 + i % 40)} for i in range(800)])
+    page = await page_of("pages", storage)
+    assert "40 classes, by the feature label" in page
+    assert "all 40 classes, from the largest to the smallest" in page
+
+
+async def test_classes_that_are_numbers_have_the_names_that_the_manifest_has() -> None:
+    rows = [{"label": i % 3, "image": png(2)} for i in range(12)]
+    page = await page_of("pages", await written(rows, metadata={"labels": ["disc", "square"]}))
+    assert {image["alt"] for image in page.images} == {"disc", "square", "2"}
+    assert "disc 4 33 %" in page
+
+
 async def test_misuse_a_missing_path_and_a_store_that_fails_are_errors() -> None:
     storage = await written([{"i": 1}])
     with pytest.raises(ValueError, match="sample is 0"):

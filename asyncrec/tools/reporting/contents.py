@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from asyncrec.tools.reporting.cards import ImageRoom, anchor, feature_card, kind_of
-from asyncrec.tools.reporting.charts import histogram, ranked
+from asyncrec.tools.reporting.charts import columns, histogram, ranked
 from asyncrec.tools.reporting.findings import Findings
 from asyncrec.tools.reporting.html import Child, el
 from asyncrec.tools.reporting.humans import count, number, share, size
@@ -18,6 +18,7 @@ __all__ = ["classes_card", "features_section", "other_records_section", "sizes_c
 # Beyond these nobody looks at them one by one: cards that are open, classes with a bar each.
 _CARDS = 24
 _CLASSES = 10
+_COLUMNS = 96
 
 
 def sizes_card(findings: Findings) -> Element | None:
@@ -64,10 +65,27 @@ def classes_card(findings: Findings) -> Element | None:
         el("h2", "Balance of classes"),
         el("p", told, el("code", feature.name[:80]), uneven, class_="quiet"),
         ranked(top, total),
-        el("p", f"and {count(different - len(top), 'other class', 'other classes')}", class_="note")
+        _all_classes([(name_of(value), times) for value, times in counted.most_common()])
         if different > len(top)
         else None,
         class_="card",
+    )
+
+
+def _all_classes(classes: list[tuple[str, int]]) -> Element:
+    """A column for each class, or for some that follow each other, from the largest to the smallest."""
+    groups = -(-len(classes) // _COLUMNS)
+    bars = []
+    for first in range(0, len(classes), groups):
+        part = classes[first : first + groups]
+        mean = sum(times for _, times in part) / len(part)
+        which = part[0][0] if len(part) == 1 else f"{part[0][0]} and {count(len(part) - 1, 'other')}, in the mean"
+        bars.append((mean, f"{which}: {number(mean)}", ""))
+    return el(
+        "div",
+        columns(bars, "Records of each class"),
+        el("p", f"all {len(classes):,} classes, from the largest to the smallest", class_="note"),
+        class_="plot low",
     )
 
 

@@ -45,6 +45,7 @@ PURE = (
     "asyncrec.sampling.balance",
     "asyncrec.sampling.cutting",
     "asyncrec.sampling.damage",
+    "asyncrec.sampling.dealing",
     "asyncrec.sampling.interleave",
     "asyncrec.sampling.order",
     "asyncrec.sampling.origin",

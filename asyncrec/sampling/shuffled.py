@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from asyncrec.sampling.ahead import ReadAhead
 from asyncrec.sampling.damage import DamageByShard, ShardDamage
+from asyncrec.sampling.dealing import Dealing, Part
 from asyncrec.sampling.order import EpochOrder, Mode
 from asyncrec.sampling.permute import key_of
 from asyncrec.tasks import TaskScope, in_thread
@@ -86,28 +87,19 @@ class ShuffledStream:
         uneven: Literal["drop", "pad"],
         on_corrupt: Literal["raise", "skip"],
     ) -> None:
-        worker, workers = shard
         if mode not in get_args(Mode):
             raise ValueError(f'mode={mode!r}: "block", "buffer" or "global"')
-        if uneven not in ("drop", "pad"):
-            raise ValueError(f'uneven={uneven!r}: "drop" or "pad"')
         if on_corrupt not in ("raise", "skip"):
             raise ValueError(f'on_corrupt={on_corrupt!r}: "raise" or "skip"')
-        if not 0 <= worker < workers:
-            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
-        if epoch < 0 or num_repeat < -1:
-            raise ValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
         if min(buffer_size, buffer_bytes, cycle_length, block_length, block_records or 1) < 1:
             raise ValueError("buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1")
         self._dataset = dataset
-        self._count = len(dataset)
-        self._worker, self._workers = worker, workers
-        self._uneven = uneven
+        self._worker, self._workers = shard
+        self._dealing = Dealing(len(dataset), epoch=epoch, num_repeat=num_repeat, shard=shard, uneven=uneven)
         self._skips = on_corrupt == "skip"
         self._damage = DamageByShard()
         self._lost = 0
-        self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
-        mean = dataset.manifest.bytes / max(1, self._count)
+        mean = dataset.manifest.bytes / max(1, len(dataset))
         if any(entry.compression for entry in dataset.manifest.shards):
             mean *= _INFLATION
         window = max(1, min(buffer_size, int(buffer_bytes / max(1.0, mean))))
@@ -131,15 +123,11 @@ class ShuffledStream:
         self._order: tuple[int, EpochOrder] | None = None
         self._ordering = threading.Lock()
 
-        self._unit = 0  # records in a batch; 0 before the first was asked for
-        self._epoch = epoch
-        self._start = 0  # where the batches are counted from
-        self._rounds = 0  # of this epoch, from there
-        self._done = 0  # of those
+        self._closed = False
         self._given = 0
         self._records: deque[bytes | None] = deque()  # `None`: damaged
         self._scope: TaskScope | None = None
-        self._ahead: ReadAhead[_Part, list[bytes | None]] | None = None
+        self._ahead: ReadAhead[Part, list[bytes | None]] | None = None
 
     async def __aenter__(self) -> ShuffledStream:
         if self._scope is not None:
@@ -154,7 +142,7 @@ class ShuffledStream:
         assert self._scope is not None, "entered"
         self._ahead = None
         self._records.clear()
-        self._unit = -1
+        self._closed = True
         self._scope.cancel()
         await self._scope.__aexit__(exc_type, exc, traceback)
 
@@ -162,9 +150,10 @@ class ShuffledStream:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._records and self._unit == 1 and self._done < self._rounds and (record := self._records[0]) is not None:
+        dealing = self._dealing
+        if self._records and dealing.unit == 1 and dealing.goes_on and (record := self._records[0]) is not None:
             self._records.popleft()
-            self._done += 1
+            dealing.took()
             self._given += 1
             return record
         while True:
@@ -187,7 +176,7 @@ class ShuffledStream:
         It is the same for all workers after equally many batches, and may be loaded with another number of them, and
         another size of batches.
         """
-        epoch, position = self._state()
+        epoch, position = self._dealing.place
         return {"version": _VERSION, "kind": "shuffled", **self._identity, "epoch": epoch, "position": position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -197,7 +186,7 @@ class ShuffledStream:
             ValueError: the state is of another snapshot of the data set, another order, or a later version.
             RuntimeError: something was given out already.
         """
-        if self._given or self._unit:
+        if self._given or self._dealing.unit:
             raise RuntimeError("load_state_dict comes before iterating; make another stream with dataset.shuffled()")
         if state.get("version") != _VERSION or state.get("kind") != "shuffled":
             raise ValueError(
@@ -211,10 +200,7 @@ class ShuffledStream:
                     "on in another order"
                     + ("; open the data set by read_manifest(path, at=<that id>)" if name == "snapshot" else "")
                 )
-        epoch, position = int(state["epoch"]), int(state["position"])
-        if epoch < 0 or not 0 <= position <= self._count:
-            raise ValueError(f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records")
-        self._epoch, self._start = epoch, position
+        self._dealing.go_to(int(state["epoch"]), int(state["position"]))
 
     @property
     def damage(self) -> list[ShardDamage]:
@@ -222,102 +208,54 @@ class ShuffledStream:
         return self._damage.listed()
 
     def stats(self) -> StreamStats:
-        epoch, position = self._state()
+        epoch, position = self._dealing.place
         return StreamStats(self._given - self._lost, epoch, position, len(self._records))
-
-    def _state(self) -> tuple[int, int]:
-        if self._unit and self._done and self._done == self._rounds:
-            return self._epoch + 1, 0
-        return self._epoch, min(self._count, self._start + self._done * self._workers * max(0, self._unit))
 
     async def _take(self, size: int) -> list[bytes]:
         """This worker's next batch."""
-        if self._scope is None or self._unit < 0:
+        if self._scope is None or self._closed:
             raise anyio.ClosedResourceError("a stream is read inside its `async with`")
-        if size != self._unit:
+        if size != self._dealing.unit:
             await self._deal(size)
-        while self._done == self._rounds:
-            if not self._has(self._epoch + 1):
-                raise StopAsyncIteration
-            self._epoch, self._start, self._done = self._epoch + 1, 0, 0
-            self._rounds = self._rounds_from(self._epoch, 0)
+        batch = self._dealing.batch()
+        if batch is None:
+            raise StopAsyncIteration
         assert self._ahead is not None, "dealt"
-        first, last = self._batch(self._start, self._done)
-        while len(self._records) < last - first:
+        count = batch[1] - batch[0]
+        while len(self._records) < count:
             loaded = await self._ahead.next()
             assert loaded is not None, "there is a batch to come, so there are records to come"
             self._records.extend(loaded)
-        self._done += 1
-        self._given += last - first
+        self._dealing.took()
+        self._given += count
         take = self._records.popleft
-        records = [record for record in (take() for _ in range(last - first)) if record is not None]
-        self._lost += last - first - len(records)
+        records = [record for record in (take() for _ in range(count)) if record is not None]
+        self._lost += count - len(records)
         return records
 
     async def _deal(self, size: int) -> None:
         """Count batches of this size from here."""
         assert self._scope is not None, "checked"
-        self._epoch, self._start = self._state()
-        self._unit, self._done = size, 0
+        if self._mode == "block" and self._blocks is None:
+            self._blocks = await self._dataset.runs(self._block_records, self._window)
+        self._dealing.deal(size)
         if self._ahead is not None:
             self._ahead.cancel()
             self._records.clear()
-        self._rounds = self._rounds_from(self._epoch, self._start) if self._has(self._epoch) else 0
-        if self._mode == "block" and self._blocks is None:
-            self._blocks = await self._dataset.runs(self._block_records, self._window)
-        self._ahead = ReadAhead(self._scope, self._parts(), self._fetch)
+        self._ahead = ReadAhead(self._scope, self._dealing.parts(self._window), self._fetch)
 
-    def _has(self, epoch: int) -> bool:
-        return self._count > 0 and (self._last_epoch is None or epoch < self._last_epoch)
-
-    def _rounds_from(self, epoch: int, start: int) -> int:
-        """How many batches each worker gets of an epoch, from a position on."""
-        batches = -(-(self._count - start) // self._unit)
-        if self._uneven == "pad":
-            return -(-batches // self._workers)
-        rounds = batches // self._workers
-        if not rounds and not start:
-            raise ValueError(
-                f"{self._count:,} records make {batches:,} batches of {self._unit}, fewer than the {self._workers} "
-                'workers: take smaller batches, or uneven="pad", which gives some twice'
-            )
-        return rounds
-
-    def _batch(self, start: int, number: int) -> tuple[int, int]:
-        """The positions of this worker's batch of a round."""
-        count = number * self._workers + self._worker
-        first = start + count * self._unit
-        if first >= self._count:  # padding: from the beginning of the epoch
-            beyond = count - -(-(self._count - start) // self._unit)
-            first = beyond % -(-self._count // self._unit) * self._unit
-        return first, min(first + self._unit, self._count)
-
-    def _parts(self) -> Iterator[_Part]:
-        """What to read, one after the other: this worker's records of a window; and what pads an epoch."""
-        epoch, start = self._epoch, self._start
-        while self._has(epoch):
-            rounds = self._rounds_from(epoch, start)
-            end = min(self._count, start + rounds * self._workers * self._unit)
-            for number in range(start // self._window, -(-end // self._window)):
-                begin = number * self._window
-                yield _Part(epoch, start, max(start, begin), min(end, begin + self._window))
-            if rounds and start + ((rounds - 1) * self._workers + self._worker) * self._unit >= self._count:
-                first, last = self._batch(start, rounds - 1)
-                yield _Part(epoch, None, first, last)
-            epoch, start = epoch + 1, 0
-
-    async def _fetch(self, part: _Part) -> list[bytes | None]:
+    async def _fetch(self, part: Part) -> list[bytes | None]:
         indices = await in_thread(self._indices, part)
         if self._skips:
             return await self._dataset.get_whole(indices, self._damage)
         return list[bytes | None](await self._dataset.get_many(indices))
 
-    def _indices(self, part: _Part) -> NDArray[np.int64]:
+    def _indices(self, part: Part) -> NDArray[np.int64]:
         """In a worker thread; one at a time, also while another, whose result nobody wants any more, still runs."""
         with self._ordering:
             return self._indices_alone(part)
 
-    def _indices_alone(self, part: _Part) -> NDArray[np.int64]:
+    def _indices_alone(self, part: Part) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != part.epoch:
             identity = self._identity
             cycle_length, block_length = self._interleaving
@@ -336,19 +274,9 @@ class ShuffledStream:
             borders = range((part.first // self._window + 1) * self._window, part.last, self._window)
             cuts = [part.first, *borders, part.last]
             return np.concatenate([order.at(first, last) for first, last in pairwise(cuts)])
-        batches = (np.arange(part.first, part.last) - part.counted_from) // self._unit
+        batches = (np.arange(part.first, part.last) - part.counted_from) // self._dealing.unit
         own: NDArray[np.int64] = order.at(part.first, part.last)[batches % self._workers == self._worker]
         return own
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Positions ``[first, last)`` of an epoch, of which this worker's are read; all when nothing is counted."""
-
-    epoch: int
-    counted_from: int | None
-    first: int
-    last: int
 
 
 class _Batches:

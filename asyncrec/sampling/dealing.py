@@ -1,0 +1,136 @@
+"""`Dealing`: which positions of an epoch are a worker's next batch. Pure.
+
+From the position where everybody stands batches are counted; worker (i, n) takes those whose count is i modulo n. After
+as many batches each, all workers stand at the same position, from where any number of them may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Dealing", "Part"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Positions ``[first, last)`` of an epoch, of which this worker's are read; all when nothing is counted."""
+
+    epoch: int
+    counted_from: int | None
+    first: int
+    last: int
+
+
+class Dealing:
+    """Args: ``count``, records in an epoch; the others as for `asyncrec.Dataset.shuffled`.
+
+    Attributes:
+        unit: records in a batch; 0 before the first `deal`.
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+
+    def __init__(
+        self, count: int, *, epoch: int, num_repeat: int, shard: tuple[int, int], uneven: Literal["drop", "pad"]
+    ) -> None:
+        worker, workers = shard
+        if uneven not in ("drop", "pad"):
+            raise ValueError(f'uneven={uneven!r}: "drop" or "pad"')
+        if not 0 <= worker < workers:
+            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
+        if epoch < 0 or num_repeat < -1:
+            raise ValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
+        self._count = count
+        self._worker, self._workers = worker, workers
+        self._uneven = uneven
+        self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
+        self._epoch = epoch
+        self._start = 0  # where the batches are counted from
+        self._rounds = 0  # of this epoch, from there
+        self._done = 0  # of those
+        self.unit = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Epoch and position at which all workers stand after as many batches as this one has had."""
+        if self.unit and self._done and self._done == self._rounds:
+            return self._epoch + 1, 0
+        return self._epoch, min(self._count, self._start + self._done * self._workers * self.unit)
+
+    def go_to(self, epoch: int, position: int) -> None:
+        """Begin there. Before the first `deal`."""
+        if epoch < 0 or not 0 <= position <= self._count:
+            raise ValueError(f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records")
+        self._epoch, self._start = epoch, position
+
+    def deal(self, size: int) -> None:
+        """Count batches of this size from here.
+
+        Raises:
+            ValueError: an epoch has too few for all workers.
+        """
+        epoch, start = self.place
+        self._rounds = self._rounds_from(epoch, start, size)
+        self._epoch, self._start, self.unit, self._done = epoch, start, size, 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this epoch has another batch for this worker."""
+        return self._done < self._rounds
+
+    def batch(self) -> tuple[int, int] | None:
+        """The positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
+        while not self.goes_on:
+            if not self._has(self._epoch + 1):
+                return None
+            self._epoch, self._start, self._done = self._epoch + 1, 0, 0
+            self._rounds = self._rounds_from(self._epoch, 0, self.unit)
+        return self._batch(self._start, self._done)
+
+    def took(self) -> None:
+        """The batch was given out."""
+        self._done += 1
+
+    def parts(self, window: int) -> Iterator[Part]:
+        """What to read from here, one after the other: this worker's records of a window; and what pads an epoch."""
+        epoch, start, unit, worker, workers = self._epoch, self._start, self.unit, self._worker, self._workers
+        while self._has(epoch):
+            rounds = self._rounds_from(epoch, start, unit)
+            end = min(self._count, start + rounds * workers * unit)
+            for number in range(start // window, -(-end // window)):
+                begin = number * window
+                yield Part(epoch, start, max(start, begin), min(end, begin + window))
+            if rounds and start + ((rounds - 1) * workers + worker) * unit >= self._count:
+                first, last = self._batch(start, rounds - 1)
+                yield Part(epoch, None, first, last)
+            epoch, start = epoch + 1, 0
+
+    def _has(self, epoch: int) -> bool:
+        return self._count > 0 and (self._last_epoch is None or epoch < self._last_epoch)
+
+    def _rounds_from(self, epoch: int, start: int, size: int) -> int:
+        """How many batches of ``size`` each worker gets of an epoch, from a position on."""
+        if not self._has(epoch):
+            return 0
+        batches = -(-(self._count - start) // size)
+        if self._uneven == "pad":
+            return -(-batches // self._workers)
+        rounds = batches // self._workers
+        if not rounds and not start:
+            raise ValueError(
+                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._workers} "
+                'workers: take smaller batches, or uneven="pad", which gives some twice'
+            )
+        return rounds
+
+    def _batch(self, start: int, number: int) -> tuple[int, int]:
+        """The positions of this worker's batch of a round."""
+        count = number * self._workers + self._worker
+        first = start + count * self.unit
+        if first >= self._count:  # padding: from the beginning of the epoch
+            beyond = count - -(-(self._count - start) // self.unit)
+            first = beyond % -(-self._count // self.unit) * self.unit
+        return first, min(first + self.unit, self._count)

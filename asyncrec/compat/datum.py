@@ -72,7 +72,7 @@ class TFRecordWriter(blocking.DatasetWriter):
 
 @dataclass(slots=True)
 class DatasetConfigs:
-    """What of datum's configuration has a meaning here; anything else is an AttributeError.
+    """What of datum's configuration has a meaning here, with its defaults; anything else is an AttributeError.
 
     The rest is a method of the ``tf.data.Dataset`` that is given: ``cache``, ``map``, ``bucket_by_sequence_length``.
     """
@@ -83,7 +83,7 @@ class DatasetConfigs:
     batch_size_train: int = 32
     batch_size_val: int = 32
     batch_size_test: int = 32
-    drop_remainder: bool = False
+    drop_remainder: bool = True  # of train: what is left for a last, short batch
     drop_remainder_val: bool = False
     drop_remainder_test: bool = False
 
@@ -112,7 +112,7 @@ class Dataset:
         self._path = path
 
     def train_fn(self, instruction: str = "train", repeat: int | None = None, shuffle: bool = True) -> Any:
-        """For training: shuffled by a buffer of 100 records, by a fixed seed, unless configured otherwise."""
+        """For training: whole batches, shuffled by a buffer of 100 records and a fixed seed, unless configured."""
         configs = self.dataset_configs
         return self._read(instruction, repeat, shuffle, configs.batch_size_train, configs.drop_remainder)
 
@@ -137,7 +137,7 @@ class Dataset:
         )
         first = next(batches.once(), None)
         if first is None:
-            raise ValueError(f"{instruction!r} leaves no batch of {fspath(self._path)}")
+            raise ValueError(f"{instruction!r} of {fspath(self._path)} has no batch of {batch_size} records")
         passes = 1 if repeat is None or repeat == 0 else repeat
         tensorflow = found_tensorflow()
         if tensorflow is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from glob import glob
+from glob import escape, glob
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import PurePath
@@ -41,7 +41,7 @@ def get_tfrecord_filepaths(dirpath: Path, sort: bool = True) -> list[str]:
     try:
         return blocking.get_tfrecord_filepaths(dirpath)
     except ObjectNotFoundError:
-        theirs = glob(join(fspath(dirpath), "*.tfr"))
+        theirs = glob(join(escape(fspath(dirpath)), "*.tfr"))
         if not theirs:
             raise
         return sorted(theirs, key=lambda path: (len(PurePath(path).name), path))  # numbered from 0, without zeros
@@ -80,10 +80,8 @@ def generate_dataset(
 
     def tuples() -> Iterator[tuple[Any, ...]]:
         with blocking.generate_dataset(paths, example_class) as reader:
-            taken: Iterator[tuple[Any, ...]] = (
-                islice(reader, worker_index, None, num_workers) if num_workers else reader
-            )
-            for values in _shuffled(taken, dataset_num_shuffled_tfrecord_files):
+            mine = islice(reader, worker_index if num_workers else 0, None, num_workers or 1)
+            for values in _shuffled(mine, dataset_num_shuffled_tfrecord_files):
                 yield tuple(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in values)
 
     tensorflow = found_tensorflow()

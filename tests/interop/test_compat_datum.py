@@ -69,7 +69,7 @@ def test_datum_reads_what_we_wrote(tmp_path: Path) -> None:
 
 def test_we_read_what_datum_wrote(tmp_path: Path) -> None:
     write_theirs(tmp_path)
-    dataset = load(str(tmp_path)).train_fn()
+    dataset = load(str(tmp_path), DatasetConfigs(drop_remainder=False)).train_fn()
     assert sorted(check(batch, row) for batch in dataset for row in range(len(batch["n"]))) == list(range(COUNT))
     assert sum(len(batch["n"]) for batch in load(str(tmp_path)).test_fn("train[:-5%]")) == COUNT - 3
 
@@ -107,7 +107,7 @@ def test_our_split_stands_beside_theirs_in_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_it_is_a_dataset_of_padded_batches_that_a_model_takes(tmp_path: Path, shuffle: bool) -> None:
     write_ours(tmp_path)
-    configs = DatasetConfigs(batch_size_train=16)
+    configs = DatasetConfigs(batch_size_train=16, drop_remainder=False)
     dataset = load(tmp_path, configs).train_fn(repeat=2, shuffle=shuffle)
     assert isinstance(dataset, tf.data.Dataset)
     spec = dataset.element_spec

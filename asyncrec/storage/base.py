@@ -88,9 +88,16 @@ class ByteSink(ABC):
 
 
 class ByteSource(ABC):
-    """One object being read, from a fixed version of it. Made by `Storage.open_source`; used by one task."""
+    """One object being read, from a fixed version of it. Made by `Storage.open_source`; used by one task.
+
+    Attributes:
+        info: of the version that is read.
+        buffered: bytes that came with an earlier answer and were not received yet: more than was asked for, in one
+            piece, would have been a copy. They count towards nobody's limit but the caller's, who asked for them.
+    """
 
     info: ObjectInfo
+    buffered: int = 0
 
     @abstractmethod
     async def receive(self, max_bytes: int) -> bytes:

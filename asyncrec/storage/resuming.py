@@ -181,7 +181,8 @@ class ResumingSource(ByteSource):
             await self._reader.open()
             self._changed.set()
             while True:
-                while self._held > self._limit - wanted:
+                # What the source holds already takes no more room here than there.
+                while not self._reader.buffered and self._held > self._limit - wanted:
                     self._room = anyio.Event()
                     await self._room.wait()
                 block = await self._reader.receive(wanted)
@@ -214,6 +215,10 @@ class _Reader:
         self._backoff = Backoff(f"reading {join(storage.root, key)}")
         self.info: ObjectInfo | None = None
         self.retries = 0
+
+    @property
+    def buffered(self) -> int:
+        return self._source.buffered if self._source is not None else 0
 
     async def open(self) -> None:
         while True:

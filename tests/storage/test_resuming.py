@@ -268,6 +268,49 @@ async def test_what_is_held_is_bounded(read_ahead: int) -> None:
         assert source._held <= read_ahead
 
 
+class _PiecemealSource(ByteSource):
+    """Asks for as much as it is asked for, and gives it in pieces of 500 bytes, as it came."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.source, self.info, self.answer, self.asked = source, source.info, b"", list[int]()
+
+    async def receive(self, max_bytes: int) -> bytes:
+        if not self.answer:
+            self.answer = await self.source.receive(max_bytes)
+            self.asked.append(len(self.answer))
+        piece, self.answer = self.answer[:500], self.answer[500:]
+        self.buffered = len(self.answer)
+        return piece
+
+
+async def test_what_a_source_has_buffered_is_taken_at_once_and_counts_as_held(read_ahead: int) -> None:
+    sources: list[_PiecemealSource] = []
+
+    class Piecemeal(MemoryStorage):
+        @asynccontextmanager
+        async def _opened(self, opening: AbstractAsyncContextManager[ByteSource]) -> AsyncIterator[ByteSource]:
+            async with opening as source:
+                sources.append(_PiecemealSource(source))
+                yield sources[-1]
+
+        def open_source(
+            self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        ) -> AbstractAsyncContextManager[ByteSource]:
+            return self._opened(super().open_source(key, start=start, end=end, etag=etag))
+
+    storage = Piecemeal()
+    await storage.put("x", DATA)
+    got = b""
+    async with ResumingSource(storage, "x", read_ahead=read_ahead) as source:
+        while len(got) < len(DATA):
+            if read_ahead:
+                await anyio.wait_all_tasks_blocked()
+                assert sources[0].buffered == 0, "it was taken"
+                assert sum(sources[0].asked) - len(got) <= read_ahead
+            got += await source.receive(700)
+    assert got == DATA
+
+
 async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
     storage = FaultyStorage()
     storage.read_ahead = read_ahead

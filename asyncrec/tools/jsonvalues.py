@@ -10,8 +10,8 @@ marked:
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        a record that is no Example: its bytes
 
-``to_json`` and ``from_json`` are inverses, but for two things that decoding an Example forgets: of which kind an empty
-list was, and the order and packing of the features on the wire.
+``to_json`` and ``from_json`` are inverses, but for what decoding an Example forgets (of which kind an empty list was,
+the order and packing of the features on the wire), and which of the many NaNs one was.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ def _plain(value: Any) -> Any:
     values = [_value(each) for each in value]
     if any(isinstance(each, float) for each in values) and all(type(each) in (int, float) for each in values):
         return np.array(values, np.float32)
+    if any(isinstance(each, bytes) for each in values):
+        return [each.encode() if isinstance(each, str) else each for each in values]
     return values
 
 

@@ -1,0 +1,21 @@
+"""A store in memory, and one on disk: what the tools do is the same."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+
+import asyncrec
+from asyncrec.storage.base import Storage
+
+
+@pytest.fixture(params=["memory", "local"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str) -> AsyncIterator[Storage]:
+    where = f"memory://{tmp_path.name}" if request.param == "memory" else str(tmp_path / "store")
+    async with asyncrec.open_storage(where) as storage:
+        yield storage

@@ -1,0 +1,120 @@
+"""`copy`: byte for byte, verified, taken up again, and nothing overwritten unless told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tool_data import change, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.storage.base import Storage
+from asyncrec.testing import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_data_set_goes_with_all_that_belongs_to_it(storage: Storage) -> None:
+    await write_pages(storage, "a/pages", compression="GZIP")
+    before = await asyncrec.read_manifest("a/pages", storage=storage)
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    after = await asyncrec.read_manifest("b/pages", storage=storage)
+    assert after.id == before.id
+    assert after.schema == before.schema
+    assert after.metadata == before.metadata
+    assert len(report.copied) == 9
+    assert report.bytes == sum([(await storage.head(key)).size for key in report_keys(report.copied, storage)])
+    assert (await tools.verify("b/pages", storage=storage)).ok
+    async with asyncrec.open_dataset("b/pages", storage=storage) as dataset:
+        assert b"text 7" in await dataset.get_by_key("key 7")
+
+
+def report_keys(paths: list[str], storage: Storage) -> list[str]:
+    return [path.removeprefix(storage.root).lstrip("/") for path in paths]
+
+
+async def test_under_another_name_its_shards_have_that_name(storage: Storage) -> None:
+    await write_pages(storage)
+    await tools.copy("pages", "sheets", storage=storage, target_storage=storage)
+    assert all(shard.path.startswith("sheets-") for shard in (await manifest(storage, "sheets")).shards)
+    report = await tools.verify("sheets", storage=storage)
+    assert report.ok
+    assert report.orphans == []
+
+
+async def manifest(storage: Storage, path: str) -> asyncrec.Manifest:
+    return await asyncrec.read_manifest(path, storage=storage)
+
+
+async def test_a_data_set_that_grew_is_brought_up_to_date(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    await write_pages(storage, "a/pages", records=10)
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert len(report.copied) == 3
+    assert len((await manifest(storage, "b/pages")).shards) == 4
+    again = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert again.copied == []
+    assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
+
+
+async def test_another_data_set_is_not_mixed_with(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await write_pages(storage, "b/pages")
+    with pytest.raises(ObjectExistsError, match="another data set"):
+        await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+
+
+async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    shard = (await manifest(storage, "a/pages")).shards[1].path
+    await change(storage, f"a/{shard}", 20)
+    with pytest.raises(IntegrityError, match="damaged, and was not copied"):
+        await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert f"b/{shard}" not in await names(storage, "b/")
+    with pytest.raises(ObjectNotFoundError):
+        await manifest(storage, "b/pages")
+
+
+async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
+        await write_pages(storage, "a/pages", records=20)
+        calm = FlakyStorage(storage)
+        await tools.copy("a/pages", "calm/pages", storage=storage, target_storage=calm)
+        for k in range(0, len(calm.operations), 3):
+            target = f"b{k}/pages"
+            flaky = FlakyStorage(storage, {k: Fault("error", for_good=True)})
+            with pytest.raises(TransientStorageError):
+                await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
+            await tools.copy("a/pages", target, storage=storage, target_storage=storage)
+            assert (await tools.verify(target, storage=storage)).ok
+
+
+async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
+    await tools.copy("x.tfrecord", "y.tfrecord", storage=storage, target_storage=storage)
+    await tools.copy("x.tfrecord", "deep/", storage=storage, target_storage=storage)
+    await tools.copy("*.tfrecord", "all", storage=storage, target_storage=storage)
+    assert await names(storage) == ["all/x.tfrecord", "all/y.tfrecord", "deep/x.tfrecord", "x.tfrecord", "y.tfrecord"]
+
+
+async def test_a_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
+    await write_pages(storage, "data/deep/pages")
+    await asyncrec.write_records("data/x.tfrecord", [b"x"], storage=storage)
+    await tools.copy("data", "copy", storage=storage, target_storage=storage)
+    report = await tools.verify("copy", storage=storage)
+    assert report.ok
+    assert report.records == 31
+    assert (await manifest(storage, "copy/deep/pages")).records == 30
+
+
+async def test_another_file_is_replaced_only_when_told(storage: Storage) -> None:
+    await storage.put("x", b"one")
+    await storage.put("y", b"two")
+    with pytest.raises(ObjectExistsError, match="overwrite"):
+        await tools.copy("x", "y", storage=storage, target_storage=storage)
+    await tools.copy("x", "y", storage=storage, target_storage=storage, overwrite=True)
+    assert await storage.get("y") == b"one"
+    assert (await tools.copy("x", "y", storage=storage, target_storage=storage)).kept

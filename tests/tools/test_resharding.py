@@ -1,0 +1,151 @@
+"""`reshard`: the same records in other shards, all or nothing; orders by seed and by group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tool_data import SCHEMA, change, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, TransientStorageError
+from asyncrec.storage.base import Storage
+from asyncrec.testing import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def numbers(storage: Storage, path: str) -> list[int]:
+    async with tools.open_records(path, storage=storage) as stream:
+        return [int(SCHEMA.decode(found.data)["emb"][0]) async for records in stream for found in records]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_number_of_shards_in_the_same_order(storage: Storage, compression: str) -> None:
+    await write_pages(storage)
+    report = await tools.reshard(
+        "pages", "new/pages", num_shards=4, compression=compression, storage=storage, target_storage=storage
+    )
+    assert [(shard.path, shard.records) for shard in report.shards] == [
+        ("pages-00000-of-00004.tfrecord", 8),
+        ("pages-00001-of-00004.tfrecord", 7),
+        ("pages-00002-of-00004.tfrecord", 8),
+        ("pages-00003-of-00004.tfrecord", 7),
+    ]
+    assert await numbers(storage, "new/pages") == list(range(30))
+    assert (await tools.verify("new/pages", storage=storage)).ok
+    manifest = await asyncrec.read_manifest("new/pages", storage=storage)
+    assert manifest.schema == SCHEMA.to_json()
+    assert manifest.metadata["made"] == "here"
+    assert manifest.metadata["resharded"]["source"] == "pages"
+    async with asyncrec.open_dataset("new/pages", storage=storage) as dataset:
+        assert SCHEMA.decode(await dataset.get_by_key("key 11"))["emb"][0] == 11
+
+
+async def test_a_size_and_a_number_of_records_are_kept(storage: Storage) -> None:
+    await write_pages(storage)
+    report = await tools.reshard("pages", "small", max_shard_bytes=700, storage=storage, target_storage=storage)
+    assert all(shard.bytes <= 700 for shard in report.shards)
+    assert await numbers(storage, "small") == list(range(30))
+    report = await tools.reshard("pages", "few", max_shard_records=13, storage=storage, target_storage=storage)
+    assert [shard.records for shard in report.shards] == [13, 13, 4]
+    report = await tools.reshard("pages", "least", max_shard_bytes=1, storage=storage, target_storage=storage)
+    assert {shard.records for shard in report.shards} == {1}
+
+
+async def test_a_shuffle_is_its_seed_s_and_takes_keys_along(storage: Storage, tmp_path: Path) -> None:
+    await write_pages(storage)
+    orders = []
+    for name, seed, limit in (("a", 1, 1 << 20), ("b", 1, 2000), ("c", 2, 1 << 20)):
+        report = await tools.reshard(
+            "pages", name, shuffle=True, seed=seed, memory_limit=limit, temporary_folder=tmp_path / "spill",
+            storage=storage, target_storage=storage,
+        )  # fmt: skip
+        assert bool(report.spilled_bytes) == (limit == 2000)
+        orders.append(await numbers(storage, name))
+        async with asyncrec.open_dataset(name, storage=storage) as dataset:
+            assert SCHEMA.decode(await dataset.get_by_key("key 11"))["emb"][0] == 11
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) == list(range(30))
+    assert orders[0] != list(range(30))
+    assert not list((tmp_path / "spill").glob("*"))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+async def test_groups_stand_side_by_side(storage: Storage, tmp_path: Path, shuffle: bool) -> None:
+    await write_pages(storage, records=90)
+    await tools.reshard(
+        "pages", "grouped", group_by="label", shuffle=shuffle, memory_limit=3000, temporary_folder=tmp_path,
+        storage=storage, target_storage=storage,
+    )  # fmt: skip
+    order = await numbers(storage, "grouped")
+    assert [number % 3 for number in order] == [0] * 30 + [1] * 30 + [2] * 30
+    assert sorted(order) == list(range(90))
+    assert (order == sorted(order, key=lambda number: (number % 3, number))) == (not shuffle)
+
+
+async def test_many_groups_stand_side_by_side(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        for number in range(1200):
+            await writer.write(asyncrec.encode_example({"label": number * 7 % 600, "n": number}))
+    await tools.reshard("pages", "grouped", group_by="label", storage=storage, target_storage=storage)
+    async with tools.open_records("grouped", storage=storage) as stream:
+        labels = [asyncrec.decode_example(found.data)["label"][0] async for records in stream for found in records]
+    assert labels[::2] == labels[1::2]
+    assert len(set(labels)) == 600
+
+
+async def test_files_without_a_manifest_are_taken_too(storage: Storage) -> None:
+    await asyncrec.write_records("a.tfrecord", [b"a"] * 5, storage=storage)
+    await asyncrec.write_records("b.tfrecord", [b"b" * 3_000_000] * 2, compression="GZIP", storage=storage)
+    report = await tools.reshard("*.tfrecord", "set", num_shards=3, storage=storage, target_storage=storage)
+    assert [shard.records for shard in report.shards] == [2, 3, 2]
+    assert (await tools.verify("set", storage=storage)).ok
+
+
+async def test_a_shard_for_each_of_fewer_records_is_empty_at_times(storage: Storage) -> None:
+    await asyncrec.write_records("a.tfrecord", [b"a"], storage=storage)
+    report = await tools.reshard("a.tfrecord", "set", num_shards=3, storage=storage, target_storage=storage)
+    assert sum(shard.records for shard in report.shards) == 1
+    assert (await tools.verify("set", storage=storage)).ok
+
+
+async def test_damage_leaves_nothing_of_the_target(storage: Storage) -> None:
+    await write_pages(storage)
+    shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[2].path
+    await change(storage, shard, 20)
+    for options in ({"max_shard_records": 4}, {"num_shards": 2}, {"shuffle": True}):
+        with pytest.raises(FormatError):
+            await tools.reshard("pages", "new/pages", storage=storage, target_storage=storage, **options)
+        assert await names(storage, "new/") == []
+
+
+async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
+        await write_pages(storage)
+        calm = FlakyStorage(storage)
+        await tools.reshard("pages", "calm/pages", num_shards=3, storage=storage, target_storage=calm)
+        for k in range(len(calm.operations)):
+            flaky = FlakyStorage(storage, {k: Fault("error")})
+            with pytest.raises(TransientStorageError):
+                await tools.reshard("pages", f"b{k}/pages", num_shards=3, storage=storage, target_storage=flaky)
+            left = await names(storage, f"b{k}/")
+            assert [key for key in left if not key.startswith((f"b{k}/_keys/", f"b{k}/_index/"))] == []
+
+
+async def test_what_is_there_is_not_replaced(storage: Storage) -> None:
+    await write_pages(storage)
+    await write_pages(storage, "other")
+    with pytest.raises(ObjectExistsError, match="other"):
+        await tools.reshard("pages", "other", storage=storage, target_storage=storage)
+
+
+async def test_options_that_contradict_each_other_are_refused(storage: Storage) -> None:
+    await write_pages(storage)
+    with pytest.raises(ValueError, match="num_shards"):
+        await tools.reshard("pages", "x", num_shards=2, max_shard_bytes=5, storage=storage, target_storage=storage)
+    with pytest.raises(ValueError, match="at least 1"):
+        await tools.reshard("pages", "x", num_shards=0, storage=storage, target_storage=storage)
+    with pytest.raises(DatasetError, match="nobody"):
+        await tools.reshard("pages", "x", group_by="nobody", storage=storage, target_storage=storage)

@@ -1,0 +1,192 @@
+"""`verify` finds each kind of damage, and says where; orphans are told, adopted and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tool_data import change, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import TransientStorageError
+from asyncrec.storage.base import Storage
+from asyncrec.testing import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+Break = Callable[[Storage, str], Awaitable[None]]
+
+
+async def shard_of(storage: Storage, path: str = "pages") -> str:
+    return (await asyncrec.read_manifest(path, storage=storage)).shards[1].path
+
+
+async def flip_payload(storage: Storage, shard: str) -> None:
+    await change(storage, shard, 14)
+
+
+async def flip_length(storage: Storage, shard: str) -> None:
+    await change(storage, shard, 0)
+
+
+async def cut(storage: Storage, shard: str) -> None:
+    await storage.put(shard, (await storage.get(shard))[:-5])
+
+
+async def replace(storage: Storage, shard: str) -> None:
+    await asyncrec.write_records(shard, [b"another"] * 10, storage=storage)
+
+
+async def remove(storage: Storage, shard: str) -> None:
+    await storage.delete(shard)
+
+
+async def change_index(storage: Storage, shard: str) -> None:
+    await change(storage, f"_index/{shard}.index", -2)
+
+
+async def remove_index(storage: Storage, shard: str) -> None:
+    await storage.delete(f"_index/{shard}.index")
+
+
+async def no_index(storage: Storage, shard: str) -> None:
+    await storage.put(f"_index/{shard}.index", b"not an index\n")
+
+
+async def cut_keys(storage: Storage, shard: str) -> None:
+    await storage.put(f"_keys/{shard}.keys", b"16 bytes of a key"[:16])
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+async def test_what_is_whole_is_whole(storage: Storage, compression: str) -> None:
+    await write_pages(storage, compression=compression)
+    seen = []
+    report = await tools.verify("pages", storage=storage, progress=lambda done, total: seen.append((done, total)))
+    assert report.ok
+    assert report.records == 30
+    assert not report.orphans
+    assert seen[-1] == (report.bytes, report.bytes)
+    assert [shard.compression for shard in report.shards] == [compression] * 3
+
+
+@pytest.mark.parametrize(
+    ("break_", "kind"),
+    [
+        (flip_payload, "damaged"),
+        (flip_length, "damaged"),
+        (cut, "damaged"),
+        (replace, "changed"),
+        (remove, "missing"),
+        (change_index, "index"),
+        (remove_index, "index"),
+        (no_index, "index"),
+        (cut_keys, "keys"),
+    ],
+)
+async def test_each_damage_is_found_in_its_shard_alone(storage: Storage, break_: Break, kind: str) -> None:
+    await write_pages(storage)
+    shard = await shard_of(storage)
+    await break_(storage, shard)
+    report = await tools.verify("pages", storage=storage)
+    assert not report.ok
+    assert [each.path for each in report.damaged] == [shard]
+    assert kind in {problem.kind for problem in report.damaged[0].problems}
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+async def test_damage_in_compressed_shards_is_found(storage: Storage, compression: str) -> None:
+    await write_pages(storage, compression=compression)
+    shard = await shard_of(storage)
+    await change(storage, shard, 60)
+    report = await tools.verify("pages", storage=storage)
+    assert [each.path for each in report.damaged] == [shard]
+
+
+async def test_every_damaged_place_is_told_with_its_offset(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [b"12345678"] * 10, storage=storage)
+    for record in (2, 5, 7):
+        await change(storage, "x.tfrecord", 24 * record + 13)
+    (shard,) = (await tools.verify("x.tfrecord", storage=storage)).shards
+    assert [(problem.record, problem.offset) for problem in shard.problems] == [(2, 48), (4, 120), (5, 168)]
+    assert shard.records == 7
+
+
+async def test_what_a_store_does_not_give_is_unreadable_and_not_damaged(storage: Storage) -> None:
+    await write_pages(storage)
+    shard = await shard_of(storage)
+
+    class Refusing(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            if operation == "open_source" and key == shard:
+                raise asyncrec.StoragePermissionError("not yours")
+            return await call()
+
+    report = await tools.verify("pages", storage=Refusing(storage))
+    assert not report.ok
+    assert not report.damaged
+    assert [each.path for each in report.unreadable] == [shard]
+
+
+async def test_a_store_that_is_down_while_listing_is_raised(storage: Storage) -> None:
+    await write_pages(storage)
+    down = FlakyStorage(storage, {0: Fault("error", for_good=True)})
+    with pytest.raises(TransientStorageError):
+        await tools.verify("pages", storage=down)
+
+
+async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage: Storage) -> None:
+    await write_pages(storage)
+    shard = await shard_of(storage)
+    content = await storage.get(shard)
+    await write_pages(storage, mode="replace")
+    await storage.put(shard, content)  # as if its deletion had failed
+    await storage.put("pages-dead-000000.tfrecord", content)
+    await storage.put("_index/pages-gone-000003.tfrecord.index", b"")
+    await storage.put("pages-of-another-name.tfrecord", content)
+    report = await tools.verify("pages", storage=storage, min_age=0)
+    assert report.ok
+    assert {(each.path, each.kind, each.replaced) for each in report.orphans} == {
+        (shard, "shard", True),
+        ("pages-dead-000000.tfrecord", "shard", False),
+        ("_index/pages-gone-000003.tfrecord.index", "index", False),
+    }
+    report = await tools.verify("pages", storage=storage, min_age=-60, adopt=True)
+    assert report.adopted == ["pages-dead-000000.tfrecord"]
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 40
+    report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
+    assert sorted(report.deleted) == sorted([shard, "_index/pages-gone-000003.tfrecord.index"])
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+    assert "pages-of-another-name.tfrecord" in await names(storage)
+
+
+async def test_a_damaged_orphan_is_not_adopted(storage: Storage) -> None:
+    await write_pages(storage)
+    content = bytearray(await storage.get(await shard_of(storage)))
+    content[20] ^= 1
+    await storage.put("pages-dead-000000.tfrecord", content)
+    report = await tools.verify("pages", storage=storage, min_age=-60, adopt=True)
+    assert report.adopted == []
+    assert [each.path for each in report.damaged] == ["pages-dead-000000.tfrecord"]
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 30
+
+
+async def test_young_orphans_are_left_alone(storage: Storage) -> None:
+    await write_pages(storage)
+    await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
+    for how in ({"adopt": True}, {"delete": True}):
+        report = await tools.verify("pages", storage=storage, **how)
+        assert report.adopted == report.deleted == []
+        assert [each.recent for each in report.orphans] == [True]
+    with pytest.raises(ValueError, match="exclude"):
+        await tools.verify("pages", storage=storage, adopt=True, delete=True)
+
+
+async def test_a_folder_is_verified_whole(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await write_pages(storage, "a/b/sheets", compression="GZIP")
+    await asyncrec.write_records("a/plain.tfrecord", [b"x"], storage=storage)
+    report = await tools.verify("a", storage=storage)
+    assert report.ok
+    assert report.records == 61
+    assert report.to_json()["records"] == 61

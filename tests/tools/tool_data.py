@@ -1,0 +1,46 @@
+"""What the tests of the tools run on; imported by name, by the line in conftest.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import asyncrec
+from asyncrec.storage.base import Storage
+
+__all__ = ["SCHEMA", "change", "example", "names", "write_pages"]
+
+SCHEMA = asyncrec.Schema(
+    {
+        "label": asyncrec.FixedLen((), "int64"),
+        "text": asyncrec.FixedLen((), "bytes"),
+        "emb": asyncrec.FixedLen((4,), "float32"),
+    }
+)
+
+
+def example(number: int) -> bytes:
+    return asyncrec.encode_example(
+        {"label": number % 3, "text": f"text {number}", "emb": np.full(4, number, np.float32)}
+    )
+
+
+async def write_pages(storage: Storage, path: str = "pages", *, records: int = 30, **options: Any) -> None:
+    """A data set of shards of ten records, with keys, closed."""
+    async with asyncrec.open_sharded_writer(
+        path, storage=storage, **({"max_shard_records": 10, "schema": SCHEMA, "metadata": {"made": "here"}} | options)
+    ) as writer:
+        for number in range(records):
+            await writer.write(example(number), key=f"key {number}")
+
+
+async def names(storage: Storage, prefix: str = "") -> list[str]:
+    return [info.key async for info in storage.list_objects(prefix)]
+
+
+async def change(storage: Storage, key: str, at: int, value: int | None = None) -> None:
+    """Flip a bit of an object, or set a byte."""
+    content = bytearray(await storage.get(key))
+    content[at] = content[at] ^ 1 if value is None else value
+    await storage.put(key, content)

@@ -176,6 +176,8 @@ class MemberSalvager:
         member = self._origin + self._decompressor.member_offset
         fault = self._origin + self._decompressor.consumed
         truncated = isinstance(error, TruncatedError)
+        # The decompressor keeps its error, whose frames keep the decompressor: it would stay until a collection.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         again = not truncated and not (
             member == self._origin and self._fault is not None and fault <= self._fault + _STEP
         )

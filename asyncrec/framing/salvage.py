@@ -12,7 +12,7 @@ What is found by (2) may be the contents of a record that is lost. Then somethin
 rest of that record. So where damage comes twice within the size of a record, what was found between is reported as
 ambiguous; and it is given out, because as often it is what it seems.
 
-Memory: a record of the largest size allowed, and twice what is fed. Time: linear in what is fed, whatever it is.
+Memory: twice a record of the largest size allowed, and what is fed. Time: linear in what is fed, whatever it is.
 """
 
 from __future__ import annotations
@@ -218,7 +218,11 @@ class FrameSalvager:
         if began >= self._base:
             self._drop(began)
         else:  # it began in what was fed before the buffer was filled
-            self._buffer[:] = b"".join([*decoder.remains(), self._buffer[self._fed - self._base :]])
+            rest = self._buffer[self._fed - self._base :]
+            self._buffer = bytearray()
+            for part in decoder.remains():
+                self._buffer += part
+            self._buffer += rest
             self._base = began
         if isinstance(error, CorruptRecordError):
             self._reason = "data" if error.part == "data" else "length"

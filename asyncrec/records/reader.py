@@ -162,6 +162,8 @@ class RecordReader:
                 if isinstance(error, CorruptRecordError) and await self._read_again(error):
                     continue
                 if self._on_corrupt == "skip":
+                    # The pipeline keeps its error, whose frames keep the pipeline, and with it a large record.
+                    error.__traceback__ = error.__cause__ = error.__context__ = None
                     await self._salvage()
                     continue
                 self._ended = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import logging
 import secrets
 import sys
 import time
@@ -19,7 +20,7 @@ from types import ModuleType
 HERE = Path(__file__).parent
 
 # By their file names; one that is given with --only is run alone.
-MODULES = ["mutations", "kill", "power", "operations", "endurance"]
+MODULES = ["mutations", "bombs", "kill", "power", "operations", "endurance"]
 
 
 def load(name: str) -> ModuleType:
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="to repeat a run; drawn unless given")
     parser.add_argument("--only", choices=MODULES, action="append", help="one of the modules; may be given again")
     arguments = parser.parse_args()
+    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # it tells of every fault, and there are thousands
     seed = arguments.seed if arguments.seed is not None else secrets.randbelow(1_000_000)
     print(f"{'what was tried':72} {'times':>9} {'lost':>5} {'seconds':>8}   seed", flush=True)
     lost = 0

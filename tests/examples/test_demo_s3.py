@@ -1,0 +1,31 @@
+"""The demo into S3, as `make demo-s3` runs it: a store that it starts itself, and a second run that continues."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo_s3.py"
+PATIENCE = 100  # seconds for a run of about ten; only a hang takes longer
+
+
+def test_the_second_run_continues_in_the_same_store(tmp_path: Path) -> None:
+    command = [sys.executable, str(DEMO), "--pages", "20"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, _, second = done.stdout.partition("Once more")
+    assert "20 records" in first
+    assert "520 records" in second
+    for run in (first, second):
+        assert "held for" in run
+        assert "as many as the manifest" in run
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_done_ends_it_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, str(DEMO), "--pages", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 2
+    assert "--pages: at least 1" in done.stderr
+    assert "Once more" not in done.stdout

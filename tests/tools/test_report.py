@@ -232,6 +232,27 @@ async def test_without_indexes_the_beginnings_are_read() -> None:
     assert "(5 %), from the beginnings of shards" in page
 
 
+async def test_of_large_records_only_so_many_shards_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec.tools.reporting.gather.SAMPLE_BYTES", 1000)
+    storage = MemoryStorage()
+    for number in range(10):
+        await asyncrec.write_records(f"data/{number}.tfrecord", [bytes(400)] * 3, storage=storage)
+    page = await page_of("data", storage)
+    assert "This page is about a sample: 3 records, from the beginnings of shards" in page
+    assert page.html.count(">?</td>") == 10 + 7  # the records of all, and the compression of those not looked at
+
+
+async def test_a_writer_that_is_still_open_is_told() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=5) as writer:
+        for i in range(10):
+            await writer.write(asyncrec.encode_example({"i": i}))
+        await writer.commit()
+        assert "10 records in 2 shards" in await page_of("pages", storage)
+        assert "1 writer not closed yet." in await page_of("pages", storage)
+    assert "not closed yet" not in await page_of("pages", storage)
+
+
 async def test_records_that_are_no_examples_are_shown_as_what_they_are() -> None:
     storage = MemoryStorage()
     await asyncrec.write_records("a", [b'{"url": "https://example.org"}', b"<html><p>hi", b"\xff\x00"], storage=storage)

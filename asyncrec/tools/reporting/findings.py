@@ -25,6 +25,7 @@ class ShardFindings:
 
     Attributes:
         records: as the manifest says, or as counted; `None` where neither is known.
+        compression: as the manifest says, or as found; `None` where it was not looked at.
         read: records read.
         payload: bytes of the records read.
         missing: it is not there.
@@ -33,7 +34,7 @@ class ShardFindings:
 
     shard: SelectedShard
     records: int | None
-    compression: str
+    compression: str | None
     read: int = 0
     payload: int = 0
     missing: bool = False

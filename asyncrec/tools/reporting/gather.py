@@ -51,12 +51,7 @@ async def gather(
     findings = Findings(
         path=selection.path,
         selection=selection,
-        shards=[
-            ShardFindings(
-                shard, shard.entry.records if shard.entry else None, shard.entry.compression if shard.entry else ""
-            )
-            for shard in selection.shards
-        ],
+        shards=[_unread(shard) for shard in selection.shards],
         profile=Profile(schema, class_feature=class_feature, labels=_labels(selection)),
         notes=notes,
     )
@@ -76,13 +71,16 @@ async def gather(
         shards = findings.shards[:: -(-len(findings.shards) // _BEGINNINGS)]
         findings.sampled, findings.evenly = len(shards) < len(findings.shards), False
         for shard in shards:
+            if findings.profile.sizes.total > SAMPLE_BYTES:  # each gives a record, however large
+                findings.sampled = True
+                break
             await reading.beginning(shard, max(1, sample // len(shards)), SAMPLE_BYTES // len(shards))
     return findings
 
 
 def _unread(shard: SelectedShard) -> ShardFindings:
     entry = shard.entry
-    return ShardFindings(shard, entry.records if entry else None, entry.compression if entry else "")
+    return ShardFindings(shard, entry.records if entry else None, entry.compression if entry else None)
 
 
 def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:

@@ -63,7 +63,9 @@ def _sentence(findings: Findings) -> str:
     if commits and commits[0] > "1971":
         first, last = day(commits[0]), day(commits[-1])
         told += f"; written on {first}" if first == last else f"; written from {first} to {last}"
-    return told + "."
+    writers = [writer for dataset in findings.selection.datasets for writer in dataset.manifest.writers.values()]
+    still_open = sum(not writer.closed for writer in writers)
+    return told + (f"; {count(still_open, 'writer')} not closed yet." if still_open else ".")
 
 
 def _read_sentence(findings: Findings) -> str:
@@ -115,7 +117,9 @@ def _shard_note(findings: Findings) -> str:
 
 
 def _compressions(findings: Findings) -> str:
-    names = sorted({shard.compression or "not compressed" for shard in findings.shards})
+    names = sorted(
+        {shard.compression or "not compressed" for shard in findings.shards if shard.compression is not None}
+    )
     return " and ".join(names) if names else "nothing"
 
 

@@ -72,7 +72,7 @@ def _shard_table(findings: Findings) -> list[Child]:
             el("td", "?" if shard.records is None else f"{shard.records:,}", class_="number"),
             el("td", size(shard.bytes), class_="number"),
             el("td", meter(shard.bytes, most), class_="wide"),
-            el("td", shard.compression or "plain", class_="wide"),
+            el("td", "?" if shard.compression is None else shard.compression or "plain", class_="wide"),
             el(
                 "td",
                 moment(shard.shard.entry.committed) if shard.shard.entry else "in no manifest",

@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -702,6 +703,34 @@ async def test_a_record_of_another_kind_is_named_after_all_before_it_were_given(
             async for values in dataset:
                 found.append(values)
     assert len(found) == 2
+
+
+async def test_what_any_of_them_wrote_every_reader_reads() -> None:
+    """Splits from a CSV file by `open_split`, and those of a DatasetWriter and of a sharded writer as tuples."""
+    storage = await stored_csv(20)
+    await write(storage)
+    async with asyncrec.open_split("out/train", "train[:50%]", storage=storage) as reader:
+        assert [features["key"] async for features in reader] == (await names(storage, "train"))[:8]
+
+    def rows(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield from ((i, {"id": i, "word": f"w{i}"}) for i in range(5))
+
+    await asyncrec.DatasetWriter(rows, None, "made", "train", storage=storage).create_records()
+    schema = asyncrec.Schema({"id": asyncrec.FixedLen((), "int64"), "word": asyncrec.FixedLen((), "str")})
+    async with asyncrec.open_sharded_writer("sharded/train", storage=storage, schema=schema) as writer:
+        for _, row in rows("train"):
+            await writer.write(asyncrec.encode_example(row))
+    for folder in ("made", "sharded"):
+        paths = await asyncrec.list_shards(f"{folder}/train", storage=storage)
+        async with generate_dataset(paths, storage=storage) as dataset:
+            assert sorted([values async for values in dataset]) == [(i, f"w{i}") for i in range(5)]
+
+
+async def test_progress_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    await write(await stored_csv(20), progress=True)
+    assert "20/20" in capsys.readouterr().err
+    await write(await stored_csv(20))
+    assert capsys.readouterr().err == "", "stderr is no terminal here"
 
 
 async def test_leaving_early_is_clean() -> None:

@@ -1,0 +1,347 @@
+"""`open_sharded_writer(spool=...)`: a local folder between the records and a store that may be slow or down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import (
+    ObjectExistsError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.records.index import parse_index
+from asyncrec.storage.base import Storage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.clock import virtual_backend
+from asyncrec.testing.faults import Call, SlowStorage, T, _Around
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    """Both loops, with a clock that jumps: an hour's outage passes at once."""
+    return virtual_backend(request.param)
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"record %06d" % i for i in range(start, start + count)]
+
+
+async def stored(storage: Storage) -> list[bytes]:
+    """Every record in the manifest, which is held against what is there."""
+    found = []
+    for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards:
+        records = await asyncrec.read_records(shard.path, storage=storage)
+        info = await storage.head(shard.path)
+        assert (len(records), info.size) == (shard.records, shard.bytes)
+        assert shard.crc32c in (None, info.crc32c)
+        if shard.index is not None:
+            assert len(parse_index(await storage.get(shard.index))) == len(records)
+        if shard.keys is not None:
+            assert (await storage.head(shard.keys)).size == 16 * len(records)
+        found += records
+    return found
+
+
+def files(folder: Path) -> list[str]:
+    """What is left in a spool, but for its lock."""
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != ".asyncrec-spool"
+    )
+
+
+class Outage(_Around):
+    """A store that is up or down, as the test says."""
+
+    def __init__(self, storage: Storage, *, down: bool = False, error: type[StorageError] = TransientStorageError):
+        super().__init__(storage)
+        self.down = down
+        self.error = error
+        self.refused = 0
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        if self.down:
+            self.refused += 1
+            raise self.error(f"{operation} {key}: the store is down, as asked")
+        return await call()
+
+
+class TestWriting:
+    @pytest.mark.parametrize("options", [{}, {"compression": "GZIP"}, {"compression": "ZLIB"}, {"num_shards": 3}])
+    async def test_everything_reaches_the_store_and_the_spool_is_empty_then(
+        self, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        storage = MemoryStorage(chunk_size=1000)
+        committed: list[asyncrec.ShardEntry] = []
+        rolling = {} if "num_shards" in options else {"max_shard_records": 100, "open_shards": 2}
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, on_commit=committed.append, **options, **rolling
+        ) as writer:
+            for record in numbered(1000):
+                await writer.write(record, key=record)
+            assert await writer.flush() in ("spooled", "committed")
+        assert sorted(await stored(storage)) == numbered(1000)
+        assert sum(entry.records for entry in committed) == 1000
+        assert files(tmp_path) == []
+        assert writer.stats().spool_bytes == 0
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+        assert manifest.writers[writer.writer_id].closed
+
+    async def test_the_bytes_are_those_written_without_a_spool(self, tmp_path: Path) -> None:
+        with_spool, without = MemoryStorage(), MemoryStorage()
+        for storage, spool in ((with_spool, tmp_path), (without, None)):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, spool=spool, writer_id="w", compression="GZIP"
+            ) as writer:
+                for record in numbered(3000):
+                    await writer.write(record, key=record)
+        shard = "pages-w-000000.tfrecord"
+        for key in (shard, f"_index/{shard}.index", f"_keys/{shard}.keys"):
+            assert await with_spool.get(key) == await without.get(key)
+
+    async def test_flush_promises_spooled_and_tickets_reach_committed_in_order(self, tmp_path: Path) -> None:
+        storage = Outage(MemoryStorage())
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, max_shard_records=10
+        ) as writer:
+            last = await writer.write_many(numbered(5))
+            assert await writer.flush(require="spooled") == "spooled"
+            await writer.wait(last, "spooled")
+            storage.down = True
+            last = await writer.write_many(numbered(20, 5))
+            assert await writer.flush() == "spooled", "shards that are full are not committed yet"
+            storage.down = False
+            await writer.wait(20, "committed")
+            assert len(await stored(storage)) == 20
+            assert await writer.commit() == "committed"
+            assert len(await stored(storage)) == 25
+
+    async def test_the_parts_of_a_shard_are_uploaded_while_it_is_written(self, tmp_path: Path) -> None:
+        sent: list[int] = []
+
+        class Counting(_Around):
+            async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+                if operation == "send" and key.endswith(".tfrecord"):
+                    sent.append(1)
+                return await call()
+
+        storage = Counting(MemoryStorage(chunk_size=1 << 20))
+        async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
+            for _ in range(64):
+                await writer.write(bytes(200_000))
+                await anyio.sleep(1)
+            assert len(sent) >= 8, "of 12 MiB, all but what fills a chunk on either side"
+        assert len(await stored(storage)) == 64
+
+    async def test_what_replaces_a_data_set_has_no_spool(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="promised only whole"):
+            async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path, mode="replace"):
+                pass
+
+
+class TestStoreDown:
+    async def test_an_hour_without_a_store_stops_nobody(self, tmp_path: Path) -> None:
+        storage = Outage(MemoryStorage())
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, max_shard_records=10
+        ) as writer:
+            storage.down = True
+            for record in numbered(360):
+                ticket = await writer.write(record)
+                await writer.wait(ticket, "spooled")
+                await anyio.sleep(10)
+            assert writer.stats().committed_records == 0
+            assert writer.stats().upload_retries > 10
+            storage.down = False
+        assert await stored(storage) == numbered(360)
+        assert files(tmp_path) == []
+
+    async def test_beyond_the_spools_limit_writing_waits_for_the_store(self, tmp_path: Path) -> None:
+        storage = Outage(MemoryStorage())
+        taken = 0
+
+        async def crawl(writer: asyncrec.ShardedWriter) -> None:
+            nonlocal taken
+            for _ in range(200):
+                await writer.write(bytes(100_000))
+                taken += 1
+
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, spool_limit=5_000_000, memory_limit=10 << 20, open_shards=2
+        ) as writer:
+            storage.down = True
+            async with anyio.create_task_group() as group:
+                group.start_soon(crawl, writer)
+                await anyio.sleep(3600)
+                assert 50 <= taken < 180, "the limit, and what memory holds"
+                assert writer.stats().spool_bytes <= 5_000_000 + (10 << 20)
+                assert await writer.flush() == "spooled", "flushing does not wait for the store"
+                storage.down = False
+            assert taken == 200
+        assert len(await stored(storage)) == 200
+        assert files(tmp_path) == []
+
+    async def test_fixed_shards_beyond_the_limit_are_an_error_and_not_a_wait_without_end(self, tmp_path: Path) -> None:
+        with pytest.raises(StorageError, match="raise spool_limit"):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=MemoryStorage(), spool=tmp_path, num_shards=2, spool_limit=1_000_000
+            ) as writer:
+                for _ in range(100):
+                    await writer.write(bytes(100_000))
+                    await writer.flush()
+
+    async def test_down_at_the_exit_is_an_error_and_everything_is_recovered_later(self, tmp_path: Path) -> None:
+        storage = Outage(MemoryStorage())
+        with pytest.raises(TransientStorageError) as caught:
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, spool=tmp_path, max_shard_records=10, open_shards=2
+            ) as writer:
+                storage.down = True
+                for record in numbered(55):
+                    await writer.write(record, key=record)
+        assert any("asyncrec.recover" in note for note in caught.value.__notes__)
+        storage.down = False
+        recovery = await asyncrec.recover(tmp_path, storage=storage)
+        assert (recovery.records, recovery.cut_bytes) == (55, 0)
+        assert sorted(await stored(storage)) == numbered(55)
+        assert files(tmp_path) == []
+        assert await asyncrec.recover(tmp_path, storage=storage) == asyncrec.Recovery()
+
+    async def test_what_is_no_outage_is_told_at_once(self, tmp_path: Path) -> None:
+        storage = Outage(MemoryStorage(), error=StoragePermissionError)
+        with pytest.raises(StoragePermissionError):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, spool=tmp_path, max_shard_records=10
+            ) as writer:
+                storage.down = True
+                await writer.write_many(numbered(15))
+                await writer.flush()
+                await anyio.sleep(1)
+                await writer.write(b"more")
+                await writer.flush()
+        storage.down = False
+        assert (await asyncrec.recover(tmp_path, storage=storage)).records >= 15
+        assert (await stored(storage))[:15] == numbered(15)
+
+
+class TestLeftovers:
+    async def fail(self, storage: Storage, spool: Path, records: list[bytes], **options: Any) -> None:
+        """A writer that flushes, and ends with an exception that discards what is open."""
+        with pytest.raises(RuntimeError, match="as asked"):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, spool=spool, on_error="discard", **options
+            ) as writer:
+                for record in records:
+                    await writer.write(record, key=record)
+                await writer.flush(require="spooled")
+                raise RuntimeError("as asked")
+
+    @pytest.mark.parametrize("options", [{}, {"compression": "GZIP"}, {"compression": "ZLIB"}])
+    async def test_the_next_writer_recovers_them_first_and_knows_their_keys(
+        self, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        storage = MemoryStorage()
+        await self.fail(storage, tmp_path, numbered(25), **options)
+        assert files(tmp_path) != []
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, on_duplicate="skip"
+        ) as writer:
+            assert await stored(storage) == numbered(25)
+            assert writer.has(numbered(25)[24])
+            for record in numbered(30):
+                await writer.write(record, key=record)
+        assert sorted(await stored(storage)) == numbered(30)
+        assert writer.stats().duplicates == 25
+        assert files(tmp_path) == []
+
+    async def test_what_fixed_shards_acknowledged_is_recovered_as_a_whole_set(self, tmp_path: Path) -> None:
+        storage = MemoryStorage()
+        await self.fail(storage, tmp_path, numbered(2), num_shards=4)
+        recovery = await asyncrec.recover(tmp_path, storage=storage)
+        assert [shard.path for shard in recovery.shards] == [f"pages-0000{i}-of-00004.tfrecord" for i in range(4)]
+        assert sorted(await stored(storage)) == numbered(2)
+        assert files(tmp_path) == []
+
+    async def test_fixed_shards_whose_names_were_taken_meanwhile_stay_in_the_spool(self, tmp_path: Path) -> None:
+        storage = MemoryStorage()
+        await self.fail(storage, tmp_path, numbered(2), num_shards=2)
+        async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2) as writer:
+            await writer.write(b"another")
+        before = files(tmp_path)
+        with pytest.raises(ObjectExistsError, match="another writer"):
+            await asyncrec.recover(tmp_path, storage=storage)
+        assert files(tmp_path) == before
+        assert await stored(storage) == [b"another"]
+
+    async def test_records_for_another_data_set_are_not_mixed_in(self, tmp_path: Path) -> None:
+        storage = MemoryStorage()
+        await self.fail(storage, tmp_path, numbered(3))
+        with pytest.raises(StorageError, match="recover them first"):
+            async with asyncrec.open_sharded_writer("others", storage=storage, spool=tmp_path):
+                pass
+        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 3
+
+    async def test_schema_and_metadata_and_options_are_in_the_spool(self, tmp_path: Path) -> None:
+        storage = MemoryStorage()
+        await self.fail(
+            storage, tmp_path, numbered(3), schema={"a": 1}, metadata={"crawl": 7}, index=False, compression="GZIP"
+        )
+        await asyncrec.recover(tmp_path, storage=storage)
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+        assert (manifest.schema, manifest.metadata) == ({"a": 1}, {"crawl": 7})
+        assert [(shard.compression, shard.index) for shard in manifest.shards] == [("GZIP", None)]
+
+    async def test_no_credentials_are_written_to_the_spool(self, tmp_path: Path) -> None:
+        asyncrec.register_writer_factory("vault", asyncrec.StorageFactory("vault", ("vault",), _open_vault))
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer(
+                "vault://user:hunter2@x/pages", storage_options={"secret": "hunter2"}, spool=tmp_path
+            ) as writer:
+                await writer.write(b"1")
+                await writer.flush()
+                content = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+                assert len(content) >= 3
+                assert not any(b"hunter2" in each for each in content)
+                raise RuntimeError
+
+
+def _open_vault(url: str, *, secret: str = "") -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext(MemoryStorage())
+
+
+class TestOwner:
+    async def test_a_second_writer_is_refused_and_told_by_which_process(self, tmp_path: Path) -> None:
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path):
+            with pytest.raises(StorageError, match=f"process {os.getpid()} is using it"):
+                async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path):
+                    pass
+            with pytest.raises(StorageError, match=f"process {os.getpid()} is using it"):
+                await asyncrec.recover(tmp_path, storage=storage)
+        assert await asyncrec.recover(tmp_path, storage=storage) == asyncrec.Recovery()
+
+
+class TestMemory:
+    async def test_memory_stays_within_its_limit_however_slow_the_store(self, tmp_path: Path) -> None:
+        storage = SlowStorage(MemoryStorage(), bytes_per_second=1e6)
+        limit = 4 << 20
+        most = 0
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, spool_limit=8 << 20, memory_limit=limit, max_shard_bytes=1 << 20
+        ) as writer:
+            for _ in range(400):
+                await writer.write(bytes(100_000))
+                stats = writer.stats()
+                most = max(most, stats.buffered_bytes + stats.reserved_bytes)
+        assert most <= limit
+        assert len(await stored(storage)) == 400

@@ -2,10 +2,11 @@
 
     CRAWL_START_URL=https://example.org/  CRAWL_TO=s3://bucket/crawl/pages  python examples/crawl_to_s3.py
 
-Nothing is kept on this machine. A shard is uploaded in parts while it grows, and committed when it is full or a minute
-old: that is the most that a killed machine loses, and the next run fetches it again. SIGTERM (what Kubernetes and ECS
-send) and Ctrl-C commit what is there. Several of these may write one data set at once; each page is a record, its URL
-the key. `crawl_site.py` is the same crawl with everything around it.
+A shard is uploaded while it grows, and committed when it is full or a minute old: that is the most that a killed
+machine loses, and the next run fetches it again. With CRAWL_SPOOL, a folder of its own on a disk, a killed process
+loses nothing of what reached the disk, for the next run commits it, and a store that is down does not stop the crawl.
+SIGTERM (what Kubernetes and ECS send) and Ctrl-C commit what is there. Several of these may write one data set at once;
+each page is a record, its URL the key. `crawl_site.py` is the same crawl with everything around it.
 
 The environment, beside the AWS SDK's own (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_ENDPOINT_URL_S3``, ...):
 
@@ -16,6 +17,7 @@ The environment, beside the AWS SDK's own (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE`
     CRAWL_DELAY           seconds between two requests, of all tasks together (1)
     CRAWL_SHARD_BYTES     (67108864)
     CRAWL_SHARD_SECONDS   (60)
+    CRAWL_SPOOL           a local folder (none: nothing is kept on this machine)
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class Settings:
     delay: float = 1.0
     shard_bytes: int = 64 << 20
     shard_seconds: float = 60.0
+    spool: str | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
@@ -79,6 +82,8 @@ class Settings:
                     given[name] = number(text)
                 except ValueError:
                     raise ValueError(f"CRAWL_{name.upper()} is a number, not {text!r}") from None
+        if spool := environment.get("CRAWL_SPOOL"):
+            given["spool"] = spool
         return cls(**given)  # type: ignore[arg-type]  # each was made of the type that its default has
 
 
@@ -115,6 +120,7 @@ async def crawl(settings: Settings, ending: Ending) -> None:
             settings.to,
             max_shard_bytes=settings.shard_bytes,
             max_shard_seconds=settings.shard_seconds,
+            spool=settings.spool,
             compression="GZIP",
             schema=SCHEMA,
             metadata={"start_url": settings.start_url},

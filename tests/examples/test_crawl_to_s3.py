@@ -81,6 +81,21 @@ def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
         assert f"{len(found)} records in" in said
 
 
+def test_killed_with_a_spool_it_is_begun_again_and_leaves_nothing_waiting(s3: dict[str, str], tmp_path: Path) -> None:
+    dataset, spool = "s3://crawl/spooled/pages", tmp_path / "spool"
+    with SiteServer(linked(300, size=20_000), busy_after=150) as server:
+        environment = s3 | settings(server, dataset, delay=0.005, spool=spool)
+        with subprocess.Popen(COMMAND, env=environment, stderr=subprocess.PIPE, text=True) as process:
+            assert server.busy.wait(PATIENCE)
+            process.kill()
+            process.communicate(timeout=PATIENCE)
+        environment |= settings(server, dataset, pages=1000, spool=spool)
+        again = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert again.returncode == 0, again.stderr
+    assert len(bodies_in(dataset)) == 301
+    assert not [path for path in spool.rglob("*.tfrecord*") if path.is_file()], "nothing waits any more"
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

@@ -2,10 +2,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.framing.crc import crc32c, mask, masked_crc32c, masked_crc32c_of_lengths, unmask
+from asyncrec.framing.crc import (
+    crc32c,
+    crcs_between,
+    length_of,
+    mask,
+    masked_crc32c,
+    masked_crc32c_of_lengths,
+    unmask,
+)
 
 
 def bitwise_crc32c(data: bytes) -> int:
@@ -48,3 +56,27 @@ def test_lengths_of_every_number_of_bits(bits: int) -> None:
     length = (1 << bits) - 1
     crcs = masked_crc32c_of_lengths(np.array([length], np.uint64))
     assert crcs.tolist() == [masked_crc32c(length.to_bytes(8, "little"))]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_length_follows_from_its_checksum(length: int) -> None:
+    assert length_of(masked_crc32c(length.to_bytes(8, "little"))) == length
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=3000), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=9))
+def test_the_crc_of_any_range_follows_from_the_running_one(data: bytes, ranges: list[tuple[int, int]]) -> None:
+    ranges = [(min(begin, end, len(data)), min(max(begin, end), len(data))) for begin, end in ranges]
+    before = np.array([crc32c(data[:begin]) for begin, _ in ranges], np.uint32)
+    after = np.array([crc32c(data[:end]) for _, end in ranges], np.uint32)
+    lengths = np.array([end - begin for begin, end in ranges], np.int64)
+    assert crcs_between(before, after, lengths).tolist() == [crc32c(data[begin:end]) for begin, end in ranges]
+
+
+def test_the_crc_of_a_range_of_gigabytes_follows_from_the_running_one() -> None:
+    """Zeros carry a register as any bytes of that length do: 5 GiB of them in two steps are those in one."""
+    half = np.array([5 << 29], np.int64)
+    start = np.array([crc32c(b"start")], np.uint32)
+    zero = np.zeros(1, np.uint32)
+    assert crcs_between(crcs_between(start, zero, half), zero, half) == crcs_between(start, zero, 2 * half)

@@ -384,3 +384,20 @@ def test_every_interleave_shard_tensorflow_wrote_holds_what_its_folder_says(vect
             [f"{shard}:{index}".encode() for index in range(length)] for shard, length in enumerate(case["lengths"])
         ]
         assert records == named
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.data())
+def test_what_was_fed_from_the_damage_on_remains(records: list[bytes], data: st.DataObject) -> None:
+    stream = bytearray(b"".join(map(frame, records)))
+    stream[data.draw(st.integers(0, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
+    stream = stream[: data.draw(st.integers(1, len(stream)))]
+    decoder = FrameDecoder(max_record_bytes=data.draw(st.sampled_from([20, 1000])))
+    fed = 0
+    try:
+        for piece in cut(bytes(stream), data.draw(st.lists(st.integers(1, 30), max_size=20))):
+            decoder.feed(piece)
+            fed += len(piece)
+        decoder.finish()
+    except FormatError:
+        assert b"".join(decoder.remains()) == stream[decoder.offset : fed]

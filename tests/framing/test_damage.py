@@ -1,0 +1,51 @@
+"""`DamageLog`: ranges that touch are one; the list has a limit, the counts have none."""
+
+from __future__ import annotations
+
+import pickle
+
+from asyncrec.framing.damage import Damage, DamageLog
+
+
+def test_ranges_that_touch_are_one_with_the_first_ones_reason() -> None:
+    log = DamageLog()
+    log.add(Damage(10, 5, "data", 1))
+    log.add(Damage(15, 7, "length", 1))
+    log.add(Damage(30, 1, "data", 2))
+    assert log.listed == [Damage(10, 12, "data", 1), Damage(30, 1, "data", 2)]
+    assert (log.lost_ranges, log.lost_bytes) == (2, 13)
+
+
+def test_ranges_of_different_members_never_touch() -> None:
+    log = DamageLog()
+    log.add(Damage(0, 5, "data", 1, 100))
+    log.add(Damage(5, 5, "data", 1, 200))
+    log.add(Damage(10, 5, "compression", 1))
+    assert log.lost_ranges == 3
+
+
+def test_what_is_ambiguous_is_listed_and_not_lost() -> None:
+    log = DamageLog()
+    log.add(Damage(0, 10, "length", 0))
+    log.add(Damage(10, 20, "ambiguous", 0))
+    log.add(Damage(30, 5, "length", 1))
+    assert [damage.reason for damage in log.listed] == ["length", "ambiguous", "length"]
+    assert (log.lost_ranges, log.lost_bytes, log.ambiguous_ranges) == (2, 15, 1)
+
+
+def test_a_thousand_ranges_are_listed_and_all_are_counted() -> None:
+    log = DamageLog()
+    for n in range(1500):
+        log.add(Damage(10 * n, 3, "data", n))
+        log.add(Damage(10 * n + 3, 1, "data", n))
+    assert len(log.listed) == 1000
+    assert log.listed[-1] == Damage(9990, 4, "data", 999)
+    assert (log.lost_ranges, log.lost_bytes) == (1500, 6000)
+
+
+def test_damage_crosses_between_processes_and_into_json() -> None:
+    damage = Damage(3, 4, "data", 5, 6)
+    assert pickle.loads(pickle.dumps(damage)) == damage
+    assert damage.to_json() == {
+        "offset": 3, "length": 4, "reason": "data", "records_before": 5, "member_offset": 6
+    }  # fmt: skip

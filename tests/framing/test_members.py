@@ -1,0 +1,185 @@
+"""`MemberSalvager`: records of every GZIP member that is whole, and up to the fault of those that are not."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.framing.damage import Damage, DamageLog
+from asyncrec.framing.frames import encode_frames
+from asyncrec.framing.members import MemberSalvager, recognise
+from asyncrec.framing.salvage import Run
+
+GROUPS = [
+    [random.Random(100 * n + m).randbytes(random.Random(m).randrange(200)) + b"text " * m for m in range(1, 15)]
+    for n in range(6)
+]
+MEMBERS = [gzip.compress(b"".join(encode_frames(group)), mtime=0) for group in GROUPS]
+BEGINS = [sum(map(len, MEMBERS[:n])) for n in range(7)]
+DATA = b"".join(MEMBERS)
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(encode_frames(records))
+
+
+def changed(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
+
+
+def records_of(*numbers: int) -> list[bytes]:
+    return [record for number in numbers for record in GROUPS[number]]
+
+
+def salvaged(
+    data: bytes, block: int = 1 << 18, type: str = "GZIP", **options: int
+) -> tuple[list[bytes], list[Damage], list[tuple[int, int]]]:
+    log = DamageLog()
+    salvager = MemberSalvager(type, log, start=0, size=len(data), **options)
+    found: list[bytes] = []
+    members: list[tuple[int, int]] = []
+    while not salvager.ended:
+        runs, wants_input = salvager.read(10_000)
+        members += [member for member in salvager.members if member not in members]
+        found += [record for run in runs for record in run.records]
+        if wants_input:
+            salvager.feed(data[salvager.position : salvager.position + block])
+    return found, log.listed, members
+
+
+@pytest.mark.parametrize("block", [1, 100, 1 << 18])
+def test_members_that_are_whole_come_out_as_they_are(block: int) -> None:
+    found, damage, members = salvaged(DATA, block)
+    assert (found, damage) == (records_of(*range(6)), [])
+    assert members == [(14 * n, begin) for n, begin in enumerate(BEGINS[:6])]
+
+
+@pytest.mark.parametrize("block", [50, 1 << 18])
+@pytest.mark.parametrize("number", range(6))
+def test_a_damaged_member_takes_no_other_along(number: int, block: int) -> None:
+    data = changed(DATA, BEGINS[number] + len(MEMBERS[number]) // 2)
+    found, damage, _ = salvaged(data, block)
+    before, after = records_of(*range(number)), records_of(*range(number + 1, 6))
+    assert found[: len(before)] == before
+    assert found[len(found) - len(after) :] == after
+    own = found[len(before) : len(found) - len(after)]
+    assert own == [record for record in GROUPS[number] if record in own]
+    assert len(own) >= 2  # up to the fault, in its middle
+    last = damage[-1]
+    assert (last.offset, last.length, last.reason) == (BEGINS[number], len(MEMBERS[number]), "compression")
+
+
+@settings(deadline=None)
+@given(st.integers(0, 5), st.integers(0, 100))
+def test_only_a_checksum_at_a_members_end_being_wrong_loses_no_record(number: int, seed: int) -> None:
+    place = BEGINS[number + 1] - 1 - random.Random(seed).randrange(8)
+    found, damage, _ = salvaged(changed(DATA, place))
+    assert found == records_of(*range(6))
+    assert [(each.offset, each.length) for each in damage] == [(BEGINS[number], len(MEMBERS[number]))]
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(DATA)), st.integers(1, 800))
+def test_bytes_that_are_missing_take_along_the_members_they_were_of(place: int, size: int) -> None:
+    found, _, _ = salvaged(DATA[:place] + DATA[place + size :])
+    wanted = records_of(*(n for n in range(6) if BEGINS[n + 1] <= place or BEGINS[n] >= place + size))
+    rest = iter(found)
+    assert all(record in rest for record in wanted)
+
+
+def test_garbage_in_front_between_and_behind_is_reported_in_bytes_of_the_file() -> None:
+    garbage = b"\x1f\x8b\x08 is not all that it takes"
+    data = garbage + MEMBERS[0] + garbage + MEMBERS[1] + garbage
+    found, damage, _ = salvaged(data)
+    assert found == records_of(0, 1)
+    second = len(garbage) + len(MEMBERS[0])
+    assert [(each.offset, each.length, each.records_before) for each in damage] == [
+        (0, len(garbage), 0),
+        (second, len(garbage), 14),
+        (len(data) - len(garbage), len(garbage), 28),
+    ]
+
+
+def test_a_file_that_ends_within_a_member_gives_what_is_there() -> None:
+    found, damage, _ = salvaged(DATA[:-20])
+    assert records_of(*range(6))[: len(found)] == found
+    assert len(found) > 75
+    assert damage == [Damage(BEGINS[5], len(MEMBERS[5]) - 20, "truncated", len(found))]
+
+
+def test_a_record_may_begin_in_one_member_and_end_in_another_and_be_lost_with_either() -> None:
+    """As in files that were compressed in blocks of one size: bgzip's."""
+    records = [random.Random(n).randbytes(1000) for n in range(10)]
+    stream = framed(records)
+    members = [gzip.compress(stream[at : at + 1500], mtime=0) for at in range(0, len(stream), 1500)]
+    assert salvaged(b"".join(members))[:2] == (records, [])
+    members[2] = changed(members[2], 11)  # the length of its only block
+    found, damage, _ = salvaged(b"".join(members))
+    assert found == records[:2] + records[5:]  # of bytes 3000 to 4500
+    begins = len(members[0]) + len(members[1])
+    assert Damage(begins, len(members[2]), "compression", 2) in damage
+    after = begins + len(members[2])
+    assert damage[-1] == Damage(0, 5 * 1016 - 4500, "compression", 2, after)
+
+
+def test_damage_of_frames_is_placed_in_its_member() -> None:
+    bad = changed(framed([b"one", b"two", b"three"]), 19 + 12)
+    data = MEMBERS[0] + gzip.compress(bad) + MEMBERS[1]
+    found, damage, _ = salvaged(data)
+    assert found == [*GROUPS[0], b"one", b"three", *GROUPS[1]]
+    assert damage == [Damage(19, 19, "data", 15, len(MEMBERS[0]))]
+
+
+@pytest.mark.parametrize("level", [0, 6])
+def test_of_zlib_everything_before_the_fault_comes_out(level: int) -> None:
+    records = records_of(0, 1, 2)
+    packed = zlib.compress(framed(records), level)
+    for cut in (len(packed) // 2, len(packed) - 1, len(packed) - 4):
+        found, damage, _ = salvaged(packed[:cut], type="ZLIB")
+        assert found == records[: len(found)]
+        assert len(found) >= (42 if cut > len(packed) - 5 else 15)
+        assert damage[-1].reason == "truncated"
+    found, damage, _ = salvaged(changed(packed, len(packed) - 1), type="ZLIB")
+    assert found == records
+    assert damage[-1].reason == "compression"
+    found, damage, _ = salvaged(packed + b"more", type="ZLIB")
+    assert found == records
+    assert damage == [Damage(len(packed), 4, "compression", 42)]
+
+
+def test_reading_begins_at_any_member_and_finds_the_same() -> None:
+    data = changed(changed(DATA, BEGINS[1] + 100), BEGINS[3] + 100)
+    found, _, members = salvaged(data)
+    for record, byte in members:
+        log = DamageLog()
+        salvager = MemberSalvager("GZIP", log, start=byte, size=len(data), records=record)
+        again: list[Run] = []
+        while not salvager.ended:
+            runs, wants_input = salvager.read(1 << 20)
+            again += runs
+            if wants_input:
+                salvager.feed(data[salvager.position : salvager.position + 1000])
+        assert [each for run in again for each in run.records] == found[record:]
+        assert again[0].first == record
+
+
+def test_what_a_file_is_follows_from_what_comes_first_in_it() -> None:
+    random_records = [random.Random(n).randbytes(500) for n in range(5)]
+    stored = gzip.compress(framed(random_records), 0)  # the frames stand in it as they are
+    assert recognise(b"garbage" + framed(random_records)) == ""
+    assert recognise(b"garbage" + stored) == "GZIP"
+    assert recognise(b"garbage" + framed([b"first", stored, b"last"])) == ""
+    assert recognise(b"garbage") is None
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300), st.sampled_from(["GZIP", "ZLIB"]))
+def test_no_random_bytes_crash_it(data: bytes, type: str) -> None:
+    front = b"\x1f\x8b\x08\x00" if type == "GZIP" else b"\x78\x9c"
+    for content in (data, front + data):
+        assert salvaged(content, 20, type)[0] == []

@@ -1,0 +1,202 @@
+"""`FrameSalvager`: what is whole in a damaged stream, and what is told of the rest."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncrec.framing.crc import masked_crc32c
+from asyncrec.framing.damage import Damage, DamageLog
+from asyncrec.framing.frames import encode_frames
+from asyncrec.framing.salvage import FrameSalvager, Run
+
+RECORDS = [b"first", b"", b"x" * 300, random.Random(1).randbytes(70_000), b"z", b"last"]
+BORDERS = [0, 21, 37, 353, 70_369, 70_386, 70_406]
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(encode_frames(records))
+
+
+def changed(data: bytes, *places: int) -> bytes:
+    new = bytearray(data)
+    for place in places:
+        new[place] ^= 0x41
+    return bytes(new)
+
+
+def salvaged(data: bytes, step: int = 1 << 20, **options: object) -> tuple[list[bytes], list[Damage]]:
+    log = DamageLog()
+    salvager = FrameSalvager(log.add, **options)  # type: ignore[arg-type]  # handed on
+    runs: list[Run] = []
+    for begin in range(0, len(data), step):
+        runs += salvager.feed(data[begin : begin + step])
+    runs += salvager.finish()
+    count = 0
+    for run in runs:
+        assert run.records
+        assert run.first == count
+        count += len(run.records)
+        place = run.offset
+        for record in run.records:  # they stand where the run says, one behind the other
+            assert data[place + 12 : place + 12 + len(record)] == record
+            place += len(record) + 16
+    assert salvager.records == count
+    return [record for run in runs for record in run.records], log.listed
+
+
+@pytest.mark.parametrize("step", [1, 100, 1 << 20])
+def test_a_stream_without_damage_comes_out_as_it_is(step: int) -> None:
+    records = RECORDS[:3] if step == 1 else RECORDS
+    assert salvaged(framed(records), step) == (records, [])
+    assert salvaged(b"") == ([], [])
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("place", [0, 5, 8, 11])
+def test_a_record_with_half_a_header_is_given_out(number: int, place: int) -> None:
+    data = changed(framed(RECORDS), BORDERS[number] + place)
+    assert salvaged(data) == (RECORDS, [Damage(BORDERS[number], 12, "length", number)])
+
+
+@pytest.mark.parametrize("step", [64, 1 << 20])
+@pytest.mark.parametrize("number", [0, 2, 3, 5])
+def test_a_record_whose_data_is_changed_is_lost_and_no_other(number: int, step: int) -> None:
+    data = changed(framed(RECORDS), BORDERS[number] + 12)
+    lost = Damage(BORDERS[number], BORDERS[number + 1] - BORDERS[number], "data", number)
+    assert salvaged(data, step) == (RECORDS[:number] + RECORDS[number + 1 :], [lost])
+
+
+@pytest.mark.parametrize("number", [0, 2, 3, 5])
+def test_behind_a_header_that_is_gone_the_next_record_is_found(number: int) -> None:
+    data = changed(framed(RECORDS), *range(BORDERS[number], BORDERS[number] + 12))
+    found, damage = salvaged(data)
+    assert found == RECORDS[:number] + RECORDS[number + 1 :]
+    assert damage == [Damage(BORDERS[number], BORDERS[number + 1] - BORDERS[number], "length", number)]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 70_405), st.integers(1, 500))
+def test_bytes_that_are_missing_take_along_the_records_they_were_of(place: int, size: int) -> None:
+    data = framed(RECORDS)
+    found, damage = salvaged(data[:place] + data[place + size :])
+    whole = [
+        record
+        for record, begin, end in zip(RECORDS, BORDERS, BORDERS[1:], strict=False)
+        if end <= place or begin >= place + size
+    ]
+    assert found == whole
+    assert damage or place + size >= len(data) or {place, place + size} <= set(BORDERS)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 6), st.binary(min_size=1, max_size=500))
+def test_garbage_between_records_is_passed_over(number: int, garbage: bytes) -> None:
+    data = framed(RECORDS[:number]) + garbage + framed(RECORDS[number:])
+    found, damage = salvaged(data)
+    assert [record for record in found if record in RECORDS] == RECORDS
+    assert sum(each.length for each in damage if each.reason != "ambiguous") <= len(garbage)
+    assert damage or found != RECORDS
+
+
+def test_a_torn_tail_is_reported() -> None:
+    for size in range(70_387, 70_405):
+        assert salvaged(framed(RECORDS)[:size]) == (
+            RECORDS[:-1],
+            [Damage(70_386, size - 70_386, "truncated", 5)],
+        )
+
+
+def test_a_record_beyond_the_limit_is_lost() -> None:
+    found, damage = salvaged(framed(RECORDS), max_record_bytes=1000)
+    assert found == RECORDS[:3] + RECORDS[4:]
+    assert damage == [Damage(353, 70_016, "too_large", 3)]
+
+
+def test_changed_data_is_given_out_where_it_is_not_verified() -> None:
+    found, damage = salvaged(changed(framed([b"abc", b"xyz"]), 13, 19), verify=False)
+    assert found == [b"a#c", b"xyz"]
+    assert damage == [Damage(19, 12, "length", 1)]
+
+
+INNER = [b"one", b"two", b"three"]
+NESTED = [b"before", b"front" + framed(INNER) + b"rest", b"after"]
+
+
+class TestARecordThatHoldsFrames:
+    def test_is_lost_whole_while_its_header_is_whole(self) -> None:
+        data = changed(framed(NESTED), 22 + 12)
+        assert salvaged(data) == ([b"before", b"after"], [Damage(22, len(NESTED[1]) + 16, "data", 1)])
+
+    def test_is_given_out_while_half_its_header_is_whole(self) -> None:
+        assert salvaged(changed(framed(NESTED), 22)) == (NESTED, [Damage(22, 12, "length", 1)])
+
+    def test_is_replaced_by_them_and_that_is_told_where_its_header_is_gone(self) -> None:
+        found, damage = salvaged(changed(framed(NESTED), *range(22, 34)))
+        assert found == [b"before", *INNER, b"after"]
+        assert damage == [
+            Damage(22, 12 + 5, "length", 1),
+            Damage(39, len(framed(INNER)), "ambiguous", 1),
+            Damage(39 + len(framed(INNER)), 4 + 4, "length", 4),
+        ]
+
+    def test_is_lost_whole_or_given_out_whole_where_an_index_tells_where_it_ends(self) -> None:
+        begins = [0, 22, 22 + 16 + len(NESTED[1])]
+        found, damage = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=begins)
+        assert (found, damage) == (NESTED, [Damage(22, 12, "length", 1)])
+        found, damage = salvaged(changed(framed(NESTED), *range(22, 35)), boundaries=begins)
+        assert found == [b"before", b"after"]
+        assert damage == [Damage(22, begins[2] - begins[1], "length", 1)]
+
+    def test_an_index_of_another_file_is_not_believed(self) -> None:
+        found, _ = salvaged(changed(framed(NESTED), *range(22, 34)), boundaries=[0, 23, 50, 77])
+        assert found == [b"before", *INNER, b"after"]
+
+    def test_records_further_apart_than_the_largest_allowed_are_not_in_doubt(self) -> None:
+        records = [bytes([n]) * 200 for n in range(20)]
+        data = framed(records)
+        damaged = changed(data, *range(216, 228), *range(15 * 216, 15 * 216 + 12))
+        assert salvaged(damaged)[1][1].reason == "ambiguous"
+        assert [each.reason for each in salvaged(damaged, max_record_bytes=2000)[1]] == ["length", "length"]
+
+
+def test_of_two_lengths_that_half_a_header_may_mean_the_one_whose_data_holds_is_right() -> None:
+    """The length is changed to one that ends where a header stands within the record."""
+    record = b"a" * 50 + framed([b"inner"])
+    data = bytearray(framed([record, b"next"]))
+    data[:8] = struct.pack("<Q", 12 + 50 - 16)
+    assert data[62:70] == struct.pack("<Q", 5)
+    assert salvaged(bytes(data)) == ([record, b"next"], [Damage(0, 12, "length", 0)])
+
+
+def test_an_interruption_loses_the_record_that_is_begun_and_finds_the_next() -> None:
+    log = DamageLog()
+    salvager = FrameSalvager(log.add)
+    (run,) = salvager.feed(framed([b"one", b"two"])[:-3])
+    assert run.records == [b"one"]
+    assert salvager.interrupt() == []
+    assert not salvager.settled
+    (run,) = salvager.feed(framed([b"three", b"four"])[5:])
+    assert run.records == [b"four"]
+    assert salvager.finish() == []
+    assert log.listed == [Damage(35, 16, "compression", 1)]
+
+
+def test_only_half_of_a_header_is_believed_up_to_16_mib() -> None:
+    """Behind garbage whose checksum would mean a record of 200 MB nothing is waited for."""
+    length = struct.pack("<Q", 200_000_000)
+    data = b"\xff" * 8 + struct.pack("<I", masked_crc32c(length)) + framed(RECORDS)
+    salvager = FrameSalvager(DamageLog().add)
+    assert [record for run in salvager.feed(data) for record in run.records] == RECORDS
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=2000), st.integers(1, 100))
+def test_no_random_bytes_crash_it_and_all_are_accounted_for(data: bytes, step: int) -> None:
+    found, damage = salvaged(data, step)
+    lost = sum(each.length for each in damage if each.reason != "ambiguous")
+    assert lost + sum(len(record) + 16 for record in found) == len(data)

@@ -38,7 +38,7 @@ _REMOTE_CHUNK = 1 << 20
 # An eighth of the 1,024 open files that a process usually may have.
 _MOST_OPEN = 128
 # Records laid out at once, as references: so many that what is done once for each shard and each batch costs nothing.
-_WOVEN = 4096
+_WOVEN = 8192
 
 
 class Plan(NamedTuple):

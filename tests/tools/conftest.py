@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,17 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; wh
 
 import asyncrec
 from asyncrec.storage.base import Storage
+
+
+class _NoJitter(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The back-off counts, and does not sleep."""
+    monkeypatch.setattr("asyncrec.storage.retry._jitter", _NoJitter())
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -78,6 +78,7 @@ async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(stora
         await manifest(storage, "b/pages")
 
 
+@pytest.mark.usefixtures("no_waiting")
 async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_path: Path) -> None:
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         await write_pages(storage, "a/pages", records=20)

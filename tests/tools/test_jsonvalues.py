@@ -25,7 +25,7 @@ FEATURES = st.dictionaries(
     st.text(max_size=8),
     st.one_of(
         st.lists(INT64, min_size=1, max_size=4),
-        st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=4).map(lambda values: np.array(values, np.float32)),
+        st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=4).map(np.float32),
         st.lists(st.binary(max_size=20), min_size=1, max_size=4),
     ),
     min_size=1,

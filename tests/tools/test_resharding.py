@@ -121,6 +121,7 @@ async def test_damage_leaves_nothing_of_the_target(storage: Storage) -> None:
         assert await names(storage, "new/") == []
 
 
+@pytest.mark.usefixtures("no_waiting")
 async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path: Path) -> None:
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         await write_pages(storage)

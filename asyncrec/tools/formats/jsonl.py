@@ -70,17 +70,22 @@ class _Parser:
         self._path = path
         self._decompressor: Decompressor | None = None
         self._begun = False
+        self._first = b""  # until it is known how the file is compressed
         self._rest = b""
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
         """The lines that a block completes; ``b""`` is the end, `None` goes on with what is pending."""
         result = Converted()
-        if not self._begun and block:
-            self._begun = True
-            if block.startswith(_GZIP):
-                self._decompressor = Decompressor("GZIP")
         at_end = block == b""
+        if not self._begun and block is not None:
+            self._first += block
+            if not at_end and len(self._first) < len(_GZIP):
+                return result
+            self._begun = True
+            if self._first.startswith(_GZIP):
+                self._decompressor = Decompressor("GZIP")
+            block = self._first
         if self._decompressor is None:
             self._lines(block or b"", at_end, result)
             return result

@@ -89,14 +89,22 @@ class _Parser:
         self._members: _Members | None = None
         self._records = _Records()
         self._begun = False
+        self._first = b""  # until it is known how the file is compressed
 
     def feed(self, block: bytes) -> Converted:
         """``b""`` is the end."""
         result = Converted()
         if not self._begun:
+            self._first += block
+            if block and len(self._first) < len(_GZIP):
+                return result
             self._begun = True
-            if block.startswith(_GZIP[:2]):
+            if self._first.startswith(_GZIP[:2]):
                 self._members = _Members()
+            if not block:
+                self._take(self._records.feed(self._first), result)
+            else:
+                block = self._first
         if self._members is None:
             self._take(self._records.feed(block), result)
         else:
@@ -229,6 +237,8 @@ class _Records:
                 continue
             while self._held[:2] == b"\r\n":  # two of them end a record
                 self._drop(2)
+            if self._held == b"\r":
+                return
             if self._lost:
                 if not self._to_next():
                     return

@@ -1,0 +1,269 @@
+"""`convert`: other formats to records and back, resumed by source file, with what is bad skipped and told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tool_data import change, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import FormatError, ObjectNotFoundError, SchemaError
+from asyncrec.storage.base import Storage
+from asyncrec.tools.formats.warc import SCHEMA, _Parser
+
+pytestmark = pytest.mark.anyio
+
+
+def warc(*, compressed: bool, pages: int = 20) -> bytes:
+    """Responses, with a request after each; a GZIP member for each record, as in the archives of the web."""
+    chance = random.Random(0)
+    records = []
+    for number in range(pages):
+        body = b"page %d " % number + chance.randbytes(500)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-N: %d\r\nContent-Length: %d\r\n\r\n"
+        for kind, block in (
+            (b"response", head % (number, len(body)) + body),
+            (b"request", b"GET / HTTP/1.0\r\n\r\n"),
+        ):
+            records.append(
+                b"WARC/1.0\r\nWARC-Type: %s\r\nWARC-Record-ID: <urn:uuid:%d>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+                b"WARC-Target-URI: http://example.org/%d\r\nContent-Type: application/http; msgtype=%s\r\n"
+                b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (kind, number, number, kind, len(block), block)
+            )
+    return b"".join(map(gzip.compress, records) if compressed else records)
+
+
+async def decoded(storage: Storage, path: str) -> list[dict[str, Any]]:
+    async with tools.open_records(path, storage=storage) as stream:
+        return [asyncrec.decode_example(found.data) async for records in stream for found in records]
+
+
+async def convert(storage: Storage, source: str, target: str, **options: Any) -> tools.ConvertReport:
+    return await tools.convert(source, target, storage=storage, target_storage=storage, **options)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+async def test_json_lines_there_and_back(storage: Storage, name: str) -> None:
+    await write_pages(storage)
+    assert (await convert(storage, "pages", name)).records == 30
+    content = await storage.get(name)
+    text = (gzip.decompress(content) if name.endswith(".gz") else content).decode()
+    assert json.loads(text.splitlines()[4]) == {"emb": [4.0] * 4, "label": 1, "text": "text 4"}
+    assert (await convert(storage, name, "back")).records == 30
+    before, after = await decoded(storage, "pages"), await decoded(storage, "back")
+    assert [str(each) for each in before] == [str(each) for each in after]
+    found = await tools.get_record("back", key=f"{name}#7", storage=storage)
+    assert b"text 7" in found.data
+
+
+async def test_parquet_there_and_back(storage: Storage) -> None:
+    await write_pages(storage, records=2000, max_shard_records=900)
+    assert (await convert(storage, "pages", "x.parquet")).records == 2000
+    table = pq.read_table(io.BytesIO(await storage.get("x.parquet")))
+    assert table.num_rows == 2000
+    assert {field.name: str(field.type) for field in table.schema} == {
+        "label": "int64",
+        "text": "binary",
+        "emb": "list<element: float>",
+    }
+    assert (await convert(storage, "x.parquet", "back")).records == 2000
+    before, after = await decoded(storage, "pages"), await decoded(storage, "back")
+    assert [str(each) for each in before] == [str(each) for each in after]
+
+
+async def test_parquet_of_others(storage: Storage) -> None:
+    table = pa.table(
+        {
+            "when": pa.array([0, None], pa.timestamp("s")),
+            "ok": [True, False],
+            "nested": [{"a": 1, "b": {"c": "x"}}, {"a": 2, "b": None}],
+            "list": [[1.5, 2.5], []],
+            "name": ["ä", None],
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    await storage.put("x.parquet", out.getvalue())
+    assert (await convert(storage, "x.parquet", "set")).bad_count == 0
+    first, second = await decoded(storage, "set")
+    assert first["when"] == [b"1970-01-01T00:00:00"]
+    assert first["ok"] == 1
+    assert first["nested/a"] == 1
+    assert first["nested/b/c"] == [b"x"]
+    assert first["list"].tolist() == [1.5, 2.5]
+    assert first["name"] == ["ä".encode()]
+    assert "when" not in second
+    assert "name" not in second
+
+
+async def test_parquet_without_a_schema_has_one_that_fits_all_records(storage: Storage) -> None:
+    records = [{"a": 1}, {"a": [1, 2], "b": "x"}, {"b": "y"}]
+    await asyncrec.write_records("x.tfrecord", map(asyncrec.encode_example, records), storage=storage)
+    await convert(storage, "x.tfrecord", "x.parquet")
+    table = pq.read_table(io.BytesIO(await storage.get("x.parquet")))
+    assert table.to_pylist() == [{"a": [1], "b": None}, {"a": [1, 2], "b": [b"x"]}, {"a": None, "b": [b"y"]}]
+
+
+async def test_records_that_no_column_holds_are_an_error_and_write_nothing(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer(
+        "pages", schema=asyncrec.Schema({"a": asyncrec.FixedLen((), "int64")}), storage=storage
+    ) as writer:
+        await writer.write(asyncrec.encode_example({"a": "text"}))
+    with pytest.raises(SchemaError, match="'a'"):
+        await convert(storage, "pages", "x.parquet")
+    assert "x.parquet" not in await names(storage)
+
+
+async def test_a_parquet_file_that_is_none_is_told(storage: Storage) -> None:
+    await storage.put("x.parquet", b"PAR1 and nothing else")
+    report = await convert(storage, "x.parquet", "set")
+    assert report.bad_count == 1
+    assert report.records == 0
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+async def test_warc(storage: Storage, compressed: bool) -> None:
+    name = "x.warc.gz" if compressed else "x.warc"
+    await storage.put(name, warc(compressed=compressed))
+    report = await convert(storage, name, "set")
+    assert (report.records, report.passed, report.bad_count) == (20, 20, 0)
+    async with tools.open_records("set", storage=storage) as stream:
+        pages = [SCHEMA.decode(found.data) async for records in stream for found in records]
+    assert pages[3]["url"] == b"http://example.org/3"
+    assert pages[3]["status"] == 200
+    assert pages[3]["content_type"] == b"text/html"
+    assert pages[3]["content"].startswith(b"page 3 ")
+    assert b"X-N: 3" in pages[3]["headers"]
+    assert (await tools.info("set", storage=storage)).schema == SCHEMA.to_json()
+
+
+async def test_damaged_members_are_skipped_and_the_rest_is_read(storage: Storage) -> None:
+    content = bytearray(warc(compressed=True))
+    members = [at for at in range(len(content)) if content[at : at + 3] == b"\x1f\x8b\x08"]
+    content[members[4] + 60] ^= 1  # of a response: the deflated data
+    content[members[10]] = 0  # of another: its magic
+    content[members[17] - 6] ^= 1  # the checksum of a response's end
+    await storage.put("x.warc.gz", bytes(content[:-10]))  # and the last request is torn
+    report = await convert(storage, "x.warc.gz", "set")
+    urls = {page["url"][0] for page in await decoded(storage, "set")}
+    assert urls == {b"http://example.org/%d" % number for number in range(20) if number not in (2, 5, 8)}
+    assert report.bad_count == 4
+    assert "byte" in report.bad[0].where
+
+
+async def test_a_plain_warc_is_read_on_behind_a_damaged_header(storage: Storage) -> None:
+    content = warc(compressed=False)
+    cut = content.index(b"http://example.org/6")
+    at = content.index(b"Content-Length", cut)
+    await storage.put("x.warc", content[:at] + b"Xontent" + content[at + 7 :])
+    report = await convert(storage, "x.warc", "set")
+    assert report.bad_count == 1
+    assert report.records == 19
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
+async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
+    for compressed in (True, False):
+        content = warc(compressed=compressed, pages=3)
+        parser = _Parser("x")
+        records, bad = [], []
+        for begin in [*range(0, len(content), step), len(content)]:
+            converted = parser.feed(content[begin : begin + step])
+            records += converted.records
+            bad += converted.bad
+        assert len(records) == 3
+        assert not bad
+
+
+async def test_json_lines_tell_the_line_that_is_bad(storage: Storage) -> None:
+    await storage.put("x.jsonl", b'{"a": 1}\n\nno\n[1]\n{"a": 2}')
+    report = await convert(storage, "x.jsonl", "set")
+    assert report.records == 2
+    assert [bad.where for bad in report.bad] == ["line 3", "line 4"]
+
+
+async def test_json_lines_of_which_the_compression_is_damaged_end_there(storage: Storage) -> None:
+    content = gzip.compress(b'{"a": 1}\n' * 100_000)
+    await storage.put("x.jsonl.gz", content[: len(content) // 2])
+    report = await convert(storage, "x.jsonl.gz", "set")
+    assert 0 < report.records < 100_000
+    assert report.bad_count == 1
+    assert "compression" in report.bad[0].reason
+
+
+async def test_files_that_are_done_are_passed_over(storage: Storage) -> None:
+    await storage.put("in/a.jsonl", b'{"a": 1}\n' * 3)
+    assert (await convert(storage, "in", "set")).files == ["a.jsonl"]
+    await storage.put("in/b.jsonl", b'{"a": 2}\n' * 4)
+    report = await convert(storage, "in", "set")
+    assert (report.files, report.done_before, report.records) == (["b.jsonl"], ["a.jsonl"], 4)
+    assert (await asyncrec.read_manifest("set", storage=storage)).records == 7
+
+
+async def test_a_file_that_was_interrupted_gets_what_is_missing(storage: Storage) -> None:
+    """Shards of it were committed before its writer died; none of their records is written again."""
+    lines = [json.dumps({"n": number}) for number in range(300)]
+    await storage.put("a.jsonl", "\n".join(lines).encode())
+    await convert(storage, "a.jsonl", "elsewhere")
+    (writer_id,) = (await asyncrec.read_manifest("elsewhere", storage=storage)).writers
+    with pytest.raises(RuntimeError, match="killed"):
+        async with asyncrec.open_sharded_writer(
+            "set", writer_id=writer_id, max_shard_records=50, on_error="discard", storage=storage
+        ) as writer:
+            for number in range(120):
+                await writer.write(asyncrec.encode_example({"n": number}), key=f"a.jsonl#{number}")
+                if number == 99:
+                    await writer.commit()
+            raise RuntimeError("killed")
+    assert (await asyncrec.read_manifest("set", storage=storage)).records == 100
+    report = await convert(storage, "a.jsonl", "set")
+    assert (report.files, report.records) == (["a.jsonl"], 200)
+    assert sorted(int(each["n"][0]) for each in await decoded(storage, "set")) == list(range(300))
+    assert (await convert(storage, "a.jsonl", "set")).done_before == ["a.jsonl"]
+
+
+async def test_a_single_file_may_be_the_target(storage: Storage) -> None:
+    await storage.put("a.jsonl", b'{"a": 1}\n{"a": 2}\n')
+    await convert(storage, "a.jsonl", "out.tfrecord", compression="GZIP")
+    assert [each["a"] for each in await decoded(storage, "out.tfrecord")] == [1, 2]
+
+
+async def test_damaged_records_are_not_exported(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [b"12345678"] * 3, storage=storage)
+    await change(storage, "x.tfrecord", 24 + 13)
+    with pytest.raises(FormatError):
+        await convert(storage, "x.tfrecord", "x.jsonl")
+    assert "x.jsonl" not in await names(storage)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "error"),
+    [
+        ("x.jsonl", "x.parquet", ValueError),
+        ("x.tfrecord", "set", ValueError),
+        ("x.jsonl", "x.warc", ValueError),
+        ("in", "set", ValueError),
+        ("none.jsonl", "set", ObjectNotFoundError),
+        ("none", "set", ObjectNotFoundError),
+    ],
+)
+async def test_what_cannot_be_converted_is_said(storage: Storage, source: str, target: str, error: type) -> None:
+    for name in ("x.jsonl", "x.tfrecord", "in/a.jsonl", "in/b.warc"):
+        await storage.put(name, b"")
+    with pytest.raises(error):
+        await convert(storage, source, target)
+
+
+async def test_a_format_that_no_suffix_tells_is_told(storage: Storage) -> None:
+    await storage.put("lines.txt", b'{"a": 1}\n')
+    assert (await convert(storage, "lines.txt", "set", source_format="jsonl")).records == 1
+    with pytest.raises(ValueError, match="xml"):
+        await convert(storage, "lines.txt", "set", source_format="xml")

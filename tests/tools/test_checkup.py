@@ -1,0 +1,65 @@
+"""`doctor` finds what a store does not do, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from tool_data import names
+
+from asyncrec import tools
+from asyncrec.errors import StoragePermissionError
+from asyncrec.storage.base import ByteSink, ByteSource, Storage
+from asyncrec.testing import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+def failed(report: tools.DoctorReport) -> Sequence[str]:
+    return [check.name for check in report.checks if check.ok is False]
+
+
+async def test_a_store_that_does_all_is_well(storage: Storage) -> None:
+    report = await tools.doctor("somewhere", storage=storage)
+    assert report.ok, report.to_json()
+    assert len(report.checks) == 12
+    assert await names(storage) == []
+
+
+class Careless(FlakyStorage):
+    """Overwrites what it should not, and reads whatever is there."""
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return super().open_sink(key)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return super().open_source(key, start=start, end=end)
+
+
+async def test_a_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
+    report = await tools.doctor("x", storage=Careless(storage))
+    assert set(failed(report)) >= {"notice a change", "create exclusively", "one of two writers wins"}
+    assert await names(storage) == []
+
+
+async def test_without_the_right_to_write_it_says_so_and_tries_to_list(storage: Storage) -> None:
+    refusing = FlakyStorage(storage, {0: Fault("error", error=StoragePermissionError)})
+    report = await tools.doctor("x", storage=refusing)
+    assert failed(report) == ["write"]
+    assert [check.name for check in report.checks][:2] == ["write", "list"]
+
+
+@pytest.mark.usefixtures("no_waiting")
+async def test_whatever_fails_is_in_the_report(storage: Storage) -> None:
+    calm = FlakyStorage(storage)
+    await tools.doctor("x", storage=calm)
+    for k in range(0, len(calm.operations) - 8, 5):
+        report = await tools.doctor(
+            "x", storage=FlakyStorage(storage, {k: Fault("error", error=StoragePermissionError)})
+        )
+        assert report.path == "x"
+        for key in await names(storage):  # what could not be deleted, as it was told
+            await storage.delete(key)

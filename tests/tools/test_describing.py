@@ -1,0 +1,88 @@
+"""`info`, `count` and `schema`: from manifests and indexes where there are any, else by reading."""
+
+from __future__ import annotations
+
+import pytest
+from tool_data import SCHEMA, change, example, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import FormatError, SchemaError
+from asyncrec.storage.base import Storage
+from asyncrec.testing import FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_data_set_is_told_from_its_manifest_and_first_records(storage: Storage) -> None:
+    await write_pages(storage, compression="GZIP")
+    counted = FlakyStorage(storage)
+    report = await tools.info("pages", storage=counted)
+    assert (report.kind, report.shards, report.records, report.compression) == ("data set", 3, 30, {"GZIP": 3})
+    assert report.content == "Example"
+    assert report.schema == SCHEMA.to_json()
+    (dataset,) = report.datasets
+    assert dataset.manifest.metadata == {"made": "here"}
+    assert all(writer.closed for writer in dataset.manifest.writers.values())
+    read = {key for operation, key in counted.operations if operation == "receive" and key.endswith(".tfrecord")}
+    assert len(read) == 1  # of the shards the first alone is read
+    assert report.to_json()["datasets"][0]["last_commit"]
+
+
+async def test_files_are_counted_and_their_schema_is_inferred(storage: Storage) -> None:
+    await asyncrec.write_records("a.tfrecord", map(example, range(7)), storage=storage)
+    await asyncrec.write_records("b.tfrecord", [b"x"] * 3, storage=storage)
+    report = await tools.info("*.tfrecord", storage=storage)
+    assert [(file.path, file.records) for file in report.files] == [("a.tfrecord", 7), ("b.tfrecord", 3)]
+    assert report.inferred == 7
+    assert report.records == 10
+    assert (await tools.info("b.tfrecord", storage=storage)).content == "bytes"
+
+
+async def test_what_is_empty_or_damaged_is_told(storage: Storage) -> None:
+    await storage.put("empty.tfrecord", b"")
+    report = await tools.info("empty.tfrecord", storage=storage)
+    assert (report.content, report.records, report.damage) == ("empty", 0, None)
+    await asyncrec.write_records("bad.tfrecord", [b"x" * 100] * 3, storage=storage)
+    await change(storage, "bad.tfrecord", 0)
+    report = await tools.info("bad.tfrecord", storage=storage)
+    assert report.records is None
+    assert report.damage is not None
+    assert "offset 0" in report.damage
+
+
+async def test_a_large_file_without_an_index_is_not_read_to_be_counted(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec.tools.describing._COUNTED_BYTES", 100)
+    await asyncrec.write_records("a.tfrecord", [b"x" * 100] * 3, storage=storage)
+    assert (await tools.info("a.tfrecord", storage=storage)).records is None
+    await tools.index("a.tfrecord", storage=storage)
+    assert (await tools.info("a.tfrecord", storage=storage)).records == 3
+
+
+async def test_counts_are_of_manifests_indexes_and_lengths(storage: Storage) -> None:
+    await write_pages(storage, "d/pages")
+    await asyncrec.write_records("d/a.tfrecord", [b"x"] * 3, storage=storage)
+    await asyncrec.write_records("d/z.tfrecord", [b"x"] * 5, compression="ZLIB", storage=storage)
+    report = await tools.count("d", storage=storage)
+    assert report.records == 38
+    assert report.shards[-2:] == [("d/a.tfrecord", 3), ("d/z.tfrecord", 5)]
+    assert (await tools.count("d/pages", storage=storage)).records == 30
+    await change(storage, "d/a.tfrecord", 0)
+    with pytest.raises(FormatError, match=r"a\.tfrecord"):
+        await tools.count("d/a.tfrecord", storage=storage)
+
+
+async def test_schemas_are_stored_or_inferred_from_all_records(storage: Storage) -> None:
+    await write_pages(storage)
+    stored = await tools.schema("pages", storage=storage)
+    assert (stored.schema, stored.records) == (SCHEMA.to_json(), None)
+    assert (await tools.schema("pages", infer=True, limit=12, storage=storage)).records == 12
+    records = [asyncrec.encode_example({"a": [1] * (number % 2 + 1)}) for number in range(5)]
+    await asyncrec.write_records("a.tfrecord", records, storage=storage)
+    inferred = await tools.schema("a.tfrecord", storage=storage)
+    assert asyncrec.Schema.from_json(inferred.schema) == asyncrec.Schema({"a": asyncrec.VarLen("int64")})
+    await storage.put("empty.tfrecord", b"")
+    with pytest.raises(SchemaError, match="no records"):
+        await tools.schema("empty.tfrecord", storage=storage)

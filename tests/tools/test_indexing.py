@@ -1,0 +1,48 @@
+"""Indexes where asyncrec, tfrecord and DALI look for them; one that fits is kept."""
+
+from __future__ import annotations
+
+import pytest
+from tool_data import change, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.storage.base import Storage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_what_it_makes_is_what_the_writer_made(storage: Storage, compression: str) -> None:
+    await write_pages(storage, compression=compression)
+    before = {key: await storage.get(key) for key in await names(storage, "_index/")}
+    assert len(before) == 3
+    for key in before:
+        await storage.delete(key)
+    report = await tools.index("pages", storage=storage)
+    assert len(report.made) == 3
+    assert {key: await storage.get(key) for key in await names(storage, "_index/")} == before
+    assert (await tools.verify("pages", storage=storage)).ok
+
+
+async def test_one_that_fits_is_kept_and_one_that_does_not_is_made_anew(storage: Storage) -> None:
+    await write_pages(storage)
+    key = (await names(storage, "_index/"))[1]
+    await change(storage, key, 0, ord("7"))
+    report = await tools.index("pages", storage=storage)
+    assert (report.made, len(report.kept)) == ([key], 2)
+    assert (await tools.verify("pages", storage=storage)).ok
+    assert len((await tools.index("pages", force=True, storage=storage)).made) == 3
+
+
+async def test_the_layouts_of_others(storage: Storage) -> None:
+    await asyncrec.write_records("d/a.tfrecord", [b"x" * n for n in range(4)], storage=storage)
+    await asyncrec.write_records("d/z.tfrecord", [b"x"], compression="GZIP", storage=storage)
+    report = await tools.index("d", layout="tfrecord", storage=storage)
+    assert report.made == ["d/a.tfindex"]
+    assert report.refused[0][0] == "d/z.tfrecord"
+    assert await storage.get("d/a.tfindex") == b"0 16\n16 17\n33 18\n51 19\n"
+    assert (await tools.index("d/a.tfrecord", layout="dali", storage=storage)).made == ["d/a.tfrecord.idx"]
+    assert (await tools.index("d/a.tfrecord", layout="dali", storage=storage)).kept == ["d/a.tfrecord.idx"]
+    with pytest.raises(ValueError, match="asyncrec, tfrecord, dali"):
+        await tools.index("d", layout="mine", storage=storage)

@@ -1,0 +1,113 @@
+"""Tables and labelled folders become splits, each with its share of every label, whose names are in the manifests."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tool_data import names
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.storage.base import Storage
+
+pytestmark = pytest.mark.anyio
+
+
+async def table(storage: Storage, rows: int = 20) -> None:
+    lines = ["file,kind,weight,count,note"]
+    for number in range(rows):
+        kind = ("cat", "dog")[number % 2]
+        await storage.put(f"in/files/{number}.bin", b"bytes %d" % number)
+        lines.append(f'files/{number}.bin,{kind},{number}.5,{number},"a, ""note"""')
+    await storage.put("in/table.csv", "\n".join(lines).encode())
+
+
+async def read(storage: Storage, path: str) -> list[dict[str, object]]:
+    schema = asyncrec.Schema.from_json((await tools.schema(path, storage=storage)).schema)
+    async with tools.open_records(path, storage=storage) as stream:
+        return [schema.decode(found.data) async for records in stream for found in records]
+
+
+async def test_a_table(storage: Storage) -> None:
+    await table(storage)
+    report = await tools.from_csv(
+        "in/table.csv", "out", label="kind", files=["file"], ratios=[0.6, 0.2, 0.2], seed=3,
+        storage=storage, target_storage=storage,
+    )  # fmt: skip
+    assert report.records == {"train": 12, "eval": 4, "test": 4}
+    assert report.labels == ["cat", "dog"]
+    seen = []
+    for split, count in report.records.items():
+        rows = await read(storage, f"out/{split}")
+        assert Counter(int(row["kind"]) for row in rows) == {0: count // 2, 1: count // 2}  # type: ignore[call-overload]  # int64
+        for row in rows:
+            number = int(row["count"])  # type: ignore[call-overload]  # int64
+            assert row["file"] == b"bytes %d" % number
+            assert row["kind"] == number % 2
+            assert row["weight"] == number + 0.5
+            assert row["note"] == b'a, "note"'
+            seen.append(number)
+        manifest = await asyncrec.read_manifest(f"out/{split}", storage=storage)
+        assert manifest.metadata["labels"] == ["cat", "dog"]
+    assert sorted(seen) == list(range(20))
+
+
+async def test_a_folder_for_each_label(storage: Storage) -> None:
+    for number in range(10):
+        for kind in ("dog", "cat"):
+            await storage.put(f"in/{kind}/deep/{number}.png", b"%s %d" % (kind.encode(), number))
+    await storage.put("in/README", b"")
+    await storage.put("in/_hidden/x", b"")
+    report = await tools.from_folder("in", "out", ratios=0.8, storage=storage, target_storage=storage)
+    assert report.records == {"train": 16, "eval": 4}
+    for row in await read(storage, "out/train"):
+        name = ["cat", "dog"][int(row["label"])]  # type: ignore[call-overload]  # int64
+        assert str(row["path"], "utf-8").startswith(f"{name}/deep/")  # type: ignore[call-overload]  # bytes
+        assert row["data"].startswith(name.encode())  # type: ignore[attr-defined]  # bytes
+    again = await tools.from_folder("in", "out", ratios=0.8, storage=storage, target_storage=storage)
+    assert again.records == report.records
+    assert len(await read(storage, "out/train")) == 16
+
+
+async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
+    await table(storage)
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        await tools.from_csv("in/table.csv", name, seed=seed, storage=storage, target_storage=storage)
+        orders.append([row["count"] for row in await read(storage, f"{name}/train")])
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        ("a,b\n1\n2,3", {}, "1 cells for 2 columns"),
+        ("a,a\n1,2", {}, "a name of its own"),
+        ("a\n1\n2", {"label": "kind"}, "no column 'kind'"),
+        ("a\n1", {}, "none is left for 'eval'"),
+        ('a\n"1', {}, "line 2"),
+    ],
+)
+async def test_what_is_wrong_with_a_table_is_said(
+    storage: Storage, content: str, options: dict[str, str], said: str
+) -> None:
+    await storage.put("x.csv", content.encode())
+    with pytest.raises(DatasetError, match=said):
+        await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)  # type: ignore[arg-type]  # as listed
+    assert await names(storage, "out") == []
+
+
+async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
+    await table(storage)
+    await storage.delete("in/files/7.bin")
+    with pytest.raises(ObjectNotFoundError, match=r"7\.bin"):
+        await tools.from_csv("in/table.csv", "out", files=["file"], storage=storage, target_storage=storage)
+    assert await names(storage, "out") == []
+
+
+async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
+    await storage.put("in/x.png", b"")
+    with pytest.raises(DatasetError, match="no files in folders"):
+        await tools.from_folder("in", "out", storage=storage, target_storage=storage)

@@ -107,8 +107,12 @@ def _access(
         raise ValueError(f"{name} begins with http:// or https://, names a host, and has no query")
     if parts.username is not None or parts.password is not None:
         raise ValueError(f"{name} holds no credentials: they have options of their own")
+    source = "service_file"
     if service_file is None and token is None and not anonymous:
-        service_file = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or None
+        source = "GOOGLE_APPLICATION_CREDENTIALS"
+        service_file = os.environ.get(source) or None
+    if service_file is not None and "{" in os.fspath(service_file):
+        raise ValueError(f"{source} is the path of a file of credentials, not its content")  # which is not shown
     return Access(
         endpoint=address.rstrip("/"),
         emulator=bool(emulator),

@@ -58,7 +58,8 @@ class Fault:
     - ``partial-reset``: the same without an answer;
     - ``corrupt``: the object is published with a flipped bit;
     - ``expire``: the session is gone;
-    - ``page``: without effect, a page of HTML and a status that says all is well.
+    - ``page``: without effect, a page of HTML and a status that says all is well;
+    - ``answer``: without effect, whatever `FakeGcs.page` is.
     """
 
     how: str
@@ -112,7 +113,8 @@ class FakeGcs:
     Attributes:
         plan: asked about each request, with its kind and number.
         log: the kinds of all requests: ``open``, ``put``, ``last``, ``query``, ``abort``, ``read``, ``meta``, ``list``,
-            ``delete``, ``token``.
+            ``delete``, ``token``, ``credentials``.
+        page: the status and the text of the answer to whatever has the fault ``answer``.
         lost: sessions whose address was in an answer that did not arrive: nobody can take them away.
         taking: cleared, bodies are left unread in their sockets.
         most_puts: how many chunks were on their way at once.
@@ -136,6 +138,7 @@ class FakeGcs:
         self.reached = threading.Event()
         self.most_puts = 0
         self.page_size = 1_000
+        self.page = 200, "<html>Sign in</html>"
         self.tokens: list[str] = []
         self.taking = threading.Event()
         self.taking.set()
@@ -230,6 +233,8 @@ class FakeGcs:
                 await asyncio.Event().wait()  # cancelled when the client hangs up
             if how == "reset":
                 return self._cut(request)
+            if how == "answer":
+                return web.Response(status=self.page[0], text=self.page[1], content_type="application/json")
             if how == "page":
                 await self._body(request)
                 return web.Response(text="<html>Sign in</html>", content_type="text/html")
@@ -271,8 +276,8 @@ class FakeGcs:
 
     def _kind(self, request: web.BaseRequest) -> str:
         path, query = self._where(request)
-        if path == "/token":
-            return "token"
+        if path in ("/token", "/credentials"):
+            return path[1:]
         if path.startswith("/upload/"):
             span = request.headers.get("Content-Range", "")
             if request.method == "PUT":

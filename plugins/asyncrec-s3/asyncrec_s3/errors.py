@@ -7,6 +7,7 @@ store's code and its words with credentials struck out (stores do echo them), an
 from __future__ import annotations
 
 import email.utils
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from asyncrec.errors import (
     TransientStorageError,
 )
 
-from .redaction import redact
+from .redaction import redact, strike
 
 __all__ = ["InvalidPartError", "UploadGoneError", "scrub", "translate"]
 
@@ -144,11 +145,15 @@ def scrub(error: BaseException) -> None:
             continue
         seen.add(id(one))
         todo += [one.__cause__, one.__context__]
-        one.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in one.args)
+        one.args = tuple(strike(arg) if isinstance(arg, str) else arg for arg in one.args)
         if isinstance(one, sdk.HTTPClientError):
             one.request = None
         if isinstance(one, sdk.BotoCoreError):
-            one.kwargs = {key: redact(str(value)) for key, value in one.kwargs.items() if key != "request"}
+            one.kwargs = {key: strike(str(value)) for key, value in one.kwargs.items() if key != "request"}
+        if "_request" in vars(one):
+            vars(one)["_request"] = None  # httpx keeps the signed request, too
+        if isinstance(one, json.JSONDecodeError):
+            one.doc = ""  # what a service of the machine sent, credentials perhaps
         if isinstance(one, sdk.ClientError):
             details = one.response.get("Error", {})
             one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if key in details}

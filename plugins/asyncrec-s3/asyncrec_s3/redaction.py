@@ -11,7 +11,7 @@ import logging
 import re
 from collections import deque
 
-__all__ = ["quieten", "redact", "remember"]
+__all__ = ["quieten", "redact", "remember", "strike"]
 
 # Values of every client of this process; refreshed credentials push out the oldest, long expired.
 _known: deque[str] = deque(maxlen=64)
@@ -21,7 +21,10 @@ _BY_NAME = re.compile(
                   | secretaccesskey | secret_?key | sessiontoken | accesstoken | token | accesskeyid | credential )
                 ['"]? (?: \s*[:=]\s* | > ) b?['"]? )  (?: AWS4-HMAC-SHA256\ [^'"\n]* | [^\s'"<,&]+ )"""
 )
-_LOGGERS = ("botocore.auth", "botocore.credentials", "botocore.endpoint", "botocore.parsers", "botocore.regions")
+_LOGGERS = (
+    "aiobotocore.credentials", "aiobotocore.tokens", "aiobotocore.utils", "botocore.auth", "botocore.credentials",
+    "botocore.endpoint", "botocore.parsers", "botocore.regions", "botocore.tokens", "botocore.utils",
+)  # fmt: skip
 
 
 def remember(value: str | None) -> None:
@@ -36,14 +39,24 @@ def redact(text: str) -> str:
     return text
 
 
+def strike(text: str) -> str:
+    """As `redact`, and what stands where a credential would: the machine's services send some that nobody knows yet."""
+    return redact(_BY_NAME.sub(r"\1***", text))
+
+
 class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if (clean := redact(_BY_NAME.sub(r"\1***", text))) != text:
+        if (clean := strike(text)) != text:
             record.msg, record.args = clean, ()
+        if record.exc_info:
+            # As text, which is struck through; whoever formats the record takes it in place of the error.
+            record.exc_text = strike(_formatter.formatException(record.exc_info))
+            record.exc_info = None
         return True
 
 
+_formatter = logging.Formatter()
 _redacting = _Redacting()
 
 

@@ -3,8 +3,8 @@
 The stores do no work and are processes of their own (`null_stores`); each figure is of a fresh process. Memory is the
 growth of the resident set over what it was with the client open and used once: at most ``memory_limit`` + 32 MiB, the
 same for 64 MiB and for 2 GiB, and with a store that takes 1 MB/s. The loop is looked at by `Heartbeat`, while the
-client is opened, and apart from that while records are written at full speed; on asyncio also by the processor time that
-its thread spends in one step, which a busy machine does not add to.
+client is opened, and apart from that while records are written at full speed; on asyncio also by the processor time
+that its thread spends in one step, which a busy machine does not add to.
 
     make bench-stores
     make bench-stores ARGS=--quick     256 MiB instead of 2 GiB, 8 MiB at 1 MB/s: a first look
@@ -64,8 +64,9 @@ def _records(size: int = 4096) -> list[bytes]:
 async def _write(storage: Any, total: int, records: list[bytes], memory_limit: int) -> None:
     import asyncrec
 
-    limits = {"memory_limit": memory_limit, "max_shard_bytes": SHARD}
-    async with asyncrec.open_sharded_writer("pages", storage=storage, **limits) as writer:
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, memory_limit=memory_limit, max_shard_bytes=SHARD
+    ) as writer:
         for _ in range(max(1, total // (4 * MIB))):
             await writer.write_many(records)
 
@@ -76,7 +77,8 @@ class Steps:
     def __enter__(self) -> Steps:
         self.longest = 0.0
         own = threading.get_ident()
-        self._run = run = asyncio.Handle._run
+        handles: Any = asyncio.Handle  # there is no other way to see each step than to stand in for its method
+        self._run = run = handles._run
 
         def measured(handle: asyncio.Handle) -> None:
             begun = time.thread_time()
@@ -84,11 +86,12 @@ class Steps:
             if threading.get_ident() == own:
                 self.longest = max(self.longest, time.thread_time() - begun)
 
-        asyncio.Handle._run = measured  # type: ignore[method-assign]  # there is no other way to see each step
+        handles._run = measured
         return self
 
     def __exit__(self, *exc: object) -> None:
-        asyncio.Handle._run = self._run  # type: ignore[method-assign]  # as above
+        handles: Any = asyncio.Handle
+        handles._run = self._run
 
 
 # Jobs, each the whole life of a process -----------------------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""The commands on the page about the command line run as they stand there, one after the other."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_data import Run
+
+from asyncrec.cli.table import COMMANDS
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/command-line.md"
+BLOCK = re.compile(r"(?:^<!-- exit (?P<code>\d+) -->\n)?^```sh\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands(text: str) -> list[tuple[int, list[str]]]:
+    """Each command line, with the exit code that the page says it has here, where its files are not there."""
+    return [
+        (int(block["code"] or 0), words[1:])
+        for block in BLOCK.finditer(text)
+        for line in block["lines"].splitlines()
+        if (words := shlex.split(line, comments=True)) and words[0] == "asyncrec" and words[1] in COMMANDS
+    ]
+
+
+def test_the_commands_of_the_page_do_what_it_says(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for code, argv in commands(PAGE.read_text("utf-8")):
+        # A tenth of the demo's records shows the same.
+        result = run(*argv, "--records", "2000") if argv[0] == "demo" else run(*argv)
+        assert result.code == code, (argv, result)
+
+
+def test_every_command_is_on_the_page() -> None:
+    text = PAGE.read_text("utf-8")
+    assert [name for name in COMMANDS if f"asyncrec {name}" not in text and f"`{name}`" not in text] == []

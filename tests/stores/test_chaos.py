@@ -18,8 +18,9 @@ from asyncrec.shards.manifest import Manifest
 from asyncrec.storage.base import Storage
 from asyncrec.testing.checks import content
 
-# ``ASYNCREC_LONG=20`` runs twenty seeds instead of one, and each store on both loops.
-SEEDS = range(int(os.environ.get("ASYNCREC_LONG", "1")))
+# ``ASYNCREC_LONG=20`` runs twenty seeds instead of one, from ``ASYNCREC_SEED`` on, and each store on both loops.
+FIRST = int(os.environ.get("ASYNCREC_SEED", "0"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("ASYNCREC_LONG", "1")))
 LONG = "ASYNCREC_LONG" in os.environ
 ON = list(itertools.product(("asyncio", "trio"), ("s3", "gcs"))) if LONG else [("asyncio", "s3"), ("trio", "gcs")]
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize(("anyio_backend", "place"), ON, indirect=["place"])]

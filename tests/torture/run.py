@@ -20,7 +20,7 @@ from types import ModuleType
 HERE = Path(__file__).parent
 
 # By their file names; one that is given with --only is run alone.
-MODULES = ["mutations", "bombs", "kill", "power", "operations", "endurance"]
+MODULES = ["mutations", "bombs", "kill", "power", "operations", "chaos", "endurance"]
 
 
 def load(name: str) -> ModuleType:

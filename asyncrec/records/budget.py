@@ -35,6 +35,7 @@ class ByteBudget:
 
     Attributes:
         limit: bytes, fixed.
+        share: what a chunk of each object that may be open should take at the most, a quarter of the limit in all.
         used: bytes held now, without what is reserved.
         under_way: how many of them.
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
@@ -43,10 +44,11 @@ class ByteBudget:
         on_starving: set by the writer.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, objects: int = 1) -> None:
         if limit <= 0:
             raise ValueError(f"a memory limit of {limit} bytes holds nothing")
         self.limit = limit
+        self.share = limit // (4 * objects)
         self.used = 0
         self.under_way = 0
         self.reserved = 0

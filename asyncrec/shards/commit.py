@@ -91,12 +91,15 @@ class Committer:
         reserved = 0
         try:
             async with self._home.open_sink(key, exclusive=exclusive) as sink:
+                sink.hold_at_most(self._budget.share)
                 self._budget.reserve(sink.chunk_size)
                 reserved = sink.chunk_size
                 async with AsyncExitStack() as beside:
 
                     async def open_beside(beside_key: str) -> ChunkWriter:
-                        return ChunkWriter(await beside.enter_async_context(self._home.open_sink(beside_key)))
+                        beside_sink = await beside.enter_async_context(self._home.open_sink(beside_key))
+                        beside_sink.hold_at_most(self._budget.share)
+                        return ChunkWriter(beside_sink)
 
                     async def open_keys() -> ChunkWriter:
                         shard.keys = keys_key(key)

@@ -127,7 +127,7 @@ async def open_sharded_writer(
         raise ValueError("what replaces a data set is promised only whole: spool= has no meaning with mode='replace'")
     options = parse_compression(compression)
     shown = redact(str(path))
-    budget = ByteBudget(memory_limit)
+    budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)

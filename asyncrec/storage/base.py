@@ -73,6 +73,12 @@ class ByteSink(ABC):
         Cancelled, or after any error, the object can only be abandoned.
         """
 
+    def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
+        """Be content with chunks of ``size`` bytes, or as few as the store lets be, for the caller has many sinks.
+
+        Called before the first `send`, if at all. Unless a backend says otherwise nothing becomes of it.
+        """
+
     @abstractmethod
     async def flush(self, tail: Sequence[Buffer]) -> int:
         """Make what was sent durable, and as much of ``tail`` as the store can.

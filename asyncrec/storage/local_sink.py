@@ -38,6 +38,8 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") and "SC_IOV_MAX" i
 # Copied into a filesystem in memory on the event loop at once: about 0.6 ms, where a hop to a thread and back costs
 # more than the copy saves, because the two threads then take turns at the interpreter. It has no disk to wait for.
 _MOST_TO_MEMORY = 2 << 20
+# With hundreds of shards open: so small a write still costs less than the records in it.
+_LEAST_CHUNK = 64 << 10
 # What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -96,6 +98,9 @@ class LocalSink(ByteSink):
                 raise
         self._state = "open"
         return self
+
+    def hold_at_most(self, size: int) -> None:
+        self.chunk_size = min(self.chunk_size, max(size, _LEAST_CHUNK))
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         here = self._in_memory and sum(map(_nbytes, buffers)) <= _MOST_TO_MEMORY

@@ -116,6 +116,9 @@ class _Sink(ByteSink):
     def chunk_size(self) -> int:  # type: ignore[override]  # read again before each chunk, and only read
         return self._sink.chunk_size
 
+    def hold_at_most(self, size: int) -> None:
+        self._sink.hold_at_most(size)
+
     async def send(self, buffers: Sequence[Buffer]) -> None:
         await self._sink.send(buffers)
 

@@ -122,6 +122,10 @@ class _SinkAround(ByteSink):
         self.chunk_size = inner.chunk_size
         self.sending = False  # stays so when a send fails
 
+    def hold_at_most(self, size: int) -> None:
+        self._inner.hold_at_most(size)
+        self.chunk_size = self._inner.chunk_size
+
     async def send(self, buffers: Sequence[Buffer]) -> None:
         async def whole() -> None:
             await self._storage.moved(sum(map(len, buffers)))

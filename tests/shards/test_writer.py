@@ -605,6 +605,16 @@ class TestTrouble:
         assert await stored(storage) == [b"1"]
 
 
+async def test_hundreds_of_local_shards_fit_into_a_small_memory_limit(tmp_path: Path) -> None:
+    """Their chunks share a quarter of it, where 200 of the usual ones would take 400 MiB."""
+    records = [b"%d" % n * 1_000 for n in range(1_000)]
+    async with asyncrec.open_sharded_writer(tmp_path / "train", num_shards=200, memory_limit=64 << 20) as writer:
+        await writer.write_many(records)
+        assert writer.stats().reserved_bytes <= 16 << 20
+    assert (await asyncrec.read_manifest(tmp_path / "train")).records == 1_000
+
+
+
 class TestLocal:
     async def test_a_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=2) as writer:

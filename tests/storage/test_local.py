@@ -452,6 +452,19 @@ async def test_warm_blocks_are_read_without_a_thread(tmp_path: Path) -> None:
         assert system.calls.count("preadv") == 12
 
 
+async def test_whoever_has_many_sinks_has_them_hold_less(tmp_path: Path) -> None:
+    async with LocalStorage(tmp_path).open_sink("x") as sink:
+        usual = sink.chunk_size
+        sink.hold_at_most(usual + 1)
+        assert sink.chunk_size == usual
+        sink.hold_at_most(100_000)
+        assert sink.chunk_size == 100_000
+        sink.hold_at_most(0)
+        assert 0 < sink.chunk_size < 100_000
+        await sink.send([bytes(sink.chunk_size)])
+    assert (tmp_path / "x").stat().st_size == sink.chunk_size
+
+
 async def test_a_filesystem_in_memory_is_written_and_read_without_a_thread(
     tmp_path: Path, lives_in_memory: Callable[[bool], None]
 ) -> None:

@@ -205,7 +205,9 @@ class Interleaving:
         places = self._order.round()
         self._blocks_alone = 1 if self._order.in_block else self._slots
         block = self._plan.block_length
-        rounds = max(1, _WOVEN // (block * max(1, len(places))))
+        rounds = _WOVEN // (block * max(1, len(places)))
+        if not rounds:  # large blocks are cheap one by one, and so many shards would hold the loop
+            return
         parts = []
         for place in places:
             cursor = self._cursors.get(place)

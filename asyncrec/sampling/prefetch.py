@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any
 
 import anyio
@@ -15,13 +16,17 @@ __all__ = ["Prefetch"]
 
 Snapshot = Callable[[], dict[str, Any]]
 
+# What is made before any of it can be taken. A change of tasks costs a hundredth of it.
+_SECONDS_TOGETHER = 0.002
+
 _NO_STATE = "with deterministic=False the order depends on timing: there is no state to go on from"
 
 
 class Prefetch:
     """Used by one task. The task that makes batches begins with the first `wait`, and ends with ``scope``.
 
-    Batches are made as many at a time as there is room for: one change of tasks for all of them.
+    Where they are made fast, several are made at a time: one change of tasks for all of them. Where they are not, each
+    can be taken as soon as it is there.
 
     Args:
         size: batches that wait at most. 0: each is made when it is waited for, and there is no task.
@@ -125,6 +130,7 @@ class Prefetch:
             await self._load()
             snapshot = production.snapshot() if self._has_state else None
             made = since = 0
+            together = 1
             while True:
                 while (room := self._size - len(self.batches)) <= 0:
                     self._room = anyio.Event()
@@ -132,7 +138,10 @@ class Prefetch:
                 if snapshot is not None and since >= production.held:
                     snapshot = production.snapshot()
                     made = since = 0
-                batches = await production.next_batches(room)
+                began = perf_counter()
+                batches = await production.next_batches(min(room, together))
+                together = 2 * together if perf_counter() - began < _SECONDS_TOGETHER / 2 else -(-together // 2)
+                together = min(together, self._size)
                 if not batches:
                     break
                 for batch in batches:

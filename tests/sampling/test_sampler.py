@@ -289,6 +289,18 @@ async def test_an_error_of_the_body_leaves_as_itself() -> None:
             raise LookupError("mine")
 
 
+async def test_a_batch_can_be_taken_while_the_next_is_made() -> None:
+    storage = await folder([[b"%d" % i for i in range(100)]])
+
+    async def hangs(record: bytes) -> bytes:
+        if record == b"10":
+            await anyio.sleep_forever()
+        return record
+
+    async with sampler_of(storage, hangs, batch_size=10) as sampler:
+        assert await anext(sampler) == [b"%d" % i for i in range(10)]
+
+
 async def test_no_more_batches_are_made_than_prefetch_size() -> None:
     made = 0
 

@@ -1,4 +1,4 @@
-"""A store in memory, and one on disk: what the tools do is the same."""
+"""What the tests of the tools share: a store, in memory or on disk; what the tools do is the same."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncrec.storage.retry._jitter", _NoJitter())
 
 
-@pytest.fixture(params=["memory", "local"])
-async def storage(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str) -> AsyncIterator[Storage]:
-    where = f"memory://{tmp_path.name}" if request.param == "memory" else str(tmp_path / "store")
+@pytest.fixture
+async def storage(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Storage]:
+    """On asyncio a disk, on trio memory: each test sees both, in half the time of all four."""
+    where = f"memory://{tmp_path.name}" if anyio_backend == "trio" else str(tmp_path / "store")
     async with asyncrec.open_storage(where) as storage:
         yield storage

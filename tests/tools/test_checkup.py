@@ -16,6 +16,12 @@ from asyncrec.testing import Fault, FlakyStorage
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written to find out how fast a store is shows the same when it is small."""
+    monkeypatch.setattr("asyncrec.tools.checkup._LARGE", 1 << 16)
+
+
 def failed(report: tools.DoctorReport) -> Sequence[str]:
     return [check.name for check in report.checks if check.ok is False]
 

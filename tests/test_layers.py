@@ -19,6 +19,7 @@ PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
     "asyncrec.errors": 0,
+    "asyncrec.forks": 1,
     "asyncrec.tasks": 1,
     "asyncrec.framing": 1,
     "asyncrec.example": 1,

@@ -21,6 +21,7 @@ from typing import Protocol
 
 import anyio
 
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.frames import FRAME_OVERHEAD
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
@@ -76,6 +77,10 @@ class Flush:
 
 class LaneHost(Protocol):
     """What the writer that has the lane does for it. All are called by the owner task."""
+
+    @property
+    def path(self) -> str:
+        """What is written, for errors."""
 
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """The next object; leaving the context cleanly publishes it, with its index and keys."""
@@ -138,6 +143,12 @@ class Lane:
         self._bytes = 0
         self.seconds_compressing = 0.0
         self.seconds_storing = 0.0
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork there is no owner task: whoever writes is told. The files are the parent's."""
+        self.error = forked_error(f"{self._host.path}: the writer")
+        self._budget.release_all()
 
     # -- the callers' side: nothing here waits ------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import anyio
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions, CompressionType, detect_compression, parse_compression
 from asyncrec.framing.damage import Damage, DamageLog, DamageReason
 from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES
@@ -110,7 +111,14 @@ class RecordReader:
         self._reading_again: CorruptRecordError | None = None
         self._ended = False
         self._closed = False
+        self._forked = False
         self._rereads = 0
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = self._closed = True
+        self._iterator = iter(())
 
     def __aiter__(self) -> RecordReader:
         return self
@@ -151,6 +159,8 @@ class RecordReader:
 
     async def _fill(self) -> list[bytes]:
         """The next whole records; an empty list at the end, and again after it."""
+        if self._forked:
+            raise forked_error(f"{self.path}: the reader")
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the reader is closed; read inside its `async with`")
         while not self._ended:

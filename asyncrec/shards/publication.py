@@ -139,6 +139,10 @@ class ShardHost:
         if home.spool is not None:
             self.uploader = Uploader(home.spool, home.store, budget, self)
 
+    @property
+    def path(self) -> str:
+        return self._publication.note.url
+
     # -- for the lane -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager

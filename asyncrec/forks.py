@@ -1,0 +1,41 @@
+"""What was opened before a fork is of no use in the child: its event loop, tasks and threads stayed with the parent.
+
+Used there it would hang, or write into the parent's files and connections. Whoever holds such things registers itself
+with `on_fork`, and its method ``forked`` is called in each child, so that every later call can say so; nothing is
+checked per record.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+__all__ = ["Forkable", "forked_error", "on_fork"]
+
+
+class Forkable(Protocol):
+    def forked(self) -> None:
+        """In a child: be unusable from now on. Nothing may be closed or written."""
+
+
+_alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def on_fork(owner: Forkable) -> None:
+    """Call ``owner.forked()`` in every child, for as long as it lives."""
+    _alive.add(owner)
+
+
+def forked_error(what: str) -> RuntimeError:
+    """The error of a child that uses what its parent opened."""
+    return RuntimeError(f"{what} was opened before a fork, in process {os.getppid()}: open it anew in this one")
+
+
+def _tell_all() -> None:
+    for owner in list(_alive):
+        owner.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_tell_all)

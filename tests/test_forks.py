@@ -1,0 +1,82 @@
+"""What was opened before a fork raises in the child, and is whole in the parent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# In a process of its own, because pytest's has threads, and a child of those is a gamble.
+PROGRAM = """
+import os, sys, threading, anyio, asyncrec
+
+async def tried(what, call):
+    try:
+        with anyio.fail_after(20):
+            await call()
+    except RuntimeError as error:
+        assert "before a fork" in str(error), error
+        return
+    os.write(2, f"{what} did not raise\\n".encode())
+    os._exit(1)
+
+def in_child(*calls):
+    child = os.fork()
+    if not child:
+        async def each():
+            for what, call in calls:
+                await tried(what, call)
+        def run():
+            try:
+                anyio.run(each, backend=BACKEND)
+            except BaseException as error:
+                os.write(2, repr(error).encode())
+                os._exit(1)
+            os._exit(0)
+        thread = threading.Thread(target=run)  # this one has the parent's loop still
+        thread.start()
+        thread.join()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+async def main():
+    records = [b"%d" % i for i in range(5000)]
+    async with asyncrec.open_sharded_writer(FOLDER + "/pages") as shards:
+        async with asyncrec.open_writer(FOLDER + "/one.tfrecord") as writer:
+            ticket = await shards.write_many(records[:2000])
+            await writer.write_many(records[:2000])
+            await shards.flush()
+            failed = in_child(
+                ("ShardedWriter.write", lambda: shards.write(b"child")),
+                ("ShardedWriter.write_many", lambda: shards.write_many([b"child"])),
+                ("ShardedWriter.flush", shards.flush),
+                ("ShardedWriter.commit", shards.commit),
+                ("ShardedWriter.wait", lambda: shards.wait(ticket, "committed")),
+                ("RecordWriter.write", lambda: writer.write(b"child")),
+                ("RecordWriter.flush", writer.flush),
+            )
+            await shards.write_many(records[2000:])
+            await writer.write_many(records[2000:])
+    found = []
+    async with asyncrec.open_reader(FOLDER + "/one.tfrecord", chunk_size=4096) as reader:
+        found.append(await anext(reader))
+        failed += in_child(("RecordReader", reader.__anext__), ("batches", reader.batches().__anext__))
+        async for record in reader:
+            found.append(record)
+    assert found == records
+    manifest = await asyncrec.read_manifest(FOLDER + "/pages")
+    assert manifest.records == 5000, manifest
+    sys.exit(failed)
+
+anyio.run(main, backend=BACKEND)
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_forked_child_is_told_and_the_parent_goes_on(tmp_path: Path, backend: str) -> None:
+    values = f"FOLDER = {str(tmp_path)!r}; BACKEND = {backend!r}"
+    done = subprocess.run(
+        [sys.executable, "-c", values + PROGRAM], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -93,8 +93,7 @@ def _state(orphan: Orphan, report: VerifyReport) -> str:
         return "deleted"
     if orphan.recent:
         return "in no manifest; it may be being committed (--older-than says what is old)"
-    if orphan.replaced:
-        return "a shard that was replaced and not deleted; --delete removes it"
-    if orphan.kind == "shard":
+    if orphan.refused is None:
         return "a shard in no manifest; --adopt makes it part of the data set, --delete removes it"
-    return f"{'an index' if orphan.kind == 'index' else 'keys'} without a shard; --delete removes it"
+    what = {"shard": "a shard", "index": "an index", "keys": "keys"}[orphan.kind]
+    return f"{what} in no manifest, and not to be adopted: {orphan.refused}; --delete removes it"

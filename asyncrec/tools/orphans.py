@@ -1,8 +1,9 @@
 """Objects that look like a data set's and are in no manifest: found, adopted, or deleted.
 
 A writer that was killed leaves them: index and keys are published before their shard, and the shard before the segment
-that names it. What a data set had before and has no more (a replaced shard whose deletion failed) is told apart: it is
-never adopted, for its records were replaced.
+that names it. Not all of them are to be adopted, as `asyncrec.recover` has it too: not what the data set had and has no
+more (a replaced shard whose deletion failed), not shards that are published all or none, and not those of a writer that
+ended well without them or was replacing the data set.
 
 A shard that is just being committed looks the same. So what is younger than an age is left alone.
 """
@@ -19,12 +20,12 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.framing.compression import parse_compression
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.slab import KEY_BYTES
+from asyncrec.shards.adopting import ever_listed
 from asyncrec.shards.commit import Committer
-from asyncrec.shards.naming import index_key, keys_key, manifest_prefix, new_writer_id
-from asyncrec.shards.segment import MAX_SEGMENT_BYTES, ShardEntry, format_time, parse_segment
-from asyncrec.shards.snapshot import for_each
-from asyncrec.storage.base import Storage
-from asyncrec.storage.url import join
+from asyncrec.shards.naming import index_key, keys_key, new_writer_id, replacing_key
+from asyncrec.shards.segment import ShardEntry, format_time
+from asyncrec.shards.snapshot import load_segments
+from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.tools.checking import ShardReport
 from asyncrec.tools.selecting import SelectedDataset
 
@@ -32,8 +33,6 @@ __all__ = ["MIN_AGE", "Orphan", "adopt", "find_orphans", "remove"]
 
 # No commit takes so long between a shard and its segment, but for fixed shards that are published together.
 MIN_AGE = 3600.0
-
-_BESIDE = ("_index/", "_keys/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class Orphan:
         path: for people.
         key: in the data set's folder.
         kind: ``"shard"``, ``"index"`` or ``"keys"`` (of a shard that is not there, either).
-        replaced: the data set had it, and has it no more.
+        refused: why it is not to be adopted; `None` for a shard that may be, when it is whole.
         recent: it is younger than the age asked for: perhaps it is being committed.
     """
 
@@ -53,7 +52,7 @@ class Orphan:
     kind: str
     size: int
     modified: datetime
-    replaced: bool
+    refused: str | None
     recent: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -62,7 +61,7 @@ class Orphan:
             "kind": self.kind,
             "bytes": self.size,
             "modified": self.modified.isoformat(),
-            "replaced": self.replaced,
+            "refused": self.refused,
             "recent": self.recent,
         }
 
@@ -71,35 +70,50 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
     """What lies in the data set's folder under its names and is in no manifest."""
     folder, name = dataset.folder, dataset.name
     named = {key for shard in dataset.manifest.shards for key in _objects(shard)}
-    pattern = re.compile(re.escape(name) + r"-(\d{5,}-of-\d{5,}|[A-Za-z0-9][A-Za-z0-9_.]{0,63}-\d{6,})\.tfrecord")
-    found = []
-    shards = set()
-    for prefix in ("", *_BESIDE):
-        suffix = {"": "", "_index/": ".index", "_keys/": ".keys"}[prefix]
+    pattern = re.compile(re.escape(name) + r"-(?:\d{5,}-of-\d{5,}|([A-Za-z0-9][A-Za-z0-9_.]{0,63})-\d{6,})\.tfrecord")
+    found: list[tuple[ObjectInfo, str, str, str | None]] = []
+    shards = {entry.path for entry in dataset.manifest.shards}
+    for prefix, suffix, kind in (("", "", "shard"), ("_index/", ".index", "index"), ("_keys/", ".keys", "keys")):
         async for info in folder.list_objects(f"{prefix}{name}-"):
             shard = info.key[len(prefix) : len(info.key) - len(suffix)]
-            if info.key in named or not info.key.endswith(suffix) or not pattern.fullmatch(shard):
+            match = pattern.fullmatch(shard)
+            if info.key in named or not info.key.endswith(suffix) or match is None:
                 continue
-            if not prefix:
+            if kind == "shard":
                 shards.add(shard)
-            elif shard in shards or any(shard == entry.path for entry in dataset.manifest.shards):
+            elif shard in shards:
                 continue  # it goes with its shard
-            found.append((info, prefix.strip("_/") or "shard", shard))
+            found.append((info, kind, shard, match[1]))
     if not found:
         return []
-    before = await _ever_named(folder, name)
+    segments = await load_segments(folder, name)
+    before = ever_listed(segments) | {path for segment in segments for path in segment.remove}
+    ended = {each for each, writer in dataset.manifest.writers.items() if writer.closed}
+    replacing = {info.key.rpartition("/")[2] async for info in folder.list_objects(replacing_key(name, ""))}
+
+    def refused(kind: str, shard: str, writer: str | None) -> str | None:
+        if kind != "shard":
+            return "its shard is not there"
+        if shard in before:
+            return "it was replaced"
+        if writer is None:
+            return "it is one of shards that are published all or none"
+        if writer in ended:
+            return "its writer ended well without it"
+        return "its writer was replacing the data set" if writer in replacing else None
+
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
     return [
         Orphan(
-            path=join(base + dataset.prefix.rstrip("/"), info.key) if dataset.prefix else base + info.key,
+            path=base + dataset.prefix + info.key,
             key=info.key,
             kind=kind,
             size=info.size,
             modified=info.modified,
-            replaced=shard in before,
+            refused=refused(kind, shard, writer),
             recent=info.modified > youngest,
         )
-        for info, kind, shard in found
+        for info, kind, shard, writer in found
     ]
 
 
@@ -149,17 +163,6 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> None:
             await dataset.folder.delete(index_key(orphan.key))
             await dataset.folder.delete(keys_key(orphan.key))
         await dataset.folder.delete(orphan.key)
-
-
-async def _ever_named(folder: Storage, name: str) -> set[str]:
-    """All shards that any segment added or removed."""
-    keys = [info.key async for info in folder.list_objects(manifest_prefix(name)) if info.key.endswith(".json")]
-
-    async def read(key: str) -> set[str]:
-        segment = parse_segment(await folder.get(key, max_bytes=MAX_SEGMENT_BYTES), name=key)
-        return {entry.path for entry in segment.add} | set(segment.remove)
-
-    return set().union(*await for_each(read, keys))
 
 
 async def _size(folder: Storage, key: str) -> int | None:

@@ -136,11 +136,8 @@ async def open_shard(selection: Selection, shard: SelectedShard, **options: Any)
     reader = await open_reader_at(selection.storage, shard.key, Position(0, 0, 0), path=shard.shown, **options)
     try:
         yield reader
-    except BaseException as error:
-        reader._closed = True
-        await reader._stack.__aexit__(type(error), error, error.__traceback__)
-        raise
-    await reader.aclose()
+    finally:
+        await reader.aclose()
 
 
 async def _select(store: Storage, key: str, shown: str) -> Selection:

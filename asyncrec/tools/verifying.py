@@ -158,7 +158,7 @@ async def _check_all(
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
     """Check what may be adopted, and adopt what is whole."""
-    candidates = [each for each in orphans if each.kind == "shard" and not each.replaced and not each.recent]
+    candidates = [each for each in orphans if each.refused is None and not each.recent]
     whole = []
     for orphan in candidates:
         shard = SelectedShard(key=dataset.prefix + orphan.key, shown=orphan.path, size=orphan.size)

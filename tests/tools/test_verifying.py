@@ -142,20 +142,24 @@ async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage:
     await write_pages(storage, mode="replace")
     await storage.put(shard, content)  # as if its deletion had failed
     await storage.put("pages-dead-000000.tfrecord", content)
+    await storage.put("pages-00000-of-00002.tfrecord", content)
     await storage.put("_index/pages-gone-000003.tfrecord.index", b"")
     await storage.put("pages-of-another-name.tfrecord", content)
     report = await tools.verify("pages", storage=storage, min_age=0)
     assert report.ok
-    assert {(each.path, each.kind, each.replaced) for each in report.orphans} == {
-        (shard, "shard", True),
-        ("pages-dead-000000.tfrecord", "shard", False),
-        ("_index/pages-gone-000003.tfrecord.index", "index", False),
+    assert {(each.path, each.kind, each.refused) for each in report.orphans} == {
+        (shard, "shard", "it was replaced"),
+        ("pages-dead-000000.tfrecord", "shard", None),
+        ("pages-00000-of-00002.tfrecord", "shard", "it is one of shards that are published all or none"),
+        ("_index/pages-gone-000003.tfrecord.index", "index", "its shard is not there"),
     }
     report = await tools.verify("pages", storage=storage, min_age=-60, adopt=True)
     assert report.adopted == ["pages-dead-000000.tfrecord"]
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == 40
     report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
-    assert sorted(report.deleted) == sorted([shard, "_index/pages-gone-000003.tfrecord.index"])
+    assert sorted(report.deleted) == sorted(
+        [shard, "_index/pages-gone-000003.tfrecord.index", "pages-00000-of-00002.tfrecord"]
+    )
     assert (await tools.verify("pages", storage=storage)).orphans == []
     assert "pages-of-another-name.tfrecord" in await names(storage)
 

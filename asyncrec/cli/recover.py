@@ -22,6 +22,7 @@ def command(
     It may be run at any time, also while others write; twice does no harm. Exit code 1 when a journal was damaged.
     """
     import asyncrec
+    from asyncrec.storage.url import redact
     from asyncrec.tools.selecting import selected
 
     options = parse_options(storage_option)
@@ -37,7 +38,7 @@ def command(
     if json:
         print_json(
             {
-                "path": path,
+                "path": redact(path),
                 "records": found.records,
                 "bytes": found.bytes,
                 "shards": [shard.to_json() for shard in found.shards],

@@ -46,6 +46,17 @@ async def sharding(path: str) -> None:
     assert_type(await asyncrec.read_manifest(path), Manifest)
 
 
+async def streaming(path: str) -> None:
+    async with asyncrec.interleave([path], shuffle_buffer=9, on_corrupt="skip") as stream:
+        async for record in stream:
+            assert_type(record, bytes)
+        assert_type(stream.damage, list[asyncrec.ShardDamage])
+    async with asyncrec.open_dataset(path) as dataset, dataset.shuffled(mode="global", on_corrupt="skip") as shuffled:
+        async for records in shuffled.batches(9):
+            assert_type(records, list[bytes])
+        dataset.shuffled(on_corrupt="stop")  # type: ignore[arg-type]  # a record is there, or it is not
+
+
 class Toy(asyncrec.DeclaredExample):
     @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_INT32)
     def label(self) -> int:

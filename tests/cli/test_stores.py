@@ -108,6 +108,28 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
     assert "30 records in 2 shards" in run("reshard", f"{place.url}/pages", f"{place.url}/two", "-n", "2").ok()
 
 
+def test_the_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
+    url = place.url
+    assert '"label": 2' in run("cat", f"{url}/pages", "--key", "key 5", "--json").ok()
+    assert "as the manifest holds it" in run("schema", f"{url}/zipped").ok()
+    assert "3 made" in run("index", f"{url}/zipped", "--force").ok()
+    assert "5 whole records" in run("repair", f"{url}/plain.tfrecord", f"{url}/whole.tfrecord").ok()
+    assert "0 records of 0 shards" in run("recover", f"{url}/pages").ok()
+    assert "30 records" in run("convert", f"{url}/pages", f"{url}/lines.jsonl.gz").ok()
+    assert "30 records of 1 files" in run("convert", f"{url}/lines.jsonl.gz", f"{url}/back").ok()
+    assert "30 records" in run("convert", f"{url}/pages", f"{url}/table.parquet").ok()
+    assert "30 records of 1 files" in run("convert", f"{url}/table.parquet", f"{url}/again").ok()
+    for name in ("cat", "dog"):
+        for number in range(5):
+            path = tmp_path / "files" / name / f"{number}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{name} {number}")
+    assert "0 cat, 1 dog" in run("from-folder", "files", f"{url}/split").ok()
+    Path("table.csv").write_text("kind,n\n" + "a,1\nb,2\n" * 5)
+    assert "0 a, 1 b" in run("from-csv", "table.csv", f"{url}/rows", "--label", "kind").ok()
+    assert run("count", f"{url}/split/train").ok() == "8\n"
+
+
 def test_unfinished_uploads_of_s3_are_listed_and_removed(
     run: Run, place: Place, request: pytest.FixtureRequest
 ) -> None:

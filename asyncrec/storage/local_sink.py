@@ -216,25 +216,37 @@ class LocalSink(ByteSink):
         if status.st_size != self._size:
             raise IntegrityError(f"{self._shown}: {self._size:,} bytes were written, the file has {status.st_size:,}")
         replaces = self._exists()
+        partial, linked = self._partial, False
         if not self._exclusive:
-            self._system.replace(self._partial, self._path)
+            self._system.replace(partial, self._path)
         elif replaces:
             raise self._exists_already()
         else:
-            self._create_exclusively(self._partial)
-        self._partial = None
+            linked = self._create_exclusively(partial)
+        if not linked:
+            self._partial = None
         try:
             self._disk.sync_folder(os.path.dirname(self._path))
         except OSError:
-            # Whether the name survives is not known: the error must not leave an object behind. One that was replaced
-            # is lost either way; then the new one, which is whole, is worth more than none.
+            # Whether the name survives is not known: the error must not leave an object behind, nor take away what was
+            # acknowledged. One that was replaced is lost either way; then the new one, which is whole, is worth more
+            # than none.
             if not replaces:
                 with suppress(OSError):
-                    self._system.unlink(self._path)
+                    if self._acknowledged and not linked:
+                        self._system.replace(self._path, partial)
+                    else:
+                        self._system.unlink(self._path)
             raise
+        if linked:
+            # Only now: no power cut leaves neither name. Should this fail, a second name, never listed, does no harm.
+            self._partial = None
+            with suppress(OSError):
+                self._system.unlink(partial)
         self.published = object_info(self._key, status)
 
-    def _create_exclusively(self, partial: str) -> None:
+    def _create_exclusively(self, partial: str) -> bool:
+        """Whether the object is a second name of the unfinished file, which then is there still."""
         try:
             self._system.link(partial, self._path)
         except FileExistsError as error:
@@ -243,9 +255,8 @@ class LocalSink(ByteSink):
             if error.errno not in _NO_LINKS:
                 raise
             self._replace_under_lock(partial)
-        else:
-            with suppress(OSError):  # the object is there; a second name of it, never listed, does no harm
-                self._system.unlink(partial)
+            return False
+        return True
 
     def _replace_under_lock(self, partial: str) -> None:
         """Without hard links: exclusive among the processes of this machine, by a lock on the folder."""

@@ -255,7 +255,7 @@ async def test_the_order_of_publishing_is_the_one_that_survives_a_crash(tmp_path
     system.calls.clear()
     await storage.put("a/b/y", b"data", exclusive=True)
     order = [call for call in system.calls if call not in ("lstat", "fstat", "stat")]
-    assert order == ["open", "writev", "fsync", "link", "unlink", "open", "fsync"]
+    assert order == ["open", "writev", "fsync", "link", "open", "fsync", "unlink"], "never without either name"
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])

@@ -262,6 +262,11 @@ class Decompressor:
         self._pending = False  # the last read was full: the stream may hold more output without further input
         self._error: FormatError | None = None
 
+    @property
+    def between_members(self) -> bool:
+        """Whether what was read last was the end of its member."""
+        return self._stream is None
+
     def feed(self, data: bytes) -> None:
         """Give it the next bytes of the file. They are kept until read; so feed no more before ``b""`` comes."""
         if data:

@@ -42,6 +42,7 @@ _AGAIN_HERE = 1 << 10
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 _STEP = 256 << 10
+_TOGETHER = 64 << 10
 
 # Members of which records may still be settled: more lie within one record only in files made for it.
 _STARTS = 4096
@@ -132,7 +133,7 @@ class MemberSalvager:
                     continue
                 return runs, True
             try:
-                output = self._decompressor.read(self._frames.wanted or _STEP)
+                output = self._output()
                 if not output:
                     if not self._at_end:
                         return runs, True
@@ -151,6 +152,23 @@ class MemberSalvager:
         begins, byte = self._starts[max(bisect_right(self._starts, damage.offset, key=lambda each: each[0]) - 1, 0)]
         self._whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
+
+    def _output(self) -> bytes:
+        """What comes out next. Near a known fault that is byte by byte: some of it together, of one member."""
+        output = self._decompressor.read(self._frames.wanted or _STEP)
+        if self._fault is None or not output:
+            return output
+        parts, size = [output], len(output)
+        while size < _TOGETHER and not self._decompressor.between_members:
+            try:
+                output = self._decompressor.read(_STEP)
+            except FormatError:  # raised again by the next call
+                break
+            if not output:
+                break
+            parts.append(output)
+            size += len(output)
+        return b"".join(parts)
 
     def _take(self, output: bytes, runs: list[Run]) -> None:
         self._made += len(output)

@@ -28,7 +28,7 @@ from asyncrec.storage.memory import MemoryStorage
 Row = sys.modules["torture_row"].Row
 
 _MIB = 1 << 20
-_MOST_SECONDS = 300
+_MOST_SECONDS = 120
 BAD_MEMBERS = 5000
 
 Problems = list[str]
@@ -212,14 +212,14 @@ def detonate(bomb: Bomb) -> Problems:
         storage = MemoryStorage()
         await storage.put("x", bomb.content())
         tracemalloc.start()
-        begun = time.monotonic()
+        begun = time.process_time()
         try:
             problems = await bomb.check(storage)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        if time.monotonic() - begun > _MOST_SECONDS:
-            problems.append(f"it took {time.monotonic() - begun:.0f} seconds")
+        if time.process_time() - begun > _MOST_SECONDS:
+            problems.append(f"it took {time.process_time() - begun:.0f} seconds")
         if peak > bomb.most_memory:
             problems.append(f"it took {peak / _MIB:.1f} MiB of memory, and {bomb.most_memory / _MIB:.0f} are its cap")
         return problems

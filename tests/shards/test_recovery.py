@@ -1,0 +1,226 @@
+"""`asyncrec.recover` for a local data set: what dead writers left, found by their notes. (Kills: `test_torture`.)"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import StorageError
+from asyncrec.framing.frames import encode_frames
+from asyncrec.shards.journal import Journal, find_notes
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage.prefixed import PrefixedStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"record %06d" % i for i in range(100)]
+
+
+async def die(path: Path, count: int = 100, **options: Any) -> None:
+    """A writer that flushes, and ends with an exception that discards what is open: what it flushed stays."""
+    with pytest.raises(RuntimeError, match="as asked"):
+        async with asyncrec.open_sharded_writer(path, on_error="discard", writer_id="w", **options) as writer:
+            for record in RECORDS[:count]:
+                await writer.write(record, key=record)
+            assert await writer.flush(require="spooled") == "spooled"
+            raise RuntimeError("as asked")
+
+
+async def stored(path: Path) -> list[bytes]:
+    return [record for shard in await asyncrec.list_shards(path) for record in await asyncrec.read_records(shard)]
+
+
+def left(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*.partial")] + [path.name for path in folder.rglob("*.damaged")]
+
+
+class TestJournals:
+    @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+    async def test_the_tail_that_was_torn_is_cut_and_the_rest_committed_with_index_and_keys(
+        self, tmp_path: Path, compression: str
+    ) -> None:
+        await die(tmp_path / "pages", compression=compression)
+        (journal,) = tmp_path.glob(".pages-*.tfrecord.w.partial")
+        append(journal, RECORDS[0] if compression else encode_frames([b"torn"])[0][:-3])
+        recovery = await asyncrec.recover(tmp_path / "pages")
+        assert (recovery.records, len(recovery.shards)) == (100, 1)
+        if not compression:
+            assert (recovery.cut_bytes, recovery.damaged) == (17, ())
+        assert await stored(tmp_path / "pages") == RECORDS
+        async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+            assert await dataset.get_by_key(RECORDS[42]) == RECORDS[42]
+        assert [name for name in left(tmp_path) if not name.endswith(".damaged")] == []
+        assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+
+    async def test_zeros_at_the_end_are_a_torn_tail_and_other_bytes_are_kept_as_damage(self, tmp_path: Path) -> None:
+        for name, tail, kept in (("zeros", bytes(5000), 0), ("bytes", b"\xa5" * 5000, 1)):
+            await die(tmp_path / name)
+            (journal,) = tmp_path.glob(f".{name}-*.tfrecord.w.partial")
+            append(journal, tail)
+            recovery = await asyncrec.recover(tmp_path / name)
+            assert (recovery.records, recovery.cut_bytes, len(recovery.damaged)) == (100, 5000, kept)
+            assert all(Path(path).stat().st_size > 5000 for path in recovery.damaged)
+
+    async def test_a_record_whose_key_was_not_written_yet_is_cut(self, tmp_path: Path) -> None:
+        await die(tmp_path / "pages")
+        (keys,) = (tmp_path / "_keys").glob("*.partial")
+        os.truncate(keys, 16 * 40 + 5)
+        assert (await asyncrec.recover(tmp_path / "pages")).records == 40
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
+            assert [writer.has(record) for record in RECORDS[39:41]] == [True, False]
+
+    async def test_records_larger_than_a_slab_and_none_at_all(self, tmp_path: Path) -> None:
+        large = [os.urandom(3_000_000), b"", os.urandom(1)]
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages", on_error="discard", open_shards=2) as writer:
+                for record in large:
+                    await writer.write(record, partition=1)
+                await writer.flush()
+                raise RuntimeError
+        assert (await asyncrec.recover(tmp_path / "pages")).records == 3
+        assert await stored(tmp_path / "pages") == large
+
+    async def test_within_a_prefix_of_an_open_storage(self, tmp_path: Path) -> None:
+        storage = PrefixedStorage(LocalStorage(tmp_path), "a/b")
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer("c/pages", storage=storage, on_error="discard") as writer:
+                await writer.write_many(RECORDS)
+                await writer.flush()
+                raise RuntimeError
+        assert (await asyncrec.recover("c/pages", storage=storage)).records == 100
+        assert await stored(tmp_path / "a/b/c/pages") == RECORDS
+
+
+class TestFixed:
+    async def test_what_promised_nothing_is_discarded(self, tmp_path: Path) -> None:
+        storage = LocalStorage(tmp_path)
+        assert not (await crashed(storage, num_shards=2)).acknowledged
+        recovery = await asyncrec.recover(tmp_path / "pages")
+        assert recovery.discarded == ("pages-00000-of-00002.tfrecord", "pages-00001-of-00002.tfrecord")
+        assert (recovery.shards, left(tmp_path)) == ((), [])
+
+    async def test_what_was_acknowledged_becomes_a_whole_set(self, tmp_path: Path) -> None:
+        await die(tmp_path / "pages", num_shards=3, count=2)
+        recovery = await asyncrec.recover(tmp_path / "pages")
+        assert [shard.records for shard in recovery.shards] == [1, 1, 0]
+        assert left(tmp_path) == []
+        assert (await asyncrec.read_manifest(tmp_path / "pages")).writers["w"].closed
+
+
+class TestReplacing:
+    async def test_a_flush_promises_nothing_and_nothing_is_left(self, tmp_path: Path) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+            await writer.write(b"old")
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages", mode="replace") as writer:
+                ticket = await writer.write(b"new")
+                assert await writer.flush() == "buffered"
+                with pytest.raises(ValueError, match="whole or not at all"):
+                    await writer.wait(ticket, "spooled")
+                raise RuntimeError
+        assert left(tmp_path) == []
+        assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+        assert await stored(tmp_path / "pages") == [b"old"]
+
+
+class TestOwners:
+    async def test_a_writer_that_lives_is_left_alone(self, tmp_path: Path) -> None:
+        await die(tmp_path / "pages", count=10)
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="alive") as writer:
+            await writer.write_many(RECORDS)
+            await writer.flush()
+            recovery = await asyncrec.recover(tmp_path / "pages")
+            assert (recovery.records, recovery.in_use) == (10, ("alive",))
+        assert len(await stored(tmp_path / "pages")) == 110
+
+    async def test_its_id_can_be_taken_again_only_when_it_is_recovered(self, tmp_path: Path) -> None:
+        await die(tmp_path / "pages")
+        with pytest.raises(StorageError, match="recover them first"):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
+                pass
+
+    async def test_a_note_that_is_torn_or_strange_is_no_note(self, tmp_path: Path) -> None:
+        (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name"')
+        (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
+        (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name": 1}\n')
+        assert find_notes(LocalStorage(tmp_path)) == []
+        assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+
+
+class TestUnlisted:
+    async def test_old_shards_in_no_manifest_are_committed_and_young_ones_are_not(self, tmp_path: Path) -> None:
+        for number, age in (("000000", timedelta(hours=1)), ("000001", timedelta())):
+            path = tmp_path / f"pages-gone-{number}.tfrecord"
+            await asyncrec.write_records(path, RECORDS)
+            then = (datetime.now(UTC) - age).timestamp()
+            os.utime(path, (then, then))
+        recovery = await asyncrec.recover(tmp_path / "pages")
+        assert [shard.path for shard in recovery.shards] == ["pages-gone-000000.tfrecord"]
+        assert await stored(tmp_path / "pages") == RECORDS
+        assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+
+    async def test_a_data_set_that_is_not_there_has_nothing_to_recover(self) -> None:
+        assert await asyncrec.recover("pages", storage=MemoryStorage()) == asyncrec.Recovery()
+
+
+class TestGroupCommit:
+    async def test_64_tasks_that_flush_at_once_share_one_fsync(self, tmp_path: Path) -> None:
+        fsyncs = 0
+
+        class Counting:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(os, name)
+
+            def fsync(self, fd: int) -> None:
+                nonlocal fsyncs
+                fsyncs += 1
+                os.fsync(fd)
+
+        async with asyncrec.open_sharded_writer("pages", storage=LocalStorage(tmp_path, system=Counting())) as writer:
+            await writer.write(b"first")
+            await writer.flush()  # makes the file's name durable, too
+            fsyncs = 0
+
+            async def work(record: bytes) -> None:
+                ticket = await writer.write(record)
+                await writer.wait(ticket, "spooled")
+
+            async with anyio.create_task_group() as group:
+                for record in RECORDS[:64]:
+                    group.start_soon(work, record)
+            assert fsyncs <= 2, "the first one, and one for all who came while it was under way"
+
+
+def append(path: Path, data: bytes | bytearray | memoryview) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+async def crashed(storage: LocalStorage, **options: Any) -> Journal:
+    """What kill -9 leaves of a writer that has written and not flushed: its files, put back after its exit."""
+    folder = Path(storage.folder)
+    saved: dict[Path, bytes] = {}
+    with pytest.raises(RuntimeError):
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=LocalStorage(folder, chunk_size=100), on_error="discard", **options
+        ) as writer:
+            await writer.write_many(RECORDS)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            saved.update((path, path.read_bytes()) for path in folder.rglob("*.partial"))
+            raise RuntimeError
+    assert left(folder) == []
+    for path, content in saved.items():
+        path.write_bytes(content)
+    ((path_of_note, _),) = find_notes(storage)
+    journal = Journal.claim(storage, path_of_note)
+    assert journal is not None
+    journal.end(keep=True)
+    return journal

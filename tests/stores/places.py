@@ -207,14 +207,18 @@ class GcsPlace(Place):
 
 
 class _Outages:
-    """Whether the store is down at its n-th request: 10 to 40 at a time, about a fourth of the time."""
+    """Whether the store is down at its n-th request: 60 to 80 at a time, first soon, then about every 200.
+
+    With three attempts for each of some dozen requests at once, somebody's patience ends within that.
+    """
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
-        self._begin = self._end = 0
+        self._begin = self._draw.randrange(20, 40)
+        self._end = self._begin + self._draw.randrange(60, 80)
 
     def __call__(self, n: int) -> bool:
         while n >= self._end:
-            self._begin = self._end + self._draw.randrange(40, 120)
-            self._end = self._begin + self._draw.randrange(10, 40)
+            self._begin = self._end + self._draw.randrange(100, 200)
+            self._end = self._begin + self._draw.randrange(60, 80)
         return n >= self._begin

@@ -138,5 +138,6 @@ async def test_a_writer_that_fails_is_begun_again_where_it_was_acknowledged(
         for key in await anyio.to_thread.run_sync(check_store, place, manifest):
             if not key.startswith("_"):
                 await asyncrec.read_records(key, storage=storage)
-    for key in await anyio.to_thread.run_sync(place.unfinished):
+    # GCS's sessions expire by themselves, and cannot be listed.
+    for key in await anyio.to_thread.run_sync(place.unfinished) if place.name == "s3" else ():
         assert key in caplog.text, "it is left, since the store was down when it was to be removed, and nobody was told"

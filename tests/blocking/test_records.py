@@ -103,6 +103,17 @@ def test_every_record_before_the_damage_is_given_and_then_the_error(tmp_path: Pa
     assert found == [b"1", b"2"]
 
 
+def test_damage_is_skipped_and_told(tmp_path: Path) -> None:
+    blocking.write_records(tmp_path / "x", [b"1", b"2", b"3"])
+    data = bytearray((tmp_path / "x").read_bytes())
+    data[17 + 12] ^= 1
+    (tmp_path / "x").write_bytes(data)
+    with blocking.open_reader(tmp_path / "x", on_corrupt="skip") as reader:
+        assert list(reader) == [b"1", b"3"]
+        assert reader.damage == [asyncrec.Damage(17, 17, "data", 1)]
+        assert reader.stats().lost_bytes == 17
+
+
 def test_the_iterable_of_write_records_runs_in_the_callers_thread(tmp_path: Path) -> None:
     blocking.write_records(tmp_path / "a", RECORDS)
     with blocking.open_reader(tmp_path / "a") as reader:

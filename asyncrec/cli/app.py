@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Container, Iterator, MutableMapping
+from collections.abc import Callable, Container, Iterator, MutableMapping
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ class _Commands(MutableMapping[str, Any]):
                 raise KeyError(name)
             module = import_module(f"asyncrec.cli.{name.replace('-', '_')}")
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, no_args_is_help=False)(module.command)
+            one.command(name, no_args_is_help=False)(_quiet_when_cut_off(module.command))
             self._made[name] = typer.main.get_command(one)
         return self._made[name]
 
@@ -50,6 +51,22 @@ class _Commands(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(COMMANDS)
+
+
+def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
+    """The command, ending well when whoever reads its output has enough: ``asyncrec cat ... | head``."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> int:
+        try:
+            code = command(**arguments)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python still holds has to go somewhere
+            return 0
+
+    return run
 
 
 class _Group(TyperGroup):
@@ -108,17 +125,12 @@ def run(argv: list[str]) -> int:
         result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
         if result == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
             raise KeyboardInterrupt
-        sys.stdout.flush()
         return int(result or 0)
     except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted")
         return INTERRUPTED
     except SystemExit as stop:  # how typer ends when a shell asked for completions
         return stop.code if isinstance(stop.code, int) else 0
-    except BrokenPipeError:
-        # Whoever read our output has enough: `asyncrec cat ... | head`. What Python still holds must not be flushed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
     except Exception as error:
         if debug:
             traceback.print_exc()

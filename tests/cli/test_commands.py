@@ -238,11 +238,13 @@ def test_cat_gives_the_bytes_as_they_are(data: Path) -> None:
     assert done.stdout == b"hello 3"
 
 
-def test_a_pipe_that_is_closed_ends_it_quietly(data: Path) -> None:
-    program = f"{sys.executable} -m asyncrec.cli cat data --json --where label!=9 | head -n 1"
+def test_a_pipe_that_is_closed_ends_it_quietly(tmp_path: Path) -> None:
+    anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 2000)  # more than a pipe holds
+    program = f"{sys.executable} -m asyncrec.cli cat {tmp_path}/many.tfrecord --json | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+    assert done.returncode == 0
 
 
 def test_count(run: Run, data: Path) -> None:

@@ -34,7 +34,7 @@ class Damage:
             - ``"too_large"``: a record beyond ``max_record_bytes``.
             - ``"truncated"``: the file, or the compressed stream, ends too soon.
             - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, does not decompress. Counted in compressed
-              bytes, and from the member's beginning; records before the fault were given out.
+              bytes, and from the member's beginning; records in it whose own checksums hold were given out.
             - ``"ambiguous"``: not lost. Records that were found by search between two damaged places: their checksums
               hold, and they were given out; but they may be the contents of one large record that was lost.
         records_before: how many records were given out before it.
@@ -89,5 +89,14 @@ class DamageLog:
         self._list(damage)
 
     def _list(self, damage: Damage) -> None:
-        if len(self.listed) < _LISTED:
-            self.listed.append(damage)
+        if len(self.listed) >= _LISTED:
+            return
+        # That a range is in doubt turns out behind it, and there may be lost ones within.
+        at = len(self.listed)
+        while at and _is_before(damage, self.listed[at - 1]):
+            at -= 1
+        self.listed.insert(at, damage)
+
+
+def _is_before(damage: Damage, other: Damage) -> bool:
+    return damage.member_offset == other.member_offset and damage.offset < other.offset

@@ -2,8 +2,8 @@
 
 A GZIP member is checked as a whole, and may be read alone. So behind a damaged one the next is looked for, from the
 byte after its beginning on: a header that makes sense, behind which some KiB decompress. Records of every member that
-is whole are found, and those of a damaged one up to its fault. Of ZLIB, one stream, what is before the fault is all
-there is.
+is whole are found, and those of a damaged one as far as it decompresses, by their own checksums. Of ZLIB, one stream,
+what is before the fault is all there is.
 
 Sans I/O: it says from which `position` it is to be fed, and goes back there when a member that looked right was none.
 That costs reading bytes again, and has a budget, in proportion to the bytes read: from members that lie about each

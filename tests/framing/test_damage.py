@@ -33,6 +33,17 @@ def test_what_is_ambiguous_is_listed_and_not_lost() -> None:
     assert (log.lost_ranges, log.lost_bytes, log.ambiguous_ranges) == (2, 15, 1)
 
 
+def test_what_turns_out_to_be_in_doubt_later_is_listed_where_it_stands() -> None:
+    log = DamageLog()
+    log.add(Damage(0, 10, "length", 0))
+    log.add(Damage(20, 5, "data", 1))
+    log.add(Damage(10, 30, "ambiguous", 0))
+    log.add(Damage(40, 5, "length", 2))
+    assert [damage.offset for damage in log.listed] == [0, 10, 20, 40]
+    log.add(Damage(45, 5, "length", 2))
+    assert log.listed[-1] == Damage(40, 10, "length", 2)
+
+
 def test_a_thousand_ranges_are_listed_and_all_are_counted() -> None:
     log = DamageLog()
     for n in range(1500):

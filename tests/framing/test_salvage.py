@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asyncrec.framing.crc import masked_crc32c
@@ -82,6 +82,8 @@ def test_behind_a_header_that_is_gone_the_next_record_is_found(number: int) -> N
 @settings(deadline=None)
 @given(st.integers(0, 70_405), st.integers(1, 500))
 def test_bytes_that_are_missing_take_along_the_records_they_were_of(place: int, size: int) -> None:
+    # Not so many as a few records have: then another header stands where the damaged one says, and it is believed.
+    assume(size not in {end - begin for begin in BORDERS for end in BORDERS} or place in BORDERS)
     data = framed(RECORDS)
     found, damage = salvaged(data[:place] + data[place + size :])
     whole = [

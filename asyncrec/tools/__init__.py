@@ -18,14 +18,12 @@ if TYPE_CHECKING:
     from asyncrec.tools.converting import convert as convert
     from asyncrec.tools.copying import CopyReport as CopyReport
     from asyncrec.tools.copying import copy as copy
+    from asyncrec.tools.counting import CountReport as CountReport
+    from asyncrec.tools.counting import count as count
     from asyncrec.tools.demonstration import DemoReport as DemoReport
     from asyncrec.tools.demonstration import demo as demo
-    from asyncrec.tools.describing import CountReport as CountReport
     from asyncrec.tools.describing import InfoReport as InfoReport
-    from asyncrec.tools.describing import SchemaReport as SchemaReport
-    from asyncrec.tools.describing import count as count
     from asyncrec.tools.describing import info as info
-    from asyncrec.tools.describing import schema as schema
     from asyncrec.tools.indexing import IndexReport as IndexReport
     from asyncrec.tools.indexing import index as index
     from asyncrec.tools.records import FoundRecord as FoundRecord
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from asyncrec.tools.report import report as report
     from asyncrec.tools.resharding import ReshardReport as ReshardReport
     from asyncrec.tools.resharding import reshard as reshard
+    from asyncrec.tools.schemas import SchemaReport as SchemaReport
+    from asyncrec.tools.schemas import schema as schema
     from asyncrec.tools.splitting import SplitsReport as SplitsReport
     from asyncrec.tools.splitting import from_csv as from_csv
     from asyncrec.tools.splitting import from_folder as from_folder
@@ -51,13 +51,15 @@ _HOMES = {
     "asyncrec.tools.checkup": ("DoctorReport", "doctor"),
     "asyncrec.tools.converting": ("ConvertReport", "convert"),
     "asyncrec.tools.copying": ("CopyReport", "copy"),
+    "asyncrec.tools.counting": ("CountReport", "count"),
     "asyncrec.tools.demonstration": ("DemoReport", "demo"),
-    "asyncrec.tools.describing": ("CountReport", "InfoReport", "SchemaReport", "count", "info", "schema"),
+    "asyncrec.tools.describing": ("InfoReport", "info"),
     "asyncrec.tools.indexing": ("IndexReport", "index"),
     "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
     "asyncrec.tools.repairing": ("RepairReport", "repair"),
     "asyncrec.tools.report": ("PageReport", "report"),
     "asyncrec.tools.resharding": ("ReshardReport", "reshard"),
+    "asyncrec.tools.schemas": ("SchemaReport", "schema"),
     "asyncrec.tools.splitting": ("SplitsReport", "from_csv", "from_folder"),
     "asyncrec.tools.unfinished": ("UploadsReport", "uploads"),
     "asyncrec.tools.verifying": ("VerifyReport", "verify"),

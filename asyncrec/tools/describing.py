@@ -1,11 +1,10 @@
-"""`info`: what a path holds, from manifests, indexes and the first records; `count`; `schema`."""
+"""`info`: what a path holds, from manifests, indexes and the first records, without reading the rest."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,20 +14,16 @@ from asyncrec.example.schema import Schema
 from asyncrec.framing.compression import detect_compression
 from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.indexes import make_index, read_index
-from asyncrec.sampling.places import Places
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage
-from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
+from asyncrec.tools.counting import TooLargeError, counted
 from asyncrec.tools.jsonvalues import is_example
 from asyncrec.tools.orphans import Orphan, find_orphans
-from asyncrec.tools.records import RecordStream
 from asyncrec.tools.selecting import SelectedDataset, SelectedShard, Selection, open_shard, selected
 
-__all__ = ["CountReport", "DatasetInfo", "FileInfo", "InfoReport", "SchemaReport", "count", "info", "schema"]
+__all__ = ["DatasetInfo", "FileInfo", "InfoReport", "info"]
 
 Progress = Callable[[int, int | None], None]
 
@@ -162,25 +157,6 @@ class InfoReport:
         }
 
 
-@dataclass(slots=True, kw_only=True)
-class CountReport:
-    """How many records; of each shard as well."""
-
-    path: str
-    shards: list[tuple[str, int]] = field(default_factory=list)
-
-    @property
-    def records(self) -> int:
-        return sum(records for _, records in self.shards)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "records": self.records,
-            "shards": [{"path": path, "records": records} for path, records in self.shards],
-        }
-
-
 async def info(
     path: str | os.PathLike[str],
     *,
@@ -216,36 +192,6 @@ async def info(
     return report
 
 
-async def count(
-    path: str | os.PathLike[str],
-    *,
-    progress: Progress = lambda done, total: None,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> CountReport:
-    """How many records: as manifests say, by indexes that fit, or else by reading lengths (payloads are not checked).
-
-    Raises:
-        ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
-        FormatError: a file without an index is damaged where its lengths or its compression are.
-    """
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        report = CountReport(path=selection.path)
-        counts: dict[int, int] = {}
-        done = 0
-
-        async def look(item: tuple[int, SelectedShard]) -> None:
-            nonlocal done
-            number, shard = item
-            counts[number] = shard.entry.records if shard.entry else await _counted(selection, shard)
-            done += shard.size
-            progress(done, selection.bytes)
-
-        await concurrently(look, enumerate(selection.shards), tasks=_CONCURRENT)
-        report.shards = [(shard.shown, counts[number]) for number, shard in enumerate(selection.shards)]
-    return report
-
-
 def _described(selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> DatasetInfo:
     path = selection.path if selection.kind == "data set" else selection.base + dataset.prefix + dataset.name
     return DatasetInfo(path=path, manifest=dataset.manifest, orphans=tuple(orphans))
@@ -258,8 +204,8 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
             head += block
     records: int | None
     try:
-        records = await _counted(selection, shard, readable=readable)
-    except (FormatError, _TooLargeError):
+        records = await counted(selection, shard, readable=readable)
+    except (FormatError, TooLargeError):
         records = None  # damaged, or not to be read for this
     return FileInfo(
         path=shard.shown,
@@ -268,29 +214,6 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
         compression=detect_compression(head),
         modified=source.info.modified,
     )
-
-
-class _TooLargeError(Exception):
-    """To be read for counting."""
-
-
-async def _counted(selection: Selection, shard: SelectedShard, *, readable: bool = True) -> int:
-    folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
-    async with ResumingSource(selection.storage, shard.key, end=HEADER_BYTES, read_ahead=0) as source:
-        head = await source.receive(HEADER_BYTES)
-    entry = ShardEntry(
-        path=shard.name,
-        records=0,
-        bytes=source.info.size,
-        crc32c=source.info.crc32c,
-        compression=detect_compression(head) if len(head) == HEADER_BYTES else "",
-    )
-    index = await read_index(folder, entry, count_known=False)
-    if index is None:
-        if not readable:
-            raise _TooLargeError
-        index = await make_index(Places(folder, [entry], None), 0)
-    return len(index)
 
 
 async def _look_at_records(selection: Selection, report: InfoReport) -> None:
@@ -317,43 +240,3 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
             report.inferred = len(records)
         except ExampleError:
             report.content = "bytes"  # some of them are no Examples
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaReport:
-    """A schema, as `Schema.to_json` gives it; ``records`` it was inferred from, `None` where a manifest holds it."""
-
-    path: str
-    schema: Mapping[str, Any]
-    records: int | None
-
-
-async def schema(
-    path: str | os.PathLike[str],
-    *,
-    infer: bool = False,
-    limit: int | None = None,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> SchemaReport:
-    """The schema of what ``path`` names: the manifest's, else (or with ``infer``) one that reads all records, or the
-    first ``limit`` of them.
-
-    Raises:
-        SchemaError: there are no records, or two hold one feature of different kinds.
-        DecodeError: a record is no Example.
-    """
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        if selection.schema is not None and not infer:
-            return SchemaReport(path=selection.path, schema=selection.schema, records=None)
-        merged: Schema | None = None
-        seen = 0
-        async with AsyncExitStack() as stack:
-            async for found in RecordStream(selection, (), stack):
-                records = [each.data for each in found[: None if limit is None else limit - seen]]
-                inferred = await in_thread(Schema.infer, records)
-                merged = inferred if merged is None else merged.merge(inferred)
-                seen += len(records)
-                if limit is not None and seen >= limit:
-                    break
-        return SchemaReport(path=selection.path, schema=(merged or Schema.infer([])).to_json(), records=seen)

@@ -7,17 +7,15 @@ shards by class want them). Both sort by a hash, through files on disk once 64 M
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec.datasets.shuffler import MEMORY_LIMIT, HashShuffler
-from asyncrec.errors import DatasetError, DecodeError
-from asyncrec.example.wire import parse_example
+from asyncrec.datasets.shuffler import MEMORY_LIMIT
+from asyncrec.errors import DatasetError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.reader import RecordReader
 from asyncrec.records.slab import KEY_BYTES
@@ -28,9 +26,10 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.resuming import ResumingSource
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
-from asyncrec.tools.describing import count
+from asyncrec.tools.counting import count
 from asyncrec.tools.placing import KeyedBatch, Limits, write_ordered
 from asyncrec.tools.selecting import SelectedShard, Selection, open_shard, selected
+from asyncrec.tools.sorting import Order, Sorted, Sorter
 
 __all__ = ["ReshardReport", "reshard"]
 
@@ -38,8 +37,6 @@ Progress = Callable[[int, int | None], None]
 
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
-# Groups that are remembered, in 10 MiB; more of them are in the order of a hash.
-_MOST_GROUPS = 0xFF00
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,8 +129,8 @@ async def reshard(
         batches = _Batches(selection, await stack.enter_async_context(AsyncExitStack()), progress)
         ordered: AsyncIterator[KeyedBatch] = batches
         if sorts:
-            sorter = _Sorter(
-                _Order(
+            sorter = Sorter(
+                Order(
                     shuffle=shuffle,
                     seed=seed,
                     group_by=group_by,
@@ -149,7 +146,7 @@ async def reshard(
             if group_by is not None and sorter.records and not sorter.grouped:
                 raise DatasetError(f"{report.source}: no record has a feature {group_by!r}")
             records = sorter.records
-            ordered = _Sorted(sorter)
+            ordered = Sorted(sorter)
         elif num_shards is not None:
             records = await _count(selection)
         else:
@@ -261,117 +258,3 @@ class _Keys:
                 raise DatasetError(f"{self._shard.shown}: its keys end before its records: 'asyncrec verify' says more")
             data += block
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
-
-
-class _Order:
-    """Where a record is to stand: 16 bytes to sort by, no two alike.
-
-    What is sorted goes through files by its first byte, and again by the next where a file is too large. So the bytes
-    are spread as evenly as they can be: one byte for each of the first 255 groups, and a record's place among ``total``
-    as a fraction.
-    """
-
-    def __init__(self, *, shuffle: bool, seed: int, group_by: str | None, total: int) -> None:
-        self._shuffle = shuffle
-        self._salt = f"asyncrec reshard {seed} ".encode()
-        self._group_by = group_by
-        self._total = max(total, 1)
-        self._groups: dict[bytes, bytes] = {}
-
-    def group(self, record: bytes) -> bytes | None:
-        """A digest of the value of the feature; `None` without the feature."""
-        if self._group_by is None:
-            return None
-        try:
-            raw = parse_example(record).get(self._group_by)
-        except DecodeError:
-            raw = None
-        if raw is None:
-            return None
-        kind, payload = raw
-        digest = hashlib.blake2b(bytes([kind]), digest_size=8)
-        for part in payload if isinstance(payload, list) else [payload]:
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
-        return digest.digest()
-
-    def place(self, number: int, group: bytes | None) -> bytes:
-        drawn = hashlib.blake2b(self._salt + str(number).encode(), digest_size=16).digest() if self._shuffle else b""
-        if self._group_by is None:
-            return drawn
-        within = drawn[:2] or min((number << 16) // self._total, 0xFFFF).to_bytes(2, "big")
-        return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
-
-    def _prefix(self, group: bytes) -> bytes:
-        """The bytes of a group, by the order in which the first of each came; none begins with another's."""
-        prefix = self._groups.get(group)
-        if prefix is None:
-            known = len(self._groups)
-            if known < 0xFF:
-                prefix = bytes([known])
-            elif known < _MOST_GROUPS:
-                prefix = b"\xff" + known.to_bytes(2, "big")
-            else:
-                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # by the digest of their values
-            self._groups[group] = prefix
-        return prefix
-
-
-class _Placing(HashShuffler):
-    """Sorts by keys that are digests already."""
-
-    def digest(self, key: object) -> bytes:
-        assert isinstance(key, bytes), "made by _Order"
-        return key
-
-
-class _Sorter:
-    """Records, with their keys in front of them where there are keys, sorted by their places. Blocks."""
-
-    def __init__(
-        self, order: _Order, *, keyed: bool, memory_limit: int, temporary_folder: str | os.PathLike[str] | None
-    ) -> None:
-        self._order = order
-        self._keyed = keyed
-        # Places are distinct. "last" looks for no duplicates while adding, which "raise" does.
-        self._shuffler = _Placing("", memory_limit=memory_limit, temporary_folder=temporary_folder, on_duplicate="last")
-        self.records = 0
-        self.grouped = 0
-
-    @property
-    def spilled_bytes(self) -> int:
-        return self._shuffler.spilled_bytes
-
-    def add(self, batch: KeyedBatch) -> None:
-        for at, record in enumerate(batch.records):
-            group = self._order.group(record)
-            self.grouped += group is not None
-            place = self._order.place(self.records, group)
-            self._shuffler.add(place, batch.keys[at] + record if batch.keys else record)
-            self.records += 1
-
-    def batches(self) -> Iterator[KeyedBatch]:
-        for records in self._shuffler.batches():
-            if self._keyed:
-                yield KeyedBatch([each[KEY_BYTES:] for each in records], [each[:KEY_BYTES] for each in records])
-            else:
-                yield KeyedBatch(records)
-
-    def close(self) -> None:
-        self._shuffler.close()
-
-
-class _Sorted:
-    """A sorter's batches, each made in a worker thread."""
-
-    def __init__(self, sorter: _Sorter) -> None:
-        self._batches = sorter.batches()
-
-    def __aiter__(self) -> _Sorted:
-        return self
-
-    async def __anext__(self) -> KeyedBatch:
-        batch: KeyedBatch | None = await in_thread(next, self._batches, None)
-        if batch is None:
-            raise StopAsyncIteration
-        return batch

@@ -1,4 +1,4 @@
-"""`info`, `count` and `schema`: from manifests and indexes where there are any, else by reading."""
+"""`info`: from manifests and indexes where there are any, else by reading."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from tool_data import SCHEMA, change, example, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError, SchemaError
 from asyncrec.storage.base import Storage
 from asyncrec.testing import FlakyStorage
 
@@ -59,30 +58,3 @@ async def test_a_large_file_without_an_index_is_not_read_to_be_counted(
     assert (await tools.info("a.tfrecord", storage=storage)).records is None
     await tools.index("a.tfrecord", storage=storage)
     assert (await tools.info("a.tfrecord", storage=storage)).records == 3
-
-
-async def test_counts_are_of_manifests_indexes_and_lengths(storage: Storage) -> None:
-    await write_pages(storage, "d/pages")
-    await asyncrec.write_records("d/a.tfrecord", [b"x"] * 3, storage=storage)
-    await asyncrec.write_records("d/z.tfrecord", [b"x"] * 5, compression="ZLIB", storage=storage)
-    report = await tools.count("d", storage=storage)
-    assert report.records == 38
-    assert report.shards[-2:] == [("d/a.tfrecord", 3), ("d/z.tfrecord", 5)]
-    assert (await tools.count("d/pages", storage=storage)).records == 30
-    await change(storage, "d/a.tfrecord", 0)
-    with pytest.raises(FormatError, match=r"a\.tfrecord"):
-        await tools.count("d/a.tfrecord", storage=storage)
-
-
-async def test_schemas_are_stored_or_inferred_from_all_records(storage: Storage) -> None:
-    await write_pages(storage)
-    stored = await tools.schema("pages", storage=storage)
-    assert (stored.schema, stored.records) == (SCHEMA.to_json(), None)
-    assert (await tools.schema("pages", infer=True, limit=12, storage=storage)).records == 12
-    records = [asyncrec.encode_example({"a": [1] * (number % 2 + 1)}) for number in range(5)]
-    await asyncrec.write_records("a.tfrecord", records, storage=storage)
-    inferred = await tools.schema("a.tfrecord", storage=storage)
-    assert asyncrec.Schema.from_json(inferred.schema) == asyncrec.Schema({"a": asyncrec.VarLen("int64")})
-    await storage.put("empty.tfrecord", b"")
-    with pytest.raises(SchemaError, match="no records"):
-        await tools.schema("empty.tfrecord", storage=storage)

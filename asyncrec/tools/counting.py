@@ -1,0 +1,98 @@
+"""`count`: how many records, by manifests, by indexes that fit, or by reading lengths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncrec.framing.compression import detect_compression
+from asyncrec.framing.frames import HEADER_BYTES
+from asyncrec.sampling.ahead import concurrently
+from asyncrec.sampling.indexes import make_index, read_index
+from asyncrec.sampling.places import Places
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.storage.base import Storage
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.resuming import ResumingSource
+from asyncrec.tools.selecting import SelectedShard, Selection, selected
+
+__all__ = ["CountReport", "TooLargeError", "count", "counted"]
+
+Progress = Callable[[int, int | None], None]
+
+# At once: enough to hide a store's delays.
+_CONCURRENT = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class CountReport:
+    """How many records; of each shard as well."""
+
+    path: str
+    shards: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(records for _, records in self.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "records": self.records,
+            "shards": [{"path": path, "records": records} for path, records in self.shards],
+        }
+
+
+async def count(
+    path: str | os.PathLike[str],
+    *,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CountReport:
+    """How many records: as manifests say, by indexes that fit, or else by reading lengths (payloads are not checked).
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
+        FormatError: a file without an index is damaged where its lengths or its compression are.
+    """
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        report = CountReport(path=selection.path)
+        counts: dict[int, int] = {}
+        done = 0
+
+        async def look(item: tuple[int, SelectedShard]) -> None:
+            nonlocal done
+            number, shard = item
+            counts[number] = shard.entry.records if shard.entry else await counted(selection, shard)
+            done += shard.size
+            progress(done, selection.bytes)
+
+        await concurrently(look, enumerate(selection.shards), tasks=_CONCURRENT)
+        report.shards = [(shard.shown, counts[number]) for number, shard in enumerate(selection.shards)]
+    return report
+
+
+class TooLargeError(Exception):
+    """To be read for counting."""
+
+
+async def counted(selection: Selection, shard: SelectedShard, *, readable: bool = True) -> int:
+    folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
+    async with ResumingSource(selection.storage, shard.key, end=HEADER_BYTES, read_ahead=0) as source:
+        head = await source.receive(HEADER_BYTES)
+    entry = ShardEntry(
+        path=shard.name,
+        records=0,
+        bytes=source.info.size,
+        crc32c=source.info.crc32c,
+        compression=detect_compression(head) if len(head) == HEADER_BYTES else "",
+    )
+    index = await read_index(folder, entry, count_known=False)
+    if index is None:
+        if not readable:
+            raise TooLargeError
+        index = await make_index(Places(folder, [entry], None), 0)
+    return len(index)

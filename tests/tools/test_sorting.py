@@ -1,0 +1,63 @@
+"""Places to sort by: no two alike, groups side by side, orders kept or drawn by a seed."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import asyncrec
+from asyncrec.tools.placing import KeyedBatch
+from asyncrec.tools.sorting import Order, Sorter
+
+LABELS = st.lists(st.one_of(st.integers(0, 5), st.sampled_from(["a", "b"]), st.none()), max_size=60)
+
+
+def records(labels: list[object]) -> list[bytes]:
+    return [
+        asyncrec.encode_example({"n": n} | ({} if label is None else {"label": label}))
+        for n, label in enumerate(labels)
+    ]
+
+
+@given(LABELS, st.booleans(), st.integers(0, 3), st.sampled_from([0, 1, 1000]))
+def test_groups_stand_side_by_side_and_keep_their_order(
+    labels: list[object], shuffle: bool, seed: int, total: int
+) -> None:
+    """``total`` may be wrong: it spreads the places, and nothing else."""
+    order = Order(shuffle=shuffle, seed=seed, group_by="label", total=total)
+    places = [order.place(number, order.group(record)) for number, record in enumerate(records(labels))]
+    assert all(len(place) == 16 for place in places)
+    assert len(set(places)) == len(places)
+    numbers = sorted(range(len(places)), key=places.__getitem__)
+    groups = [(label, list(members)) for label, members in groupby(numbers, key=lambda number: labels[number])]
+    assert len(groups) == len(set(labels))
+    if not shuffle:
+        assert [label for label, _ in groups] == list(dict.fromkeys(labels))
+        assert all(members == sorted(members) for _, members in groups)
+
+
+def test_more_groups_than_are_remembered_still_stand_side_by_side() -> None:
+    order = Order(shuffle=False, seed=0, group_by="label", total=140_000)
+    numbered = [(number * 2_654_435_761 % 70_000, number) for number in range(140_000)]
+    places = sorted((order.place(number, group.to_bytes(8, "big")), group) for group, number in numbered)
+    # A digest's first five bytes tell groups apart; here all of their difference is in the last three.
+    remembered = [group for place, group in places if not place.startswith(b"\xff\xff\xff")]
+    assert len([1 for _ in groupby(remembered)]) == len(set(remembered)) > 65_000
+
+
+@given(st.lists(st.binary(max_size=50), max_size=80), st.integers(1, 2000), st.booleans())
+def test_records_and_their_keys_stay_together(data: list[bytes], memory_limit: int, keyed: bool) -> None:
+    order = Order(shuffle=True, seed=1, group_by=None, total=0)
+    sorter = Sorter(order, keyed=keyed, memory_limit=memory_limit, temporary_folder=None)
+    try:
+        keys = [number.to_bytes(16, "big") for number in range(len(data))]
+        sorter.add(KeyedBatch(data, keys if keyed else None))
+        pairs = []
+        for batch in sorter.batches():
+            assert (batch.keys is not None) == keyed
+            pairs += list(zip(batch.records, batch.keys or [b""] * len(batch.records), strict=True))
+    finally:
+        sorter.close()
+    assert sorted(pairs) == sorted(zip(data, keys if keyed else [b""] * len(data), strict=True))

@@ -1,0 +1,45 @@
+"""The names of the submodules that a user imports are all in the reference, as those of ``asyncrec`` are."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("reference.md", "reference-more.md"))
+DOCUMENTED = set(re.findall(r"^::: (asyncrec\.[\w.]+)$", PAGES, re.MULTILINE))
+
+
+def names_of(module: str) -> list[str]:
+    """``__all__`` as the source has it: the frameworks that integrations import are not there."""
+    path = ROOT.joinpath(*module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(source.read_text("utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name("__all__")], value=ast.List(elts)):
+                return [str(ast.literal_eval(name)) for name in elts]
+    return list(import_module(module).__all__)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["asyncrec.tools", "asyncrec.testing", "asyncrec.integrations.torch", "asyncrec.integrations.tensorflow"],
+)
+def test_every_name_of_a_submodule_is_in_the_reference(module: str) -> None:
+    names = names_of(module)
+    assert names
+    # A function of the same name as its module is documented by its full path.
+    missing = [name for name in names if not any(re.fullmatch(rf"{module}(\.\w+)?\.{name}", d) for d in DOCUMENTED)]
+    assert missing == []
+
+
+def test_every_class_of_blocking_is_in_the_reference() -> None:
+    """Its functions have the parameters of their namesakes, which are."""
+    blocking = import_module("asyncrec.blocking")
+    asyncrec = import_module("asyncrec")
+    own = {name for name in blocking.__all__ if f"asyncrec.blocking.{name}" in DOCUMENTED}
+    assert set(blocking.__all__) - own - set(asyncrec.__all__) == set()

@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import logging
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -39,30 +40,39 @@ def load(name: str) -> ModuleType:
 Row = load("row").Row
 
 
+def run_module(name: str, seed: int, rounds: int) -> int:
+    """Run what a module has, in this process; how many promises were broken."""
+    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # it tells of every fault, and there are thousands
+    lost = 0
+    runs: list[Callable[[int, int], Row]] = load(name).ROUNDS
+    for run in runs:
+        begun = time.monotonic()
+        row = run(seed, rounds)
+        lost += row.lost
+        seconds = time.monotonic() - begun
+        print(f"{row.what:72} {row.tried:>9,} {row.lost:>5,} {seconds:>8.1f}   {row.seed}", flush=True)
+    return lost
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=500, help="how often each thing is tried (500)")
     parser.add_argument("--seed", type=int, help="to repeat a run; drawn unless given")
     parser.add_argument("--only", choices=MODULES, action="append", help="one of the modules; may be given again")
+    parser.add_argument("--here", choices=MODULES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # it tells of every fault, and there are thousands
+    if arguments.here is not None:
+        return 1 if run_module(arguments.here, arguments.seed, arguments.rounds) else 0
     seed = arguments.seed if arguments.seed is not None else secrets.randbelow(1_000_000)
     print(f"{'what was tried':72} {'times':>9} {'lost':>5} {'seconds':>8}   seed", flush=True)
-    lost = 0
+    failed = []
     for name in arguments.only or MODULES:
-        if not (HERE / f"{name}.py").exists():
-            continue
-        rounds: list[Callable[[int, int], Row]] = load(name).ROUNDS
-        for run in rounds:
-            begun = time.monotonic()
-            row = run(seed, arguments.rounds)
-            lost += row.lost
-            print(
-                f"{row.what:72} {row.tried:>9,} {row.lost:>5,} {time.monotonic() - begun:>8.1f}   {row.seed}",
-                flush=True,
-            )
-    print("nothing was lost" if not lost else f"{lost} LOST; repeat with ARGS='--seed {seed}'")
-    return 1 if lost else 0
+        # Each in a process of its own: some fork, which is for processes without threads.
+        command = [sys.executable, __file__, "--here", name, "--seed", str(seed), "--rounds", str(arguments.rounds)]
+        if subprocess.run(command, check=False).returncode:
+            failed.append(name)
+    print("nothing was lost" if not failed else f"LOST in {', '.join(failed)}; repeat with ARGS='--seed {seed}'")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""`FileLock`: it dies with its owner, though a child made by fork lives on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncrec.errors import StorageError
+from asyncrec.storage.locks import FileLock
+
+# The parent takes the lock, forks, and dies; the child says so and lives until its input ends.
+PROGRAM = """
+import os, sys
+from asyncrec.storage.locks import FileLock
+lock = FileLock(os.open(sys.argv[1], os.O_RDWR), sys.argv[1])
+reader, writer = os.pipe()
+if os.fork():
+    os.read(reader, 1)
+    os._exit(0)
+os.write(writer, b"x")
+sys.stdin.read()
+"""
+
+
+def opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT)
+
+
+def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"4242\n")
+    lock = FileLock(opened(path), str(path))
+    with pytest.raises(StorageError, match="process 4242 is using it"):
+        FileLock(opened(path), str(path))
+    lock.release()
+    lock.release()
+    FileLock(opened(path), str(path)).release()
+
+
+def test_it_dies_with_its_owner_whatever_a_forked_child_does(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdin=subprocess.PIPE) as process:
+        process.wait(timeout=60)  # the parent; the child holds the pipe's other end
+        FileLock(opened(path), str(path)).release()

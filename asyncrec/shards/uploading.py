@@ -188,6 +188,7 @@ class Uploader:
 
     async def _publish(self, upload: Upload) -> tuple[ShardEntry, ObjectInfo]:
         async with self._store.open_sink(upload.key, exclusive=True) as sink:
+            sink.hold_at_most(self._budget.share)
             entry = await self._send(upload, sink)
             await self._host.before_upload_ends()
             for key in (entry.index, entry.keys):

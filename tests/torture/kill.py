@@ -9,6 +9,7 @@ thread, and everything imported.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -16,7 +17,9 @@ import random
 import select
 import shutil
 import signal
+import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import botocore.config
+import botocore.session
 
 import asyncrec
 from asyncrec.framing.compression import CompressionOptions
@@ -54,6 +59,8 @@ stores = _load("stores")
 _MESSAGE = struct.Struct("<cI")
 # A round that takes longer hangs.
 _MOST_SECONDS = 60
+# One in so many goes to S3: the client and the server make it take ten times as long.
+_ROUNDS_FOR_S3 = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +274,7 @@ def one_round(plan: Plan) -> list[str]:
     return problems + (json.loads(answer) if answer else ["the check failed by itself"])
 
 
-def tortured(what: str, seed: int, rounds: int, *, spooled: bool) -> Row:
+def tortured(what: str, seed: int, rounds: int, *, target: Callable[[Path], str], spooled: bool) -> Row:
     lost = 0
     root = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
     asyncrec.register_writer_factory(stores.PREFIX, stores.FACTORY)
@@ -275,8 +282,8 @@ def tortured(what: str, seed: int, rounds: int, *, spooled: bool) -> Row:
         for number in range(rounds):
             folder = root / str(number)
             folder.mkdir()
-            target = f"{stores.url_of(folder / 'store')}/pages" if spooled else str(folder / "pages")
-            plan = draw(seed * 1_000_003 + number, target, str(folder / "spool") if spooled else None)
+            spool = str(folder / "spool") if spooled else None
+            plan = draw(seed * 1_000_003 + number, target(folder), spool)
             if problems := one_round(plan):
                 lost += 1
                 print(f"{what}, round {number}, {plan}:\n  " + "\n  ".join(problems), flush=True)
@@ -289,11 +296,47 @@ def tortured(what: str, seed: int, rounds: int, *, spooled: bool) -> Row:
 
 
 def local(seed: int, rounds: int) -> Row:
-    return tortured("kill -9 while writing, local", seed, (rounds + 1) // 2, spooled=False)
+    return tortured(
+        "kill -9 while writing, local", seed, rounds // 2, target=lambda folder: str(folder / "pages"), spooled=False
+    )
 
 
 def spooled(seed: int, rounds: int) -> Row:
-    return tortured("kill -9 while writing, with a spool to a store", seed, rounds // 2, spooled=True)
+    return tortured(
+        "kill -9 while writing, with a spool to a store",
+        seed,
+        rounds - rounds // 2 - rounds // _ROUNDS_FOR_S3,
+        target=lambda folder: f"{stores.url_of(folder / 'store')}/pages",
+        spooled=True,
+    )
 
 
-ROUNDS = [local, spooled]
+def spooled_to_s3(seed: int, rounds: int) -> Row:
+    """To moto's server, in a process of its own."""
+    what, times = "kill -9 while writing, with a spool to S3 on loopback", rounds // _ROUNDS_FOR_S3
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {
+        "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "AKIATESTONLYTESTONLY",
+        "AWS_SECRET_ACCESS_KEY": "test-only-secret-test-only-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        importlib.import_module("asyncrec_s3.bucket")  # once, and not in each child
+        config = botocore.config.Config(retries={"total_max_attempts": 20})
+        client = botocore.session.Session().create_client("s3", config=config)
+        client.create_bucket(Bucket="torture")
+        client.close()
+        return tortured(
+            what, seed, times, target=lambda folder: f"s3://torture/{seed}/{folder.name}/pages", spooled=True
+        )
+    finally:
+        server.kill()
+        server.wait()
+
+
+ROUNDS = [local, spooled, spooled_to_s3]

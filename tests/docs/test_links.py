@@ -14,6 +14,8 @@ PAGES = [
     ROOT / "plugins" / "README.md",
     *ROOT.glob("docs/**/*.md"),
 ]
+NAMED = re.compile(r"`((?:asyncrec|docs|examples|plugins|tests)/[\w./-]*)`")
+TARGET = re.compile(r"`make ([a-z][\w-]*)")
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 
 
@@ -21,6 +23,20 @@ LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     links = LINK.findall(page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    """Such as the tests that hold a promise."""
+    named = NAMED.findall(page.read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_make_target_that_is_named_is_there() -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {target for page in PAGES for target in TARGET.findall(page.read_text("utf-8"))}
+    assert "demo" in named
+    assert named - targets == set()
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -31,3 +47,4 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
     assert LINK.findall("[a](b.md) [c](https://d) [e](#f) [g](h/i.md#j)") == ["b.md", "h/i.md"]
+    assert NAMED.findall("`tests/a` and `asyncrec/b/c.py`, `asyncrec.d`") == ["tests/a", "asyncrec/b/c.py"]

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import weakref
+from contextlib import suppress
 
 from asyncrec.errors import StorageError
 
@@ -29,10 +30,14 @@ class FileLock:
         """
         self.fd = fd
         self.path = path
+        # Held by an object that nobody has got (asyncio's own cancellation loses what a thread returns), it would be
+        # held for as long as the process lives.
+        self._finalizer = weakref.finalize(self, _close_quietly, fd)
+        self._finalizer.atexit = False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(fd)
+            self.release()
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             raise in_use(path) from None
@@ -41,8 +46,8 @@ class FileLock:
     def release(self) -> None:
         """Idempotent."""
         if self.fd >= 0:
-            fd, self.fd = self.fd, -1
-            os.close(fd)
+            self.fd = -1
+            self._finalizer()
             _held.discard(self)
 
 
@@ -57,6 +62,11 @@ def in_use(path: str) -> StorageError:
     error = StorageError(f"{path}: {who} is using it, and lives; when it has ended, what it left can be recovered")
     error.errno = errno.EWOULDBLOCK
     return error
+
+
+def _close_quietly(fd: int) -> None:
+    with suppress(OSError):  # the lock goes with the descriptor, whatever closing says
+        os.close(fd)
 
 
 def _give_up_copies() -> None:

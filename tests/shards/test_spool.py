@@ -19,6 +19,7 @@ from asyncrec.errors import (
 from asyncrec.records.index import parse_index
 from asyncrec.storage.base import Storage
 from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.cancellation import cancel_at_every_checkpoint
 from asyncrec.testing.clock import virtual_backend
 from asyncrec.testing.faults import Call, SlowStorage, T, _Around
 
@@ -329,6 +330,35 @@ class TestOwner:
             with pytest.raises(StorageError, match=f"process {os.getpid()} is using it"):
                 await asyncrec.recover(tmp_path, storage=storage)
         assert await asyncrec.recover(tmp_path, storage=storage) == asyncrec.Recovery()
+
+
+class TestCancelled:
+    async def test_at_every_await_nothing_acknowledged_is_lost_and_the_spool_can_be_used_again(
+        self, tmp_path: Path
+    ) -> None:
+        storage = MemoryStorage()
+        acknowledged: set[bytes] = set()
+        run = 0
+
+        async def crawl() -> None:
+            nonlocal run
+            run += 1
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=storage, spool=tmp_path, max_shard_records=3, exit_timeout=0.001
+            ) as writer:
+                for n in range(5):
+                    record = b"%d %d" % (run, n)
+                    ticket = await writer.write(record, key=record)
+                    if n % 2:
+                        await writer.wait(ticket, "spooled")
+                        acknowledged.add(record)
+
+        await cancel_at_every_checkpoint(crawl)
+        await asyncrec.recover(tmp_path, storage=storage)
+        found = await stored(storage)
+        assert acknowledged <= set(found)
+        assert len(found) == len(set(found))
+        assert files(tmp_path) == []
 
 
 class TestMemory:

@@ -614,7 +614,6 @@ async def test_hundreds_of_local_shards_fit_into_a_small_memory_limit(tmp_path: 
     assert (await asyncrec.read_manifest(tmp_path / "train")).records == 1_000
 
 
-
 class TestLocal:
     async def test_a_flush_spools_and_many_share_it(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", open_shards=2) as writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -47,3 +48,10 @@ def test_it_dies_with_its_owner_whatever_a_forked_child_does(tmp_path: Path) -> 
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], stdin=subprocess.PIPE) as process:
         process.wait(timeout=60)  # the parent; the child holds the pipe's other end
         FileLock(opened(path), str(path)).release()
+
+
+def test_one_that_nobody_has_got_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    FileLock(opened(path), str(path))
+    gc.collect()
+    FileLock(opened(path), str(path)).release()

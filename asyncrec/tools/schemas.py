@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from asyncrec.errors import DecodeError
 from asyncrec.example.schema import Schema
 from asyncrec.storage.base import Storage
 from asyncrec.tasks import in_thread
-from asyncrec.tools.records import RecordStream
+from asyncrec.tools.records import FoundRecord, RecordStream
 from asyncrec.tools.selecting import selected
 
 __all__ = ["SchemaReport", "schema"]
@@ -48,10 +49,25 @@ async def schema(
         seen = 0
         async with AsyncExitStack() as stack:
             async for found in RecordStream(selection, (), stack):
-                records = [each.data for each in found[: None if limit is None else limit - seen]]
-                inferred = await in_thread(Schema.infer, records)
+                records = found[: None if limit is None else limit - seen]
+                inferred = await in_thread(_inferred, records)
                 merged = inferred if merged is None else merged.merge(inferred)
                 seen += len(records)
                 if limit is not None and seen >= limit:
                     break
         return SchemaReport(path=selection.path, schema=(merged or Schema.infer([])).to_json(), records=seen)
+
+
+def _inferred(records: Sequence[FoundRecord]) -> Schema:
+    try:
+        return Schema.infer([record.data for record in records])
+    except DecodeError:
+        for record in records:
+            try:
+                Schema.infer([record.data])
+            except DecodeError as error:
+                reason = str(error).removeprefix("record 0 of the batch: ")
+                raise DecodeError(
+                    f"{record.path}, record {record.number:,}: it is no Example, and has no features: {reason}"
+                ) from None
+        raise

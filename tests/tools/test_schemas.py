@@ -7,7 +7,7 @@ from tool_data import SCHEMA, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import SchemaError
+from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.storage.base import Storage
 
 pytestmark = pytest.mark.anyio
@@ -25,3 +25,10 @@ async def test_schemas_are_stored_or_inferred_from_all_records(storage: Storage)
     await storage.put("empty.tfrecord", b"")
     with pytest.raises(SchemaError, match="no records"):
         await tools.schema("empty.tfrecord", storage=storage)
+
+
+async def test_a_record_that_is_no_example_is_named_by_its_shard_and_number(storage: Storage) -> None:
+    records = [asyncrec.encode_example({"a": 1})] * 3 + [b"<html>"]
+    await asyncrec.write_records("a.tfrecord", records, storage=storage)
+    with pytest.raises(DecodeError, match=r"a\.tfrecord, record 3: it is no Example, and has no features: "):
+        await tools.schema("a.tfrecord", storage=storage)

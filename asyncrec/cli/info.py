@@ -74,6 +74,7 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
     manifest = dataset.manifest
     say()
     closed = sum(writer.closed for writer in manifest.writers.values())
+    unclosed = len(manifest.writers) - closed
     pairs(
         {
             "data set": dataset.path if named else None,
@@ -82,7 +83,7 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
             "bytes": human_bytes(manifest.bytes) if named else None,
             "snapshot": manifest.id,
             "last commit": dataset.last_commit,
-            "writers": f"{len(manifest.writers):,}: {closed:,} closed, {len(manifest.writers) - closed:,} open",
+            "writers": f"{len(manifest.writers):,}: {closed:,} closed, {unclosed:,} open or ended by a crash",
             "metadata": ", ".join(manifest.metadata) or None,
             "conflicts": "\n".join(manifest.conflicts) or None,
         }

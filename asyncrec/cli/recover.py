@@ -57,5 +57,5 @@ def command(
             say(f"{name}: discarded: of a writer that publishes all or none, and had promised nothing")
         for writer in found.in_use:
             say(f"writer {writer} is running: what is its own was left alone")
-        say(f"{found.records:,} records of {len(found.shards):,} shards recovered, {found.cut_bytes:,} torn bytes cut")
+        say(f"recovered {found.records:,} records; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
     return DAMAGE if found.damaged else FINE

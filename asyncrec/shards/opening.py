@@ -97,7 +97,7 @@ async def open_sharded_writer(
             ``mode="replace"``).
         exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
         memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
-        writer_id: in names; made up unless given.
+        writer_id: in names; made up unless given. Never used before in this data set.
         spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
             there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. What a
             writer that died left in it is committed on opening. A store that is down for good is told at the exit;
@@ -113,7 +113,8 @@ async def open_sharded_writer(
         storage_options: for the backend, when it is opened here.
 
     Raises:
-        ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is.
+        ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is; or the
+            ``writer_id`` was used before.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
         StorageError: another process, which the message names, uses the spool.
     """
@@ -141,6 +142,11 @@ async def open_sharded_writer(
         before = await load_manifest(folder, name, path=shown)
         if mode != "replace" and before is not None and (mode == "new" or (fixed and before.shards)):
             raise ObjectExistsError(f"{shown}: there is a data set of this name; mode='replace' would replace it")
+        if writer_id is not None and before is not None and writer_id in before.writers:
+            raise ObjectExistsError(
+                f"{shown}: a writer with the id {writer_id} has written to this data set; an id is used once: "
+                "its commits would not be told from the earlier ones"
+            )
         if fixed and mode != "replace":
             await _refuse_existing(folder, name, num_shards or 0, shown)
         note = Note(

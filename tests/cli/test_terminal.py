@@ -72,7 +72,7 @@ class Terminal:
 
 
 CASES: dict[str, tuple[list[str], str]] = {
-    "info": (["data/pages"], "1 closed, 0 open"),
+    "info": (["data/pages"], "1 closed, 0 open or ended by a crash"),
     "head": (["data/pages", "-n", "1"], r'"text 0 \u001b[31mred\u0007"'),
     "cat": (["data/zipped", "--where", "label=1", "--limit", "1", "--json"], '"label": 1'),
     "count": (["data"], "65"),
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "report": (["data/pages"], "30 records read"),
     "verify": (["data"], "every checksum holds"),
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),
-    "recover": (["data/pages"], "0 records of 0 shards recovered"),
+    "recover": (["data/pages"], "recovered 0 records"),
     "index": (["data/plain.tfrecord"], "1 made"),
     "uploads": (["data"], "0 unfinished"),
     "doctor": (["doctored"], "one of two writers wins"),

@@ -583,6 +583,18 @@ class TestTrouble:
             async with asyncrec.open_sharded_writer("pages", storage=storage, mode="new"):
                 pass
 
+    @pytest.mark.parametrize("records", [0, 1])
+    async def test_an_id_is_used_once(self, records: int) -> None:
+        """What a second writer of that name commits would be hidden by the closing segment of the first."""
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+            await writer.write_many([b"1"] * records)
+        for mode in ("append", "replace"):
+            with pytest.raises(ObjectExistsError, match="id w has written"):
+                async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", mode=mode):  # type: ignore[arg-type]  # one of them
+                    pass
+        assert (await asyncrec.read_manifest("pages", storage=storage)).records == records
+
     async def test_keys_that_cannot_be_read_are_an_error_not_a_second_crawl(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:

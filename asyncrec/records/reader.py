@@ -363,7 +363,8 @@ async def open_reader(
         ObjectNotFoundError, StoragePermissionError: on opening.
         ObjectChangedError: the object was replaced while it was being read.
         CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
-            record and offset, after every record before it was given out.
+            record and offset, after every record before it was given out; of a compressed file, all but those that
+            were decompressed together with what is damaged, 256 KiB or so.
     """
     kind: Literal["auto", "", "GZIP", "ZLIB"] = "auto"
     if compression != "auto":

@@ -4,19 +4,21 @@
 
 16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
 frames of many records at once (see `asyncrec.framing.encoding`), `FrameDecoder` takes any split of the byte stream and
-gives whole records back. Both work on a batch at a time and copy a small record once; a large one is handed on as the
-object it came in.
+gives whole records back. Both work on a batch at a time, in C where there is a compiler, and copy a small record once;
+a large one is handed on as the object it came in.
 
 A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
 """
 
 from __future__ import annotations
 
+import sys
 from struct import Struct
 
 import numpy as np
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.framing import encoding
 from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec.framing.damage import READ_ON
 from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
@@ -25,6 +27,8 @@ __all__ = ["FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder",
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
+
+_native = encoding._native
 
 # Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
 _FEW = 32
@@ -137,9 +141,16 @@ class FrameDecoder:
         """Append the frames that are whole in ``data``; return where the first that is not begins.
 
         Lengths are followed first and checked after, all together. A wrong one leads astray, but not out of ``data``,
-        and costs no more than ``data`` itself; what follows it is thrown away.
+        and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked as it is met;
+        what is left then is the first that is not whole or not good.
         """
         size = len(data)
+        if _native is not None:
+            whole, before = len(records), position
+            most = min(self._max_record_bytes, sys.maxsize)
+            position = _native.cut_frames(data, position, most, self._verify, records)
+            self.offset += position - before
+            self.records += len(records) - whole
         if size - position < FRAME_OVERHEAD:
             return position
         found: list[bytes] = []

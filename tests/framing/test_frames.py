@@ -5,7 +5,7 @@ import json
 import pickle
 import struct
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.framing import frames
 from asyncrec.framing.crc import masked_crc32c
 from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES, FrameDecoder, encode_frames
 
 LARGE = 200_000  # above every threshold
+
+
+@pytest.fixture(
+    # Where no compiler was at hand, and the ids say so, there is one way only.
+    params=[pytest.param(frames._native, id="c" if frames._native else "numpy"), pytest.param(None, id="numpy")],
+    scope="module",
+    autouse=True,
+)
+def native(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(frames, "_native", request.param)
+        yield
+
 
 small_records = st.lists(st.binary(max_size=40), max_size=40)
 # Sizes around the thresholds of the implementation, without Hypothesis having to draw so many bytes.

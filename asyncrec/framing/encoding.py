@@ -11,11 +11,7 @@ from struct import Struct
 import numpy as np
 
 from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
-
-try:
-    from asyncrec.framing import _native
-except ImportError:
-    _native = None  # type: ignore[assignment]  # asked before each use
+from asyncrec.framing.native import native
 
 __all__ = ["FOOTER_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "encode_frames"]
 
@@ -42,8 +38,8 @@ def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
     16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
     what it passes in one call. No records give no buffers.
     """
-    if _native is not None:
-        return _native.encode_frames(records, _HANDED_ON)
+    if native is not None:
+        return native.encode_frames(records, _HANDED_ON)
     return encode_frames_in_python(records)
 
 

@@ -18,17 +18,15 @@ from struct import Struct
 import numpy as np
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
-from asyncrec.framing import encoding
 from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec.framing.damage import READ_ON
 from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
+from asyncrec.framing.native import native
 
 __all__ = ["FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
-
-_native = encoding._native
 
 # Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
 _FEW = 32
@@ -145,10 +143,10 @@ class FrameDecoder:
         what is left then is the first that is not whole or not good.
         """
         size = len(data)
-        if _native is not None:
+        if native is not None:
             whole, before = len(records), position
             most = min(self._max_record_bytes, sys.maxsize)
-            position = _native.cut_frames(data, position, most, self._verify, records)
+            position = native.cut_frames(data, position, most, self._verify, records)
             self.offset += position - before
             self.records += len(records) - whole
         if size - position < FRAME_OVERHEAD:

@@ -34,7 +34,7 @@ sized_records = st.lists(
 @pytest.fixture(
     params=[
         # Where no compiler was at hand, and the ids say so, there is one way only.
-        pytest.param(encode_frames, id="c" if encoding._native else "numpy"),
+        pytest.param(encode_frames, id="c" if encoding.native else "numpy"),
         pytest.param(encode_frames_in_python, id="numpy"),
     ],
     scope="module",

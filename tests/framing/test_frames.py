@@ -22,13 +22,13 @@ LARGE = 200_000  # above every threshold
 
 @pytest.fixture(
     # Where no compiler was at hand, and the ids say so, there is one way only.
-    params=[pytest.param(frames._native, id="c" if frames._native else "numpy"), pytest.param(None, id="numpy")],
+    params=[pytest.param(frames.native, id="c" if frames.native else "numpy"), pytest.param(None, id="numpy")],
     scope="module",
     autouse=True,
 )
-def native(request: pytest.FixtureRequest) -> Iterator[None]:
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(frames, "_native", request.param)
+        monkeypatch.setattr(frames, "native", request.param)
         yield
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # A shell lets its background jobs ignore Ctrl-C; so would every process that a test starts and then interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Machines are slow and busy now and then, which is no fault of an example. A server that judges a change (.ci/run says
+# CI) tries the same examples each time; everybody else tries new ones.
+settings.register_profile("asyncrec", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("asyncrec")
 
 
 @pytest.fixture(params=["asyncio", "trio"])

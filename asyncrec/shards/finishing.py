@@ -123,7 +123,7 @@ class Finishing:
     async def _publishing(self, found: list[str], names: list[str]) -> bool:
         """Whether the writer had begun to publish, which it does when all is written."""
         if self._spool:
-            return any(self._home.path_of(name).exists() for name in found)
+            return await in_thread(self._any_whole, found)
         missing = [name for name in names if name not in found]
         return any([await is_there(self._target, name) for name in missing])
 
@@ -154,7 +154,7 @@ class Finishing:
         try:
             slabs = await in_thread(_next_slabs, replay)
             if not slabs and not empty:
-                self._report(replay, path)
+                await in_thread(self._report, replay, path)
                 return None
             try:
                 async with self._committer.open_shard(shard, exclusive=True) as out:
@@ -167,13 +167,13 @@ class Finishing:
                 if self._note.num_shards is not None and not await self._begins_like(shard, path, keys):
                     raise _taken(self._target, shard) from None
                 return await adopted(self._target, shard, self._note.compression.type, self._committer.now())
-            self._report(replay, path)
-            entry = self._committer.entry_of(out, 0, 0)
-            return replace(entry, first=None, last=format_time(path.stat().st_mtime))
+            ended = await in_thread(self._report, replay, path)
+            return replace(self._committer.entry_of(out, 0, 0), first=None, last=format_time(ended))
         finally:
             replay.close()
 
-    def _report(self, replay: Replay, path: Path) -> None:
+    def _report(self, replay: Replay, path: Path) -> float:
+        """Note what was not whole, and keep it if it is damage. Returns when the file was last written. Blocks."""
         self.done.cut_bytes += replay.cut
         if replay.damage is not None:
             kept = path.with_name(path.name.removesuffix(".partial") + ".damaged")
@@ -181,6 +181,7 @@ class Finishing:
                 os.link(path, kept)
             self.done.damaged.append(str(kept))
             _log.warning("%s: damaged behind record %d; kept as %s", path, replay.records, kept)
+        return path.stat().st_mtime
 
     async def _begins_like(self, shard: str, path: Path, keys: Path) -> bool:
         """Whether a shard of that name begins with the records of our journal."""
@@ -215,6 +216,9 @@ class Finishing:
         return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 
     # -- in a thread --------------------------------------------------------------------------------------------------
+
+    def _any_whole(self, shards: list[str]) -> bool:
+        return any(self._home.path_of(shard).exists() for shard in shards)
 
     def _source(self, shard: str) -> tuple[Path, Path]:
         """The file of a shard and that of its keys: whole ones in a spool, else the journal's."""

@@ -53,9 +53,9 @@ def test_scheme_of(path: str | Path, scheme: str) -> None:
         ("gs://b/a%20b ?c#d é/x", "gs://b", "a%20b ?c#d é/x"),
         ("memory://name/a/b", "memory://name", "a/b"),
         ("file:///my%20data/x%23", "/my data", "x#"),
-        ("file:/tmp/x", "/tmp", "x"),
-        ("file://localhost/tmp/x", "/tmp", "x"),
-        ("FILE:///tmp/x", "/tmp", "x"),
+        ("file:/data/x", "/data", "x"),
+        ("file://localhost/data/x", "/data", "x"),
+        ("FILE:///data/x", "/data", "x"),
         ("file+aiofiles:///my%20data/x%20y", "file+aiofiles:///my%20data", "x y"),
     ],
 )

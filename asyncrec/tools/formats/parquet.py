@@ -16,7 +16,9 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import IO, Any
+
+import anyio
 
 from asyncrec.errors import ExampleError, SchemaError
 from asyncrec.example.codec import decode_example, encode_example
@@ -38,12 +40,20 @@ async def open_parquet(storage: Storage, key: str, *, path: str) -> AsyncIterato
     if isinstance(storage, LocalStorage):
         yield _Parquet(_rows(os.fspath(storage.path_of(key)), path))
         return
-    with tempfile.NamedTemporaryFile(prefix="asyncrec-parquet-") as file:
+    file = await in_thread(_temporary)
+    try:
         async with ResumingSource(storage, key) as source:
             while block := await source.receive(_BLOCK):
                 await in_thread(file.write, block)
         await in_thread(file.flush)
         yield _Parquet(_rows(file.name, path))
+    finally:
+        with anyio.CancelScope(shield=True):  # one file of this machine is closed and removed
+            await in_thread(file.close)
+
+
+def _temporary() -> IO[bytes]:
+    return tempfile.NamedTemporaryFile(prefix="asyncrec-parquet-")
 
 
 class _Parquet:

@@ -1,0 +1,140 @@
+"""No file is opened, linked, listed or removed on the event loop's thread: that is the work of worker threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+_EVENTS = {
+    "open",
+    "os.link",
+    "os.listdir",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.scandir",
+    "os.truncate",
+}
+_PACKAGE = str(Path(asyncrec.__file__).parent)
+
+# An audit hook stays until the process ends, so there is one, and it is idle but for these tests.
+_watched: list[str] | None = None
+_loop = 0
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is None or event not in _EVENTS or threading.get_ident() != _loop:
+        return
+    frame: Any = sys._getframe(1)
+    ours = ""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if "importlib" in name:  # the first use of a name imports it, as the promises say
+            return
+        if not ours and name.startswith(_PACKAGE):
+            ours = f"{event} in {Path(name).name}:{frame.f_lineno}, {frame.f_code.co_name}"
+        frame = frame.f_back
+    if ours:
+        _watched.append(ours)
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.fixture
+def blocking_calls() -> Iterator[list[str]]:
+    global _watched, _loop
+    _watched, _loop = [], threading.get_ident()
+    yield _watched
+    _watched = None
+
+
+async def died(path: Path, **options: Any) -> None:
+    with pytest.raises(RuntimeError, match="as asked"):
+        async with asyncrec.open_sharded_writer(path, on_error="discard", **options) as writer:
+            for number in range(50):
+                await writer.write(b"%d" % number, key=str(number))
+            await writer.flush()
+            raise RuntimeError("as asked")
+
+
+def damage(folder: Path) -> None:
+    (journal,) = folder.glob(".*.tfrecord.*.partial")
+    with journal.open("ab") as file:
+        file.write(b"\xa5" * 500)
+
+
+def test_the_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
+    from asyncrec.shards.journal import find_notes
+    from asyncrec.storage.local import LocalStorage
+
+    assert find_notes(LocalStorage(tmp_path)) == []
+    assert [call.split(" in ")[0] for call in blocking_calls] == ["os.listdir"]
+
+
+async def test_writing_and_reading(tmp_path: Path, blocking_calls: list[str]) -> None:
+    records = [b"record"] * 100
+    for mode in ("w", "a"):
+        async with asyncrec.open_writer(tmp_path / "new" / "file", mode=mode) as writer:  # type: ignore[call-overload]  # one of them
+            await writer.write_many(records)
+            await writer.flush()
+    assert await asyncrec.read_records(tmp_path / "new" / "file") == 2 * records
+    assert blocking_calls == []
+
+
+@pytest.mark.parametrize("options", [{}, {"num_shards": 3}, {"num_shards": 3, "mode": "replace"}])
+async def test_sharded_writing_and_random_access(
+    tmp_path: Path, blocking_calls: list[str], options: dict[str, Any]
+) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
+        for number in range(100):
+            await writer.write(b"%d" % number, key=str(number))
+    async with asyncrec.open_dataset(tmp_path / "pages", cache=tmp_path / "cache") as dataset:
+        assert await dataset.get_by_key("42") == b"42"
+        async with dataset.shuffled(seed=1) as stream:
+            assert len([record async for record in stream]) == 100
+    assert blocking_calls == []
+
+
+@pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
+@pytest.mark.parametrize("spooled", [False, True])
+async def test_recovering(tmp_path: Path, blocking_calls: list[str], options: dict[str, Any], spooled: bool) -> None:
+    storage = MemoryStorage() if spooled else None
+    if spooled:
+        options = options | {"storage": storage, "spool": tmp_path}
+    await died(tmp_path / "pages" if not spooled else Path("pages"), **options)
+    seen = list(blocking_calls)
+    if not options.get("num_shards"):
+        damage(tmp_path)
+    recovery = await asyncrec.recover(tmp_path if spooled else tmp_path / "pages", storage=storage)
+    assert recovery.records == 50
+    assert bool(recovery.damaged) == (not options.get("num_shards"))
+    seen += [call for call in blocking_calls[len(seen) :] if "test_blocking_calls" not in call]
+    assert seen == []
+
+
+async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    storage = MemoryStorage()
+    table = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"n": [1, 2, 3]}), table)
+    await storage.put("rows.parquet", table.getvalue().to_pybytes())
+    await tools.convert("rows.parquet", str(tmp_path / "set"), storage=storage)
+    await tools.reshard(str(tmp_path / "set"), str(tmp_path / "again"), num_shards=2)
+    assert (await tools.verify(str(tmp_path / "again"))).ok
+    await tools.report(str(tmp_path / "again"))
+    assert blocking_calls == []

@@ -30,7 +30,7 @@ from asyncrec.records.slab import buffer_size
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.files import make_valid_tf_name
 from asyncrec.storage.local_disk import mapped_errors
-from asyncrec.storage.registry import _registered_for, foreign_factory, register_writer_factory
+from asyncrec.storage.registry import foreign_factory, register_writer_factory, registered_for
 from asyncrec.storage.url import local_path, scheme_of
 
 __all__ = [
@@ -163,4 +163,4 @@ def _is_local(path: Path) -> bool:
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return True
-    return _registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")
+    return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")

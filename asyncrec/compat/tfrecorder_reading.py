@@ -15,7 +15,7 @@ import numpy as np
 from asyncrec import blocking
 from asyncrec.blocking.portal import current_portal
 from asyncrec.compat.tensors import found_tensorflow
-from asyncrec.datasets.tuples import _schema_of
+from asyncrec.datasets.tuples import stored_schema
 from asyncrec.errors import ObjectNotFoundError, SchemaError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.example.entries import Entry
@@ -105,7 +105,7 @@ def _shuffled(items: Iterator[T], buffer_size: int | None) -> Iterator[T]:
 
 
 def _stored_schema(paths: list[str]) -> Schema:
-    return current_portal().run(_schema_of, paths, None, None)
+    return current_portal().run(stored_schema, paths, None, None)
 
 
 def _spec(tensorflow: Any, name: str, entry: Entry) -> Any:

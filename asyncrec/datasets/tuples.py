@@ -24,7 +24,7 @@ from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
 from asyncrec.tasks import TaskScope, in_thread
 
-__all__ = ["TupleReader", "generate_dataset", "get_tfrecord_filepaths"]
+__all__ = ["TupleReader", "generate_dataset", "get_tfrecord_filepaths", "stored_schema"]
 
 _MANIFESTS = "_manifest/"
 _DATA_FILES = "*.tfrec*"
@@ -122,7 +122,7 @@ async def generate_dataset(
     if example_class is not None:
         names, decode = list(example_class.fields()), example_class.decode
     else:
-        schema = await _schema_of(paths, storage, storage_options)
+        schema = await stored_schema(paths, storage, storage_options)
         names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
     send, receive = anyio.create_memory_object_stream[list[tuple[Any, ...]]](1)  # one batch ahead: some hundred KiB
     reader = TupleReader(names, receive)
@@ -175,8 +175,13 @@ def _decoded(
     return tuples, None
 
 
-async def _schema_of(paths: list[str], storage: Storage | None, storage_options: dict[str, Any] | None) -> Schema:
-    """The one schema of all files, from the manifests of their folders."""
+async def stored_schema(paths: list[str], storage: Storage | None, storage_options: dict[str, Any] | None) -> Schema:
+    """The one schema of all files, from the manifests of their folders.
+
+    Raises:
+        DatasetError: none is stored with one of them.
+        SchemaError: they differ.
+    """
     listed: dict[str, dict[str, Manifest]] = {}
     found: Schema | None = None
     first = paths[0]

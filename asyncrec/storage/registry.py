@@ -25,7 +25,7 @@ from asyncrec.storage.plugins import DISABLE, Plugins
 from asyncrec.storage.url import redact, scheme_of, split_path
 from asyncrec.tasks import in_thread
 
-__all__ = ["foreign_factory", "located", "open_storage", "register_writer_factory"]
+__all__ = ["foreign_factory", "located", "open_storage", "register_writer_factory", "registered_for"]
 
 # Where we know the distribution that brings a scheme; "" where we know that there is none.
 _PACKAGES = {
@@ -70,7 +70,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
     """The simple object that was registered for a path, if one was."""
-    factory = _registered_for(path)
+    factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
 
@@ -110,7 +110,7 @@ async def located(
             raise TypeError("storage is open already: give storage_options only where there is no storage")
         yield storage, os.fspath(path)
         return
-    registered = _registered_for(path)
+    registered = registered_for(path)
     if registered is not None and not (isinstance(registered, StorageFactory) and "://" in os.fspath(path)):
         prefix, rest = os.fspath(path).split(":", 1)
         key = rest.lstrip("/")
@@ -121,7 +121,8 @@ async def located(
         yield opened, key
 
 
-def _registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
+def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
+    """What was registered for the path's prefix by `register_writer_factory`."""
     if not isinstance(path, str):
         return None
     prefix, colon, _ = path.partition(":")
@@ -132,7 +133,7 @@ async def _opening(
     root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
 ) -> AbstractAsyncContextManager[Storage]:
     """Find the factory and call it. ``path`` is what the user gave: for messages, and to tell a path from a URL."""
-    factory = _registered_for(path)
+    factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
             raise TypeError(f"{redact(root)}: the factory registered for it takes no options: {', '.join(options)}")

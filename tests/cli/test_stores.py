@@ -13,13 +13,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "stores"))
 
+from store_servers import gcs_server, s3_proxy, s3_store  # noqa: F401, I001  # fixtures; it finds what follows
 from cli_data import Run, write_data
-from fake_gcs import FakeGcs, Fault  # found by the lines above, as what follows
-from s3_proxy import Proxy, running_proxy
-from s3_store import Store, running_store
+from fake_gcs import FakeGcs, Fault
+from s3_proxy import Proxy
+from s3_store import Store
 
 
 @dataclass
@@ -29,24 +29,6 @@ class Place:
     name: str
     url: str
     refuse: Callable[[], None]
-
-
-@pytest.fixture(scope="module")
-def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with running_store(tmp_path_factory.mktemp("store")) as store:
-        yield store
-
-
-@pytest.fixture(scope="module")
-def s3_proxy(s3_store: Store) -> Iterator[Proxy]:
-    with running_proxy(s3_store.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def gcs_server() -> Iterator[FakeGcs]:
-    with FakeGcs().serving() as server:
-        yield server
 
 
 @pytest.fixture(params=["s3", "gcs"])

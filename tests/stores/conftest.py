@@ -10,35 +10,16 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path; what they share, with the plugins' tests too, is imported by name.
+# Tests are imported by path; what they share is imported by name.
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
 
-from fake_gcs import FakeGcs  # found by the lines above
+from store_servers import gcs_server, s3_proxy, s3_store  # noqa: F401, I001  # fixtures; it finds what follows
+from fake_gcs import FakeGcs
 from places import GcsPlace, Place, S3Place
-from s3_proxy import Proxy, running_proxy
-from s3_store import Store, running_store
+from s3_proxy import Proxy
+from s3_store import Store
 
 from asyncrec.storage import retry
-
-
-@pytest.fixture(scope="session")
-def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with running_store(tmp_path_factory.mktemp("store")) as store:
-        yield store
-
-
-@pytest.fixture(scope="session")
-def s3_proxy(s3_store: Store) -> Iterator[Proxy]:
-    with running_proxy(s3_store.endpoint) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="session")
-def gcs_server() -> Iterator[FakeGcs]:
-    with FakeGcs().serving() as server:
-        yield server
 
 
 @pytest.fixture(params=["s3", "gcs"])

@@ -1,0 +1,35 @@
+"""Fixtures: the servers of the plugins' own tests, each started once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Tests are imported by path; what they share, with the plugins' tests too, is imported by name.
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-gcs/tests"))
+
+from fake_gcs import FakeGcs  # found by the lines above
+from s3_proxy import Proxy, running_proxy
+from s3_store import Store, running_store
+
+
+@pytest.fixture(scope="session")
+def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with running_store(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def s3_proxy(s3_store: Store) -> Iterator[Proxy]:
+    with running_proxy(s3_store.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[FakeGcs]:
+    with FakeGcs().serving() as server:
+        yield server

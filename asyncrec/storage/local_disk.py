@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage.base import ObjectInfo
 from asyncrec.tasks import in_thread
 
-__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "partial_name"]
+__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "open_own", "partial_name"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -125,6 +126,58 @@ def partial_name(name: str, owner: str | None = None) -> str:
 def is_partial(name: str) -> bool:
     """Whether a file of that name is unfinished."""
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
+
+
+def open_own(path: str, flags: int, mode: int = 0o600, *, linked: bool = False, system: Any = os) -> int:
+    """A descriptor of a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
+
+    For the files that this library keeps beside objects (locks, notes, journals) in a folder that others may write to,
+    or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
+    device, on which opening would wait, not another user's file. Only the last name of the path is held to that; the
+    folder is the caller's choice.
+
+    Args:
+        flags: as for `os.open`. With ``O_TRUNC`` the file is cut only after it was found to be one's own.
+        mode: of a file that is made; the umask takes from it as ever.
+        linked: another name may lead to the file, as while it is published under its own.
+
+    Raises:
+        ObjectNotFoundError: there is no such file, or it was removed meanwhile.
+        StoragePermissionError: it is another user's.
+        StorageError: it is a link, has another name, is no regular file, or what the system says.
+    """
+    with mapped_errors("opening", path):
+        try:
+            fd: int = system.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        except OSError as error:
+            if error.errno == errno.ELOOP and os.path.islink(path):
+                raise _not_own(StorageError, path, "it is a symbolic link", errno.ELOOP) from error
+            if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+                raise _not_own(StorageError, path, "it is no regular file", errno.ENXIO) from error
+            raise
+        try:
+            status = system.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise _not_own(StorageError, path, "it is no regular file", errno.EINVAL)
+            if not status.st_nlink:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if status.st_uid not in (os.geteuid(), 0):
+                who = f"it belongs to the user {status.st_uid}, and this process to {os.geteuid()}"
+                raise _not_own(StoragePermissionError, path, who, errno.EPERM)
+            if status.st_nlink > 1 and not linked:
+                raise _not_own(StorageError, path, "another name leads to the same file", errno.EMLINK)
+            if flags & os.O_TRUNC:
+                system.ftruncate(fd, 0)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> StorageError:
+    error = kind(f"opening {path}: {what}; a file of this name is trusted only when this user made it: remove it")
+    error.errno = code
+    return error
 
 
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:

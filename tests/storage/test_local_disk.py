@@ -1,0 +1,149 @@
+"""`open_own`: only a regular file of one's own is opened, whatever stands under its name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
+from asyncrec.storage.local_disk import open_own
+
+LOCK = os.O_RDWR | os.O_CREAT
+
+
+class OwnedBy:
+    """`os`, but that every file is of another user."""
+
+    def __init__(self, user: int) -> None:
+        self.user = user
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fstat(self, fd: int) -> Any:
+        status = os.fstat(fd)
+        return SimpleNamespace(st_mode=status.st_mode, st_nlink=status.st_nlink, st_uid=self.user)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    path = tmp_path / "victim"
+    path.write_bytes(b"precious")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_is_left() -> Any:
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def refused(path: Path, text: str, flags: int = LOCK | os.O_TRUNC, **kwargs: Any) -> StorageError:
+    with pytest.raises(StorageError, match=text) as caught:
+        open_own(str(path), flags, **kwargs)
+    assert str(path) in str(caught.value)
+    return caught.value
+
+
+def test_it_makes_a_file_that_only_its_user_reads(tmp_path: Path) -> None:
+    os.close(open_own(str(tmp_path / "lock"), LOCK))
+    assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+
+
+def test_the_mode_is_the_callers_choice(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        os.close(open_own(str(tmp_path / "lock"), LOCK, 0o666))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o644
+
+
+def test_ones_own_is_opened_as_it_is_and_cut_when_asked(victim: Path) -> None:
+    fd = open_own(str(victim), LOCK)
+    assert os.read(fd, 100) == b"precious"
+    os.close(fd)
+    os.close(open_own(str(victim), LOCK | os.O_TRUNC))
+    assert victim.read_bytes() == b""
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK, LOCK | os.O_TRUNC])
+def test_a_symbolic_link_is_refused_and_what_it_names_left_alone(tmp_path: Path, victim: Path, flags: int) -> None:
+    (tmp_path / "lock").symlink_to(victim)
+    assert refused(tmp_path / "lock", "symbolic link", flags).errno == errno.ELOOP
+    assert victim.read_bytes() == b"precious"
+
+
+def test_nothing_is_made_where_a_dangling_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "made")
+    refused(tmp_path / "lock", "symbolic link")
+    assert not (tmp_path / "made").exists()
+
+
+def test_links_in_a_circle_above_it_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    refused(tmp_path / "round" / "lock", "lead round in a circle")
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK | os.O_TRUNC])
+def test_a_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
+    os.mkfifo(tmp_path / "lock")
+    refused(tmp_path / "lock", "no regular file", flags)
+
+
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # its address is limited in length
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("lock")
+        refused(tmp_path / "lock", "no regular file", os.O_RDONLY)
+
+
+@pytest.mark.parametrize(("flags", "text"), [(os.O_RDONLY, "no regular file"), (LOCK, "a file|folder|directory")])
+def test_a_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
+    refused(tmp_path, text, flags)
+
+
+def test_a_second_name_of_another_file_is_refused_before_it_is_cut(tmp_path: Path, victim: Path) -> None:
+    os.link(victim, tmp_path / "lock")
+    refused(tmp_path / "lock", "another name leads")
+    assert victim.read_bytes() == b"precious"
+    os.close(open_own(str(tmp_path / "lock"), os.O_RDONLY, linked=True))
+
+
+def test_another_users_file_is_refused_before_it_is_cut_and_says_whose_it_is(victim: Path) -> None:
+    error = refused(victim, f"the user {os.geteuid() + 1}", system=OwnedBy(os.geteuid() + 1))
+    assert isinstance(error, StoragePermissionError)
+    assert victim.read_bytes() == b"precious"
+
+
+def test_roots_file_is_trusted(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    os.close(open_own(str(victim), os.O_RDONLY, system=OwnedBy(0)))
+
+
+def test_one_that_is_missing_is_an_object_that_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        open_own(str(tmp_path / "lock"), os.O_RDWR)
+
+
+def test_one_that_was_removed_meanwhile_is_not_found(victim: Path) -> None:
+    class Removing(OwnedBy):
+        def fstat(self, fd: int) -> Any:
+            victim.unlink()
+            return super().fstat(fd)
+
+    with pytest.raises(ObjectNotFoundError):
+        open_own(str(victim), os.O_RDWR, system=Removing(os.geteuid()))
+
+
+def test_one_that_is_to_be_made_exclusively_and_is_there_exists(victim: Path) -> None:
+    with pytest.raises(ObjectExistsError):
+        open_own(str(victim), LOCK | os.O_EXCL)

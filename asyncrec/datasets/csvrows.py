@@ -16,7 +16,7 @@ from asyncrec.errors import DatasetError
 
 __all__ = ["CsvRows", "csv_line"]
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_LINE = re.compile(r"[^\r\n]+(?:\r\n?|\n)?|\r\n?|\n")
 _SHOWN_ROW = 200
 
 

@@ -18,9 +18,10 @@ __all__ = ["check_key", "join", "local_path", "redact", "scheme_of", "split_path
 
 # RFC 3986, but two characters at least: one letter is a Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
-# "user:secret@", where the secret may hold an unescaped "/" (AWS keys do) and the colon does not begin a port.
-_USER = re.compile(r"://(?:[^\s/@]*@|[^\s/:@]*:(?!\d+/)[^\s?]*@)")
-_QUERY = re.compile(r"(?i)([?&;][^=&;\s]*(?:sig|token|secret|passw|credential|key|auth|session)[^=&;\s]*=)[^&;\s#'\"]*")
+_WORD = re.compile(r"\S+")
+_PORT = re.compile(r"[0-9]+$")
+_PARAMETER = re.compile(r"([?&;#])([^=?&;#\s]*)=[^&;#\s'\"]*")
+_SECRETS = ("sig", "token", "secret", "passw", "credential", "key", "auth", "session")
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -52,7 +53,7 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
     if not text:
         raise ValueError("the path is empty")
     if "\0" in text:
-        raise ValueError(f"the path holds a NUL: {text!r}")
+        raise ValueError(f"the path holds a NUL: {redact(text)!r}")
     scheme = scheme_of(path)
     if _is_file(scheme) and (scheme == "file" or "://" in text):
         root, key = _split_local(local_path(text))
@@ -79,15 +80,15 @@ def local_path(path: str) -> str:
         host, slash, rest = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
             raise ValueError(
-                f"{path}: a file URL of the machine {host!r}; three slashes begin a local one: {scheme}:///"
+                f"{redact(path)}: a file URL of another machine; three slashes begin a local one: {scheme}:///"
             )
         rest = slash + rest
     if not rest.startswith("/"):
-        raise ValueError(f"{path}: a file URL holds an absolute path; write a relative one without {scheme}:")
+        raise ValueError(f"{redact(path)}: a file URL holds an absolute path; write a relative one without {scheme}:")
     # What is not UTF-8 comes back as the bytes it was, as everywhere in `os`.
     decoded = unquote(rest, errors="surrogateescape")
     if "\0" in decoded:
-        raise ValueError(f"{path}: the path holds a NUL")
+        raise ValueError(f"{redact(path)}: the path holds a NUL")
     # /C:/data is C:/data (RFC 8089, appendix E.2).
     return decoded[1:] if os.name == "nt" and re.match(r"/[A-Za-z]:", decoded) else decoded
 
@@ -122,8 +123,48 @@ def check_key(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """``text`` with the secrets of every URL in it replaced: user-info, and tokens, keys and signatures in a query."""
-    return _QUERY.sub(r"\1***", _USER.sub("://***@", text))
+    """``text`` with the secrets of every URL in it replaced: user-info, and what a query or fragment calls a secret.
+
+    Where it is not clear how far a password reaches, more is replaced rather than less: it may hold ``/`` (AWS keys do)
+    and ``@``, escaped or not.
+    """
+    if "://" in text:
+        text = _WORD.sub(_without_users, text)
+    return _PARAMETER.sub(_without_value, text)
+
+
+def _without_users(word: re.Match[str]) -> str:
+    """A word, its URLs without user-info. Linear: what was looked through is not looked through again."""
+    text = word[0]
+    if "@" not in text:
+        return text
+    shown: list[str] = []
+    done = 0  # up to here it is shown
+    query = last = -1  # the next "?", and the last "@" before it
+    begin = text.find("://") + 3
+    while begin > 2:
+        slash = text.find("/", begin)
+        authority = text[begin : len(text) if slash < 0 else slash]
+        at = begin + authority.rfind("@")
+        user, colon, rest = authority.partition(":")
+        if colon and "@" not in user and not (slash >= 0 and _PORT.match(rest)):
+            password = begin + len(user) + 1
+            if query < password:
+                query = text.find("?", password)
+                query = len(text) if query < 0 else query
+                last = text.rfind("@", password, query)
+            at = max(at, last)
+        if at >= begin:
+            shown.append(text[done:begin] + "***")
+            done = at
+        begin = text.find("://", max(begin, done)) + 3
+    return "".join(shown) + text[done:]
+
+
+def _without_value(parameter: re.Match[str]) -> str:
+    name = parameter[2].lower()
+    secret = any(word in name for word in _SECRETS)
+    return f"{parameter[1]}{parameter[2]}=***" if secret else parameter[0]
 
 
 def _is_file(scheme: str) -> bool:

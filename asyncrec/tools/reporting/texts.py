@@ -23,7 +23,8 @@ _MAGIC = (
     (b"ID3", "MP3"),
     (b"\x1aE\xdf\xa3", "Matroska"),
 )
-_HTML = re.compile(r"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(r"<(!doctype html|html|head|body)\b", re.IGNORECASE)
+_SPACE = re.compile(r"\s*")
 _DECODER = codecs.getincrementaldecoder("utf-8")
 # Text has line feeds, tabs, carriage returns and form feeds; other control characters are of binary data.
 _BINARY = re.compile("[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
@@ -45,12 +46,26 @@ def sniff(value: bytes) -> str:
     text = as_text(value)
     if text is None:
         return "binary"
-    if _HTML.match(text):
+    if _is_html(text):
         return "HTML"
     if text.lstrip().startswith("<?xml"):
         return "XML"
     ends = text.lstrip()[:1] + value[-64:].decode("utf-8", "replace").rstrip()[-1:]
     return "JSON" if ends in ("{}", "[]") else "text"
+
+
+def _is_html(text: str) -> bool:
+    """Whether it begins as a page does, after any number of comments: each is passed over once."""
+    begin = 0
+    while match := _SPACE.match(text, begin):
+        begin = match.end()
+        if not text.startswith("<!--", begin):
+            break
+        end = text.find("-->", begin + len("<!--"))
+        if end < 0:
+            return False
+        begin = end + len("-->")
+    return _HTML.match(text, begin) is not None
 
 
 def as_text(value: bytes) -> str | None:

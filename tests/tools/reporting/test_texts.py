@@ -23,6 +23,11 @@ from asyncrec.tools.reporting.texts import LOOKED_AT, preview, sniff
         (b"{ no end", "text"),
         (b"<!-- c -->\n<!DOCTYPE html><p>", "HTML"),
         (b"<html lang=en>", "HTML"),
+        (b" <!-- a --> <!---->\n<!-- <p> -- > -->\n<body>", "HTML"),
+        (b"<!-- <html> --><p>", "text"),
+        (b"<!-- <html>", "text"),
+        (b"<!--><html>", "text"),
+        (b"<htmlx>", "text"),
         (b"<?xml version='1.0'?><svg/>", "XML"),
         (b"%PDF-1.7", "PDF"),
         (b"\x1f\x8b\x08", "gzip"),
@@ -33,6 +38,12 @@ from asyncrec.tools.reporting.texts import LOOKED_AT, preview, sniff
 )
 def test_what_it_is(value: bytes, kind: str) -> None:
     assert sniff(value) == kind
+
+
+def test_comments_without_a_page_take_no_time_of_their_own() -> None:
+    """With a pattern that may share them out in many ways this would not end."""
+    assert sniff(b"<!---->" * 500 + b"<p>") == sniff(b"<!---->" * 500) == "text"
+    assert sniff(b"<!---->" * 500 + b"<html>") == "HTML"
 
 
 def test_a_piece_of_text_and_a_piece_of_bytes() -> None:

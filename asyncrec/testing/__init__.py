@@ -4,6 +4,7 @@
 - `check_sink`, `check_source`: the same for a single sink or source; no pytest needed.
 - `cancel_at_every_checkpoint`: cancels a function at each of its awaits in turn.
 - `FlakyStorage`, `SlowStorage`: faults and slowness, around any storage.
+- `LaxStorage`: objects in memory, kept as badly as by stores that were met.
 - `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
 - `golden`: small TFRecord files as bytes, with the records in them.
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from asyncrec.testing.clock import virtual_backend
     from asyncrec.testing.conformance import StorageConformance, replaces_case
     from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+    from asyncrec.testing.stores import LaxStorage
 
 __all__ = [
     "Fault",
     "FlakyStorage",
+    "LaxStorage",
     "SlowStorage",
     "StorageConformance",
     "cancel_at_checkpoint",
@@ -40,6 +43,7 @@ __all__ = [
 _HOMES = {
     "Fault": "faults",
     "FlakyStorage": "faults",
+    "LaxStorage": "stores",
     "SlowStorage": "faults",
     "StorageConformance": "conformance",
     "cancel_at_checkpoint": "cancellation",

@@ -1,0 +1,128 @@
+"""`LaxStorage` breaks what it was asked to break, and keeps the rest of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
+import pytest
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.storage.base import Storage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing import LaxStorage, StorageConformance, virtual_backend
+from asyncrec.testing.checks import content, send_all
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 100
+SHORT, LONG = content(CHUNK - 1), content(2 * CHUNK + 1)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    return virtual_backend(request.param)
+
+
+class TestAllHonoured(StorageConformance):
+    """Asked to break nothing it is a right storage; late answers are no fault."""
+
+    @asynccontextmanager
+    async def open_storage(self) -> AsyncIterator[Storage]:
+        self.lax = LaxStorage(MemoryStorage(chunk_size=1_000), honours="all", late=0.5)
+        yield self.lax
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        await self.lax.memory.put(key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        try:
+            return await self.lax.memory.get(key)
+        except ObjectNotFoundError:
+            return None
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [info.key async for info in self.lax.memory.list_objects()]
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        return []
+
+
+async def race(store: Storage, data: bytes) -> int:
+    """How many of two exclusive writers are told that they won: each has sent all before the first publishes."""
+    async with store.open_sink("k", exclusive=True) as first:
+        await send_all(first, data)
+        won = 1
+        try:
+            async with store.open_sink("k", exclusive=True) as second:
+                await send_all(second, data[::-1])
+        except ObjectExistsError:
+            won = 0
+    return won + 1
+
+
+@pytest.mark.parametrize(
+    ("honours", "data", "winners"),
+    [("all", LONG, 1), ("puts", SHORT, 1), ("puts", content(CHUNK), 2), ("puts", LONG, 2), ("nothing", SHORT, 2)],
+)
+async def test_what_is_not_honoured_has_two_winners(
+    honours: Literal["all", "puts", "nothing"], data: bytes, winners: int
+) -> None:
+    store = LaxStorage(MemoryStorage(chunk_size=CHUNK), honours=honours)
+    try:
+        told = await race(store, data)
+    except ObjectExistsError:
+        told = 1  # the second one won
+    assert told == winners
+    assert await store.get("k") in (data, data[::-1])
+
+
+@pytest.mark.parametrize("data", [b"", SHORT, LONG])
+async def test_an_object_that_is_there_is_refused_however_long_the_new_one_is(data: bytes) -> None:
+    store = LaxStorage(MemoryStorage(chunk_size=CHUNK))
+    await store.put("k", b"older")
+    with pytest.raises(ObjectExistsError):
+        await store.put("k", data, exclusive=True)
+    assert await store.get("k") == b"older"
+
+
+async def test_a_lost_answer_is_an_error_and_the_object_is_there() -> None:
+    store = LaxStorage(lost=lambda key: key.startswith("claims/"))
+    await store.put("other", b"x")
+    with pytest.raises(TransientStorageError, match="claims/1"):
+        await store.put("claims/1", b"x", exclusive=True)
+    assert await store.get("claims/1") == b"x"
+
+
+async def test_a_late_answer_is_to_what_was_done_at_once_even_when_nobody_waits_for_it() -> None:
+    store = LaxStorage(late=60.0)
+    with anyio.move_on_after(1.0):
+        async with store.open_sink("k") as sink:
+            await sink.send([b"x"])
+    assert anyio.current_time() == pytest.approx(1.0)
+    assert sink.published is not None
+    assert await store.get("k") == b"x"
+
+
+async def test_a_listing_shows_what_was_there_a_while_ago_and_head_what_is() -> None:
+    store = LaxStorage(stale=5.0)
+
+    async def listed() -> dict[str, int]:
+        return {info.key: info.size async for info in store.list_objects()}
+
+    await store.put("a", b"1")
+    assert await listed() == {}
+    assert (await store.head("a")).size == 1
+    await anyio.sleep(5.0)
+    assert await listed() == {"a": 1}
+    await store.put("a", b"22")
+    await store.put("b", b"1")
+    await store.put("b", b"333")
+    assert await listed() == {"a": 1}
+    await store.delete("a")
+    await anyio.sleep(4.9)
+    assert await listed() == {"a": 1}
+    await anyio.sleep(0.1)
+    assert await listed() == {"b": 3}

@@ -14,7 +14,8 @@
     │   ├─ ObjectChangedError             the object is not the one that was opened
     │   ├─ StoragePermissionError(PermissionError)
     │   ├─ TransientStorageError          the same call may succeed later
-    │   └─ IntegrityError                 what is stored is not what was sent
+    │   ├─ IntegrityError                 what is stored is not what was sent
+    │   └─ ConflictError                  somebody else decided otherwise about the same data set meanwhile
     ├─ DatasetError(ValueError)           a set of shards contradicts itself
     │   ├─ DuplicateKeyError
     │   └─ ManifestError
@@ -34,6 +35,7 @@ from __future__ import annotations
 __all__ = [
     "AmbiguousSchemeError",
     "AsyncRecError",
+    "ConflictError",
     "CorruptRecordError",
     "DatasetError",
     "DecodeError",
@@ -189,6 +191,14 @@ class TransientStorageError(StorageError):
 
 class IntegrityError(StorageError):
     """What is stored is not what was sent, or what came is not what is stored."""
+
+
+class ConflictError(StorageError):
+    """Somebody else decided otherwise about the same data set meanwhile, and was first.
+
+    What this job would have made or removed was replaced, or the job itself was abandoned. Nothing of it is in the
+    manifest, beyond what it had been told is committed.
+    """
 
 
 class DatasetError(AsyncRecError, ValueError):

@@ -1,49 +1,33 @@
 """Records in a known order into shards with known boundaries: written one after the other, committed together.
 
 Only one shard is being filled at a time, however many there are: memory and open files do not grow with their number.
-What the data set has already is safe until everything is written: a shard whose name is listed now is kept unpublished
-(with its file open) until all are complete; one whose name is new is published at once, and not listed before the one
-segment that makes all of them the data set. A failure takes those back again.
+No name is written over: what the data set has already is whole until the one segment that makes the new shards all of
+it, and is deleted only then. A failure takes the new ones back again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
 
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import encode_frames
-from asyncrec.records.budget import ByteBudget
 from asyncrec.records.slab import Slab, batched
-from asyncrec.shards.commit import Committer, Shard
-from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import fixed_shard_name, new_writer_id
+from asyncrec.shards.commit import Shard
+from asyncrec.shards.job import open_job
+from asyncrec.shards.naming import new_writer_id
+from asyncrec.shards.note import Note
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.sizing import shard_boundaries
 from asyncrec.storage.base import Storage
+from asyncrec.storage.local import local_folder
+from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
-__all__ = ["Replaced", "write_shards"]
-
-# Chunks are not what bounds the memory here: one shard is filled at a time, and one that waits holds no chunk.
-_ANY_NUMBER_OF_CHUNKS = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What was there before.
-
-    Attributes:
-        manifest: of the data set, where it had one.
-        listed: names of all shards that readers may know of, by a manifest or otherwise.
-    """
-
-    manifest: Manifest | None
-    listed: Collection[str]
+__all__ = ["write_shards"]
 
 
 async def write_shards(
@@ -56,63 +40,43 @@ async def write_shards(
     compression: CompressionOptions,
     schema: dict[str, Any] | None,
     metadata: dict[str, Any],
-    before: Replaced,
-) -> tuple[list[ShardEntry], list[str]]:
+) -> list[ShardEntry]:
     """Write ``records`` records, in the order of ``batches``, and make them the data set ``name``.
 
-    ``batches`` blocks, and is driven in worker threads. Returns the shards, and the keys that are of no use now:
-    objects of the data set before that no new ones replaced. On any exception the data set is the one it was, but for
-    the window `asyncrec.open_sharded_writer` describes for ``mode="replace"``: a store that fails between the
-    publication of the first and the last of shards whose names stay.
+    ``batches`` blocks, and is driven in worker threads. Returns the shards. On any exception the data set is the one it
+    was.
+
+    Raises:
+        ConflictError: somebody else is making, or has meanwhile replaced, the data set.
+        StorageError: a store failed.
     """
-    committer = Committer(
-        folder,
-        name,
-        new_writer_id(),
+    local = local_folder(folder)
+    note = Note(
+        kind="whole",
+        name=name,
+        writer=new_writer_id(),
+        url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
+        key=name,
+        num_shards=num_shards,
         compression=compression,
-        with_index=True,
         schema=schema,
         metadata=metadata,
-        on_commit=None,
-        budget=ByteBudget(_ANY_NUMBER_OF_CHUNKS),
-        after=before.manifest,
     )
     boundaries = shard_boundaries(records, num_shards)
     supply = _Supply(batches)
-    new: list[ShardEntry] = []
-    waiting: list[tuple[Shard, float]] = []
-    try:
-        async with AsyncExitStack() as complete:
+    entries: list[ShardEntry] = []
+    async with open_job(folder, note, path=note.url, mode="replace") as job:
+        try:
             for number in range(num_shards):
-                key = fixed_shard_name(name, number, num_shards)
-                opening = committer.open_shard(key, exclusive=False)
-                count = boundaries[number + 1] - boundaries[number]
                 begun = anyio.current_time()
-                if key in before.listed:
-                    shard = await complete.enter_async_context(opening)
-                    await _fill(shard, supply, count)
-                    waiting.append((shard, begun))
-                else:
-                    async with opening as shard:
-                        await _fill(shard, supply, count)
-                    new.append(committer.entry_of(shard, begun, anyio.current_time()))
-        entries = new + [committer.entry_of(shard, begun, anyio.current_time()) for shard, begun in waiting]
-        entries.sort(key=lambda entry: entry.path)
-        old = before.manifest.shards if before.manifest else ()
-        names = {entry.path for entry in entries}  # adding one again replaces it
-        await committer.close(entries, remove=tuple(entry.path for entry in old if entry.path not in names))
-    except BaseException as error:
-        if not committer.unsettled:
-            await committer.take_back(_objects(new))
-        if touched := sorted(shard.key for shard, _ in waiting if shard.beside_published):
-            error.add_note(
-                f"{folder.root}: what was there before is damaged: {len(waiting)} shards were to be replaced together, "
-                f"and {len(touched)} were, or their indexes: {', '.join(touched[:3])}; write the split again"
-            )
-        raise
-    kept = set(_objects(entries))
-    stale = dict.fromkeys([*before.listed, *_objects(old)])
-    return entries, [key for key in stale if key not in kept]
+                async with job.committer.open_shard(job.shard_name(number)) as shard:
+                    await _fill(shard, supply, boundaries[number + 1] - boundaries[number])
+                entries.append(job.committer.entry_of(shard, begun, anyio.current_time()))
+            await job.commit(entries)
+        except BaseException:
+            await job.take_back(entries)
+            raise
+    return sorted(entries, key=lambda entry: entry.path)
 
 
 async def _fill(shard: Shard, supply: _Supply, count: int) -> None:
@@ -144,7 +108,3 @@ class _Supply:
                 slab = Slab.of_large(record, encode_frames([record]), ticket=0, time=0.0)
             slabs.append(slab)
         return slabs
-
-
-def _objects(entries: Collection[ShardEntry] | tuple[ShardEntry, ...]) -> list[str]:
-    return [key for entry in entries for key in (entry.path, entry.index, entry.keys) if key]

@@ -163,7 +163,10 @@ async def _find(folder: Storage, split: Split, *, shown: str) -> tuple[list[_Sli
     for name in split.names:
         manifest: Manifest | None = await load_manifest(folder, name, path=f"{shown}/{name}")
         if manifest is not None:
-            shards[name] = [_Slice(s.path, s.index, s.compression, 0, s.records) for s in manifest.shards]
+            shards[name] = [
+                _Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)
+                for s in manifest.shards
+            ]
             schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
             continue
         if foreign is None:

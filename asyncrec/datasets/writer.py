@@ -13,7 +13,7 @@ import anyio
 
 from asyncrec.datasets.description import Description
 from asyncrec.datasets.examples import with_shapes
-from asyncrec.datasets.ordered import Replaced, write_shards
+from asyncrec.datasets.ordered import write_shards
 from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
 from asyncrec.datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
@@ -240,13 +240,13 @@ class DatasetWriter:
     async def _write(self, folder: Storage, name: str, shuffler: HashShuffler) -> ShardInfo:
         schema = self._description.schema()
         manifest = await load_manifest(folder, name, path=self._shown)
-        listed = [entry.path for entry in manifest.shards] if manifest else []
-        # Of datum's: what is deleted in the end must be a shard of this split, whatever the file says.
+        listed = {entry.path for entry in manifest.shards} if manifest else set()
+        # datum's own, in no manifest: what is deleted in the end must be a shard of this split, whatever the file says.
         its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
-        listed += [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
+        stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
         num_shards = self._num_shards or shard_count(shuffler.size, shuffler.records)
         with Progress(f"{self.split}: records", shuffler.records, show=self._show_progress) as progress:
-            entries, stale = await write_shards(
+            entries = await write_shards(
                 folder,
                 name,
                 progress.counted(shuffler.batches()),
@@ -255,7 +255,6 @@ class DatasetWriter:
                 compression=self._compression,
                 schema=schema.to_json() if schema else None,
                 metadata={"split": name, "features": self._description.table()},
-                before=Replaced(manifest, listed),
             )
         shard_info = {name: {entry.path: entry.records for entry in entries}}
         try:
@@ -265,6 +264,8 @@ class DatasetWriter:
             raise
         with anyio.move_on_after(_CLEAN_UP_SECONDS):
             for key in stale:
+                if key in listed or key in shard_info[name]:
+                    continue
                 try:
                     await folder.delete(key)
                 except Exception as error:

@@ -67,13 +67,20 @@ class ByteBudget:
         Raises:
             ValueError: more than three quarters of the limit would be set aside, so that records could not flow.
         """
-        if 4 * (self.reserved + size) > 3 * self.limit:
-            raise ValueError(
-                f"a memory_limit of {self.limit:,} bytes is too small: {self.reserved + size:,} of them would be taken "
-                f"by the chunks of the open shards; raise memory_limit, or open fewer shards at once"
-            )
+        self._refuse(self.reserved + size)
         self.reserved += size
         self._set_bound()
+
+    def refuse_beyond(self, objects: int) -> None:
+        """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
+        self._refuse(self.reserved * objects)
+
+    def _refuse(self, reserved: int) -> None:
+        if 4 * reserved > 3 * self.limit:
+            raise ValueError(
+                f"a memory_limit of {self.limit:,} bytes is too small: {reserved:,} of them would be taken by the "
+                "chunks of the open shards; raise memory_limit, or open fewer shards at once"
+            )
 
     def unreserve(self, size: int) -> None:
         self.reserved -= size

@@ -391,7 +391,8 @@ class Lane:
                         self._budget.account(output.held_beside - self._beside)
                         self._beside = output.held_beside
                     last_ticket = slabs[-1].last
-                    if self._compressed and limits.bytes is not None and output.size >= limits.bytes:
+                    full = self._compressed and limits.bytes is not None and output.size >= limits.bytes
+                    if full or (deadline < math.inf and self._clock() >= deadline):
                         self._count_again()
                         return last_ticket
                 elif self._queue:

@@ -33,8 +33,9 @@ class ObjectOutput:
         *,
         compression: CompressionOptions,
         index: ChunkWriter | None = None,
-        open_keys: Callable[[], Awaitable[ChunkWriter]] | None = None,
+        open_keys: Callable[[int], Awaitable[ChunkWriter]] | None = None,
     ) -> None:
+        """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before."""
         self._chunks = chunks
         self._compressor = make_compressor(compression)
         self._compresses = bool(compression.type)
@@ -88,9 +89,8 @@ class ObjectOutput:
         """Whether everything taken so far now survives this process."""
         if self._compresses:
             await self._store([await in_thread(self._compressor.flush)])
-        durable = await self._chunks.flush() == self._chunks.size
-        if self._keys is not None:
-            durable = await self._keys.flush() == self._keys.size and durable
+        durable = self._keys is None or await self._keys.flush() == self._keys.size
+        durable = await self._chunks.flush() == self._chunks.size and durable
         self.flushed = self.flushed or durable
         return durable
 
@@ -125,9 +125,8 @@ class ObjectOutput:
 
     async def _write_keys(self, slab: Slab) -> None:
         if self._keys is None and slab.keys is not None and self._open_keys is not None:
-            self._keys = await self._open_keys()
             # The records before the first key have none.
-            await self._keys.write([bytes(KEY_BYTES * self.records)])
+            self._keys = await self._open_keys(KEY_BYTES * self.records)
         if self._keys is not None:
             keys = bytes(KEY_BYTES * len(slab.lengths)) if slab.keys is None else b"".join(slab.keys)
             await self._keys.write([keys])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from asyncrec.errors import FormatError, ObjectNotFoundError
@@ -67,10 +68,13 @@ class Indexes:
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
     """The index beside a shard; `None` where there is none, or another's."""
-    key = entry.index or index_key(entry.path)
+    sidecar = entry.index
+    key = index_key(entry.path) if sidecar is None else sidecar.path
     try:
         most = entry.records if count_known else entry.bytes // _LEAST_FRAME
         text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
+        if sidecar is not None and sidecar.crc32c not in (None, await in_thread(crc32c, text)):
+            raise ValueError("its checksum is not the manifest's")
         index = await in_thread(parse_index, text)
     except ObjectNotFoundError:
         _log.info("%s: no index; the shard is read through to make one", entry.path)

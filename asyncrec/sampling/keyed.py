@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from asyncrec.errors import DatasetError, ObjectNotFoundError
@@ -55,17 +56,22 @@ class KeyColumn:
 
         async def read(number: str) -> bytes:
             shard = numbers[number]
+            if shard.keys is None and shard.committed:
+                return b""  # written without keys
+            path = keys_key(shard.path) if shard.keys is None else shard.keys.path
             try:
-                content = await self._folder.get(shard.keys or keys_key(shard.path))
+                content = await self._folder.get(path)
             except ObjectNotFoundError:
                 if shard.keys is not None:
                     raise
-                return b""  # written without keys
+                return b""
             if len(content) != KEY_BYTES * shard.records:
                 raise DatasetError(
-                    f"{shard.keys}: {len(content):,} bytes of keys for {shard.records:,} records of {KEY_BYTES} bytes; "
+                    f"{path}: {len(content):,} bytes of keys for {shard.records:,} records of {KEY_BYTES} bytes; "
                     "it belongs to another version of the shard"
                 )
+            if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
+                raise DatasetError(f"{path}: its checksum is not the manifest's; 'asyncrec verify' says more")
             return content
 
         return await in_thread(self._sorted, await for_each(read, list(numbers)))

@@ -1,7 +1,8 @@
 """Publishing shards and making them part of the data set, in the order that never leaves a lie behind.
 
-Index and keys first, then the shard, then the segment that names all three. A crash in between leaves objects that no
-manifest names: readers of the data set do not see them, ``verify`` names them.
+Index and keys first, then the shard, then the segment that names all three with their sizes and checksums. A crash in
+between leaves objects that no manifest names, under names that hold their maker's: readers of the data set do not see
+them, and whoever ends the job takes them away.
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.framing.compression import CompressionOptions
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
+from asyncrec.shards.closing import abandoned_error, load_closing
+from asyncrec.shards.exclusive import UnsettledError, create
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key
-from asyncrec.shards.segment import Segment, ShardEntry, format_time, parse_time
-from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, with_maker
+from asyncrec.shards.note import Note
+from asyncrec.shards.segment import Segment, ShardEntry, Sidecar, format_time, parse_time
+from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.local_sink import LocalSink
 
-__all__ = ["Committer", "OnCommit"]
+__all__ = ["Committer", "OnCommit", "Shard"]
 
 OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
@@ -33,124 +37,127 @@ _log = logging.getLogger("asyncrec.shards")
 
 # Taking back what was published before a failure: some deletions, each retried by the backend; then we give up.
 _CLEAN_UP_SECONDS = 30
-# Creating one small object, with the backend's retries.
-_COMMIT_SECONDS = 60
 
 
 class Committer:
-    """What one writer publishes and commits.
+    """What one job publishes and commits.
 
     Attributes:
         entries: everything it committed.
         pending: shards that are published, and of which no commit is known.
+        publishing: a shard was, or is being, published.
         unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
 
     def __init__(
         self,
         storage: Storage,
-        name: str,
-        writer: str,
+        note: Note,
         *,
-        compression: CompressionOptions,
-        with_index: bool,
-        schema: Mapping[str, Any] | None,
-        metadata: Mapping[str, Any] | None,
-        on_commit: OnCommit | None,
         budget: ByteBudget,
         after: Manifest | None,
+        on_commit: OnCommit | None = None,
         keep_beside: bool = False,
         home: Storage | None = None,
-        pending: set[str] | None = None,
     ) -> None:
         """``keep_beside``: the index and keys of a shard that could not be published stay, for the next attempt.
         ``home``: where shards are written, if not in the store itself.
         """
         self._storage = storage
+        self._note = note
         self._home = home or storage
         self._keep_beside = keep_beside
-        self._name = name
-        self._writer = writer
-        self._compression = compression
-        self._with_index = with_index
-        self._schema = schema
-        self._metadata = dict(metadata or {})
         self._on_commit = on_commit
         self._budget = budget
         # Later than everything that was read, whatever this machine's clock says.
         self._last_time = max((state.last_commit for state in after.writers.values()), default="") if after else ""
         self._clock_offset = time.time() - anyio.current_time()
         self.entries: list[ShardEntry] = []
-        self.pending: set[str] = set() if pending is None else pending
+        self.pending: set[str] = set()
+        self.publishing = False
         self.unsettled = False
 
     @asynccontextmanager
-    async def open_shard(self, key: str, *, exclusive: bool) -> AsyncIterator[Shard]:
-        """One shard with its index and keys. Leaving cleanly publishes all of it; otherwise nothing of it stays."""
-        shard = Shard(key)
+    async def open_shard(self, key: str) -> AsyncIterator[Shard]:
+        """One shard with its index and keys. Leaving cleanly publishes all of it; otherwise nothing of it stays.
+
+        Raises:
+            ObjectExistsError: there is a shard of this name.
+        """
+        shard = Shard(key, with_maker(self._note.name, key, self._note.writer))
         reserved = 0
         try:
-            async with self._home.open_sink(key, exclusive=exclusive) as sink:
+            async with self._home.open_sink(key, exclusive=True) as sink:
                 sink.hold_at_most(self._budget.share)
                 self._budget.reserve(sink.chunk_size)
                 reserved = sink.chunk_size
                 async with AsyncExitStack() as beside:
 
-                    async def open_beside(beside_key: str) -> ChunkWriter:
-                        beside_sink = await beside.enter_async_context(self._home.open_sink(beside_key))
+                    async def publish_beside(opening: AbstractAsyncContextManager[ByteSink]) -> ByteSink:
+                        beside_sink = await beside.enter_async_context(opening)
                         beside_sink.hold_at_most(self._budget.share)
-                        return ChunkWriter(beside_sink)
+                        shard.beside_sinks.append(beside_sink)
+                        return beside_sink
 
-                    async def open_keys() -> ChunkWriter:
-                        shard.keys = keys_key(key)
-                        return await open_beside(shard.keys)
+                    async def open_keys(zeros: int) -> ChunkWriter:
+                        shard.keys = keys_key(shard.beside)
+                        if isinstance(self._home, LocalStorage) and isinstance(sink, LocalSink):
+                            # No crash leaves a record without its key, nor takes along those before the first that
+                            # has one.
+                            keys_sink = self._home.open_sink_of_zeros(shard.keys, zeros)
+                            shard.keys_chunks = ChunkWriter(await publish_beside(keys_sink))
+                            sink.write_behind(keys_sink, shard.keys_chunks.tail)
+                        else:
+                            shard.keys_chunks = ChunkWriter(await publish_beside(self._home.open_sink(shard.keys)))
+                        await shard.keys_chunks.write([bytes(zeros)])
+                        return shard.keys_chunks
 
-                    if self._with_index:
-                        shard.index = index_key(key)
+                    if self._note.index:
+                        shard.index = index_key(shard.beside)
+                        shard.index_chunks = ChunkWriter(await publish_beside(self._home.open_sink(shard.index)))
                     shard.output = ObjectOutput(
                         ChunkWriter(sink),
-                        compression=self._compression,
-                        index=await open_beside(shard.index) if shard.index else None,
+                        compression=self._note.compression,
+                        index=shard.index_chunks,
                         open_keys=open_keys,
                     )
                     shard.opened = True
                     yield shard
                 shard.beside_published = True
+                self._verify_beside(shard)
+                self.publishing = True
             shard.published = sink.published
             await self._verify(shard)
             self.pending.add(key)
-        except BaseException as error:
+        except BaseException:
             promised = self._keep_beside or (shard.opened and shard.output.flushed)
-            if shard.beside_published and not promised and not isinstance(error, ObjectExistsError):
+            if shard.beside_published and not promised:
                 await self._delete(self._home, [key for key in (shard.index, shard.keys) if key])
             raise
         finally:
             self._budget.unreserve(reserved)
 
     async def commit(self, sequence: int, entry: ShardEntry) -> None:
-        """Make a published shard part of the data set."""
-        segment = Segment(
-            writer=self._writer,
-            time=entry.committed,
-            add=(entry,),
-            schema=self._schema,
-            metadata=self._metadata,
-        )
-        await self._put(segment_key(self._name, self._writer, sequence), segment)
+        """Make a published shard part of the data set.
+
+        Raises:
+            ConflictError: somebody else decided what becomes of this shard: another recovery committed it, or the job
+                was abandoned.
+            StorageError: it is not committed; or nobody knows, and then `unsettled` is set.
+        """
+        segment = self._segment((entry,), time=entry.committed)
+        await self._put(segment_key(self._note.name, self._note.writer, sequence), segment)
         await self._committed(entry)
 
-    async def close(self, new: list[ShardEntry], *, remove: tuple[str, ...] = ()) -> None:
-        """Write the last segment: all that was committed, and what is new with it, in one step."""
-        segment = Segment(
-            writer=self._writer,
-            time=self.now(),
-            add=(*self.entries, *new),
-            remove=remove,
-            schema=self._schema,
-            metadata=self._metadata,
-            closed=True,
-        )
-        await self._put(closing_segment_key(self._name, self._writer), segment)
+    async def close(self, new: list[ShardEntry], *, remove: tuple[str, ...] = (), removal: int | None = None) -> None:
+        """Write the last segment: all that was committed, and what is new with it, in one step.
+
+        Raises:
+            ConflictError: the job was abandoned, or another of this id ended.
+            StorageError: nothing new is committed; or nobody knows, and then `unsettled` is set.
+        """
+        segment = self._segment((*self.entries, *new), time=self.now(), closed=True, remove=remove, removal=removal)
+        await self._put(closing_segment_key(self._note.name, self._note.writer), segment)
         for entry in new:
             await self._committed(entry)
 
@@ -162,9 +169,9 @@ class Committer:
             records=shard.output.records,
             bytes=shard.published.size,
             crc32c=shard.output.crc32c,
-            compression=self._compression.type,
-            index=shard.index,
-            keys=shard.keys,
+            compression=self._note.compression.type,
+            index=_sidecar(shard.index, shard.index_chunks),
+            keys=_sidecar(shard.keys, shard.keys_chunks),
             first=format_time(first + self._clock_offset),
             last=format_time(last + self._clock_offset),
             committed=self.now(),
@@ -182,6 +189,10 @@ class Committer:
         """Delete what a failed publication left; shielded and limited in time, failures are logged by name."""
         await self._delete(self._storage, keys)
 
+    def _segment(self, add: tuple[ShardEntry, ...], **members: object) -> Segment:
+        note = self._note
+        return Segment(writer=note.writer, add=add, schema=note.schema, metadata=note.metadata, **members)  # type: ignore[arg-type]  # as named above
+
     async def _delete(self, storage: Storage, keys: list[str]) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
             for key in keys:
@@ -192,35 +203,31 @@ class Committer:
                     _log.warning("%s/%s could not be removed and is in no manifest: %s", storage.root, key, error)
 
     async def _put(self, key: str, segment: Segment) -> None:
-        """Create a segment: the moment of the commit. Shielded, limited in time, and settled by what is there.
+        """Create a segment: the moment of the commit."""
+        try:
+            await create(self._storage, key, segment.encode())
+        except UnsettledError:
+            self.unsettled = True
+            raise
+        except ObjectExistsError as error:
+            name, writer = self._note.name, self._note.writer
+            closing = await load_closing(self._storage, name, writer)
+            if closing is not None and closing.abandoned:
+                raise abandoned_error(self._storage, name, closing) from error
+            raise ConflictError(
+                f"{self._storage.root}/{key}: {writer} has committed already, by another process; an id is used once"
+            ) from error
 
-        Raises:
-            StorageError: it is not there; or nobody knows, and then `unsettled` is set: nothing may be taken back.
-        """
-        content = segment.encode()
-        failure: Exception | None = None
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _COMMIT_SECONDS):
-            try:
-                await self._storage.put(key, content, exclusive=True)
-                return
-            except Exception as error:
-                failure = error
-        self.unsettled = True
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _COMMIT_SECONDS):
-            try:
-                stored = await self._storage.get(key)
-            except ObjectNotFoundError:
-                self.unsettled = False
-            except Exception as error:
-                _log.warning("%s/%s: cannot be read back: %s", self._storage.root, key, error)
-            else:
-                self.unsettled = False
-                if stored == content:
-                    return
-        failure = failure or StorageError(f"{self._storage.root}/{key}: not created within {_COMMIT_SECONDS} s")
-        if self.unsettled:
-            failure.add_note(f"whether {key} was created is not known: the commit may have taken effect")
-        raise failure
+    def _verify_beside(self, shard: Shard) -> None:
+        chunks = [each for each in (shard.index_chunks, shard.keys_chunks) if each is not None]
+        for sent, sink in zip(chunks, shard.beside_sinks, strict=True):
+            stored = sink.published
+            assert stored is not None, "a sink that exits cleanly has published"
+            if stored.size != sent.size or stored.crc32c not in (None, sent.crc32c):
+                raise IntegrityError(
+                    f"{self._home.root}/{stored.key}: sent {sent.size:,} bytes (crc32c {sent.crc32c:08x}), the store "
+                    f"has {stored.size:,}; the shard {shard.key} was not published"
+                )
 
     async def _verify(self, shard: Shard) -> None:
         published = shard.published
@@ -245,13 +252,27 @@ class Committer:
 
 
 class Shard:
-    """A shard on its way: its names, what goes into it, and what became of it."""
+    """A shard on its way: its names, what goes into it, and what became of it.
 
-    def __init__(self, key: str) -> None:
+    Attributes:
+        beside: what its index and keys are named by.
+    """
+
+    def __init__(self, key: str, beside: str) -> None:
         self.key = key
+        self.beside = beside
         self.index: str | None = None
         self.keys: str | None = None
+        self.index_chunks: ChunkWriter | None = None
+        self.keys_chunks: ChunkWriter | None = None
+        self.beside_sinks: list[ByteSink] = []
         self.opened = False
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
         self.beside_published = False
+
+
+def _sidecar(path: str | None, chunks: ChunkWriter | None) -> Sidecar | None:
+    if path is None or chunks is None:
+        return None
+    return Sidecar(path=path, bytes=chunks.size, crc32c=chunks.crc32c)

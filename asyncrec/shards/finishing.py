@@ -1,4 +1,4 @@
-"""What one dead writer left in a folder, made part of its data set. See `asyncrec.shards.recovery` for the rules."""
+"""What one dead job left, made part of its data set or given up. See `asyncrec.shards.recovery` for the rules."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.reader import open_reader
 from asyncrec.records.slab import SLAB_RECORDS, Slab, framed_size
-from asyncrec.shards.adopting import adopted, ever_listed, is_there, sequence_of
+from asyncrec.shards.abandoning import abandon, delete_unlisted
+from asyncrec.shards.adopting import adopted, ever_listed, is_there
+from asyncrec.shards.claiming import abandon_local
+from asyncrec.shards.closing import abandoned_error, load_closing
 from asyncrec.shards.commit import Committer
-from asyncrec.shards.journal import Journal, Note, leftovers_of
-from asyncrec.shards.manifest import merge_segments
-from asyncrec.shards.naming import fixed_shard_name, index_key, keys_key, rolling_shard_name
+from asyncrec.shards.journal import Journal, leftovers_of
+from asyncrec.shards.leftovers import remove_leftovers, remove_leftovers_of
+from asyncrec.shards.marks import find_claims
+from asyncrec.shards.naming import claim_key, keys_key, mark_key, rolling_shard_name, sequence_of, with_maker
+from asyncrec.shards.note import Note
 from asyncrec.shards.replay import Replay
-from asyncrec.shards.segment import ShardEntry, format_time
-from asyncrec.shards.snapshot import load_segments
+from asyncrec.shards.segment import Segment, ShardEntry, format_time
+from asyncrec.shards.snapshot import load_segments, merged
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.tasks import in_thread
 
-__all__ = ["Finished", "Finishing"]
+__all__ = ["Finished", "FinishingLocal", "FinishingRemote", "clear_up"]
 
 _log = logging.getLogger("asyncrec.shards")
 
 # One shard is written at a time; some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
+_MOST_RECORD = 1 << 40
 
 
 @dataclass(kw_only=True)
@@ -41,111 +47,174 @@ class Finished:
     cut_bytes: int = 0
     damaged: list[str] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)
+    abandoned: list[str] = field(default_factory=list)
 
 
-class Finishing:
-    """One writer's journals, and in a spool its whole shards, into ``target``, the folder of its data set."""
+class _Finishing:
+    """One dead job's work, in ``target``, the folder of its data set."""
 
-    def __init__(self, journal: Journal, target: Storage) -> None:
-        self._journal = journal
-        self._note: Note = journal.note
-        self._home: LocalStorage = journal.folder.owned_by(journal.note.writer)
+    def __init__(self, note: Note, target: Storage) -> None:
+        self._note = note
         self._target = target
-        self._spool = journal.note.spool
         self._committer: Committer
         self._listed: set[str]
-        self._closed: bool
+        self._plain = True
         self.done = Finished()
 
-    async def run(self) -> None:
-        """Do it. What fails is raised; what was done until then stays done, and the rest is still there.
-
-        Raises:
-            StorageError, ManifestError.
-        """
+    async def _begin(self) -> Segment | None:
+        """Look at the manifest; returns what ended the job, if anything did."""
         note = self._note
         segments = await load_segments(self._target, note.name)
         self._listed = ever_listed(segments)
-        self._closed = any(segment.closed and segment.writer == note.writer for segment in segments)
         self._committer = Committer(
             self._target,
-            note.name,
-            note.writer,
-            compression=note.compression,
-            with_index=note.index,
-            schema=note.schema,
-            metadata=note.metadata,
-            on_commit=None,
+            note,
             budget=ByteBudget(_MEMORY_LIMIT),
-            after=merge_segments(note.url, segments),
+            after=await merged(note.url, segments),
             keep_beside=True,
         )
-        found = await in_thread(leftovers_of, self._home, note)
-        if note.replace:
-            await self._discard(found)
-            published = [shard for shard in await self._published() if shard not in self._listed]
-            await self._committer.take_back([key for shard in published for key in _objects(shard)])
-        elif note.num_shards is None:
-            for shard in found:
-                await self._finish_rolling(shard)
-            for shard in await self._published():
-                if shard not in self._listed:
-                    await self._commit(await adopted(self._target, shard, note.compression.type, self._committer.now()))
-        else:
-            await self._finish_fixed(found, note.num_shards)
+        self._committer.entries = [entry for each in segments if each.writer == note.writer for entry in each.add]
+        claims = [claim for claim in await find_claims(self._target, note.name) if claim.writer == note.writer]
+        # A release before 0.2 made no claims, and used the plain names.
+        self._plain = claims[-1].plain if claims else not note.since
+        return await load_closing(self._target, note.name, note.writer)
 
-    async def _finish_rolling(self, shard: str) -> None:
-        if shard not in self._listed:
-            entry = await self._finished(shard, empty=False)
-            if entry is not None:
-                await self._commit(entry)
-        await in_thread(self._remove, shard)
-
-    async def _finish_fixed(self, found: list[str], num_shards: int) -> None:
-        names = [fixed_shard_name(self._note.name, shard, num_shards) for shard in range(num_shards)]
-        promised = self._journal.acknowledged
-        listed = self._listed.intersection(names)
-        if not listed and (promised or await self._publishing(found, names)):
-            entries = []
-            for name in names:
-                entry = await self._finished(name, empty=True) if name in found else None
-                entries.append(entry or await self._adopted_or_empty(name))
-            await self._committer.close(entries)
-            self.done.shards += entries
-            self._listed.update(names)
-        elif listed and promised and not self._closed:
-            raise _taken(self._target, min(listed))
-        elif not self._closed:
-            self.done.discarded += found
-        for name in found:
-            await in_thread(self._remove, name)
-
-    async def _publishing(self, found: list[str], names: list[str]) -> bool:
-        """Whether the writer had begun to publish, which it does when all is written."""
-        if self._spool:
-            return await in_thread(self._any_whole, found)
-        missing = [name for name in names if name not in found]
-        return any([await is_there(self._target, name) for name in missing])
-
-    async def _adopted_or_empty(self, name: str) -> ShardEntry:
-        """Of a set: the writer had published it, or not begun it."""
-        with suppress(ObjectNotFoundError):
-            return await adopted(self._target, name, self._note.compression.type, self._committer.now())
-        async with self._committer.open_shard(name, exclusive=True) as shard:
-            await shard.output.finish()
-        return replace(self._committer.entry_of(shard, 0, 0), first=None, last=None)
+    async def _commit_published(self) -> None:
+        """Commit the rolling shards that it had published, and no more."""
+        for shard in await self._published():
+            if shard not in self._listed:
+                await self._commit(await adopted(self._target, shard, self._note, self._committer.now()))
 
     async def _commit(self, entry: ShardEntry) -> None:
-        sequence = sequence_of(entry.path)
         try:
-            await self._committer.commit(sequence, entry)
-        except ObjectExistsError:
+            await self._committer.commit(sequence_of(entry.path), entry)
+        except ConflictError:
             # Another recovery was faster; or not, and then it is an error.
             if entry.path not in ever_listed(await load_segments(self._target, self._note.name)):
                 raise
         else:
             self.done.shards.append(entry)
         self._listed.add(entry.path)
+
+    async def _close(self) -> None:
+        """End a rolling job, whose shards are all committed."""
+        try:
+            await self._committer.close([])
+        except ConflictError:
+            closing = await load_closing(self._target, self._note.name, self._note.writer)
+            if closing is None or closing.abandoned:
+                raise
+
+    async def _published(self) -> list[str]:
+        """Its rolling shards in the data set, in a commit or not."""
+        prefix = rolling_shard_name(self._note.name, self._note.writer, 0).removesuffix("000000.tfrecord")
+        keys = [info.key async for info in self._target.list_objects(prefix)]
+        return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
+
+
+class FinishingRemote(_Finishing):
+    """Of a job without a disk of its own: what it had published."""
+
+    async def run(self) -> None:
+        """Commit a rolling writer's published shards, or give up what is all or nothing.
+
+        Raises:
+            StorageError, ManifestError.
+        """
+        closing = await self._begin()
+        if closing is None and self._note.kind == "rolling":
+            await self._commit_published()
+            await self._close()
+        elif closing is None and await abandon(self._target, self._note, plain=self._plain):
+            self.done.abandoned.append(self._note.writer)
+        await clear_up(self._target, self._note, plain=self._plain)
+
+
+class FinishingLocal(_Finishing):
+    """Of a job with a note on a disk: its journals, and in a spool its whole shards, too."""
+
+    def __init__(self, journal: Journal, target: Storage) -> None:
+        super().__init__(journal.note, target)
+        self._journal = journal
+        self._home: LocalStorage = journal.folder.owned_by(journal.note.writer)
+        self._spool = journal.note.spool
+
+    async def run(self) -> None:
+        """Do it. What fails is raised; what was done until then stays done, and the rest is still there.
+
+        Raises:
+            ConflictError: it was abandoned, or others have what it promised.
+            StorageError, ManifestError.
+        """
+        note = self._note
+        closing = await self._begin()
+        found = await in_thread(leftovers_of, self._home, note)
+        if (
+            closing is not None
+            and closing.abandoned
+            and found
+            and (self._journal.acknowledged or note.kind == "rolling")
+        ):
+            error = abandoned_error(self._target, note.name, closing)
+            error.add_note(f"what it left in {self._home.root} stays there; asyncrec.recover(abandon=) removes it")
+            raise error
+        if closing is None and note.kind == "rolling":
+            for shard in found:
+                await self._finish_rolling(shard)
+            await self._commit_published()
+            await self._close()
+        elif closing is None and note.kind == "fixed" and await self._is_promised(found):
+            await self._finish_fixed(found)
+        elif closing is None and not (note.kind == "fixed" and self._listed.intersection(self._fixed_names())):
+            self.done.discarded += found
+            if await abandon_local(self._target, self._journal, plain=self._plain):
+                self.done.abandoned.append(note.writer)
+        await in_thread(remove_leftovers, self._journal)
+        await clear_up(self._target, note, plain=self._plain)
+
+    async def _finish_rolling(self, shard: str) -> None:
+        if shard not in self._listed:
+            entry = await self._finished(shard, empty=False)
+            if entry is not None:
+                await self._commit(entry)
+        await in_thread(remove_leftovers_of, self._journal, shard)
+
+    def _fixed_names(self) -> list[str]:
+        return [self._note.shard_name(shard, plain=self._plain) for shard in range(self._note.num_shards or 0)]
+
+    async def _is_promised(self, found: list[str]) -> bool:
+        """Whether a fixed set is to be finished: a flush had returned, or its writer had begun to publish it.
+
+        Raises:
+            ConflictError: it is, and others have its names.
+        """
+        names = self._fixed_names()
+        if taken := self._listed.intersection(names):
+            if self._journal.acknowledged:
+                raise _taken(self._target, min(taken))
+            return False
+        if self._journal.acknowledged:
+            return True
+        if self._spool:
+            return await in_thread(lambda: any(self._home.path_of(shard).exists() for shard in found))
+        missing = [name for name in names if name not in found]
+        return any([await is_there(self._target, name) for name in missing])
+
+    async def _finish_fixed(self, found: list[str]) -> None:
+        entries = []
+        for name in self._fixed_names():
+            entry = await self._finished(name, empty=True) if name in found else None
+            entries.append(entry or await self._adopted_or_empty(name))
+        await self._committer.close(entries)
+        self.done.shards += entries
+
+    async def _adopted_or_empty(self, name: str) -> ShardEntry:
+        """Of a set: the writer had published it, or not begun it."""
+        with suppress(ObjectNotFoundError):
+            return await adopted(self._target, name, self._note, self._committer.now())
+        async with self._committer.open_shard(name) as shard:
+            await shard.output.finish()
+        return replace(self._committer.entry_of(shard, 0, 0), first=None, last=None)
 
     async def _finished(self, shard: str, *, empty: bool) -> ShardEntry | None:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
@@ -157,7 +226,7 @@ class Finishing:
                 await in_thread(self._report, replay, path)
                 return None
             try:
-                async with self._committer.open_shard(shard, exclusive=True) as out:
+                async with self._committer.open_shard(shard) as out:
                     while slabs:
                         await out.output.write(slabs)
                         slabs = await in_thread(_next_slabs, replay)
@@ -166,7 +235,7 @@ class Finishing:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
                 if self._note.num_shards is not None and not await self._begins_like(shard, path, keys):
                     raise _taken(self._target, shard) from None
-                return await adopted(self._target, shard, self._note.compression.type, self._committer.now())
+                return await adopted(self._target, shard, self._note, self._committer.now())
             ended = await in_thread(self._report, replay, path)
             return replace(self._committer.entry_of(out, 0, 0), first=None, last=format_time(ended))
         finally:
@@ -187,7 +256,7 @@ class Finishing:
         """Whether a shard of that name begins with the records of our journal."""
         replay = await in_thread(_opened, path, keys, bool(self._note.compression.type))
         try:
-            async with open_reader(shard, storage=self._target) as reader:
+            async with open_reader(shard, storage=self._target, max_record_bytes=_MOST_RECORD) as reader:
                 batches = reader.batches()
                 theirs: list[bytes] = []
                 while (batch := await in_thread(replay.next)) is not None:
@@ -204,42 +273,38 @@ class Finishing:
         finally:
             replay.close()
 
-    async def _discard(self, found: list[str]) -> None:
-        self.done.discarded += found
-        for shard in found:
-            await in_thread(self._remove, shard)
-
-    async def _published(self) -> list[str]:
-        """The writer's rolling shards in the data set, in a commit or not."""
-        prefix = rolling_shard_name(self._note.name, self._note.writer, 0).removesuffix("000000.tfrecord")
-        keys = [info.key async for info in self._target.list_objects(prefix)]
-        return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
-
     # -- in a thread --------------------------------------------------------------------------------------------------
-
-    def _any_whole(self, shards: list[str]) -> bool:
-        return any(self._home.path_of(shard).exists() for shard in shards)
 
     def _source(self, shard: str) -> tuple[Path, Path]:
         """The file of a shard and that of its keys: whole ones in a spool, else the journal's."""
         home = self._home
-        path, keys = home.path_of(shard), home.path_of(keys_key(shard))
+        path = home.path_of(shard)
         if not (self._spool and path.exists()):
             path = home.partial_of(shard)
-        if not keys.exists():  # they are published before the shard
-            keys = home.partial_of(keys_key(shard))
-        return path, keys
+        # Keys are published before the shard. Releases before 0.2 named them by the shard alone.
+        beside = keys_key(with_maker(self._note.name, shard, self._note.writer))
+        candidates: list[Path] = []
+        for key in dict.fromkeys((beside, keys_key(shard))):
+            candidates += [home.path_of(key), home.partial_of(key)]
+        return path, next((each for each in candidates if each.exists()), candidates[1])
 
-    def _remove(self, shard: str) -> None:
-        """What is in the manifest, or shall not be, needs no journal. The shard goes last: it is what is looked for."""
-        home = self._home
-        for key in (index_key(shard), keys_key(shard), shard):
-            paths = [home.partial_of(key)]
-            if self._spool:
-                paths.append(home.path_of(key))
-            for path in paths:
-                with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
-                    home.disk.system.unlink(path)
+
+async def clear_up(target: Storage, note: Note, *, plain: bool) -> None:
+    """Take away what is left of a job that has ended: what it replaced, what no commit names, its claims and mark."""
+    closing = await load_closing(target, note.name, note.writer)
+    if closing is None:
+        return
+    if closing.remove:
+        replaced = set(closing.remove)
+        segments = await load_segments(target, note.name)
+        for key in {key for each in segments for entry in each.add if entry.path in replaced for key in entry.objects}:
+            await target.delete(key)
+    await delete_unlisted(target, note, plain=plain)
+    local = not note.life  # else somebody else may use the plain names while a request of its own is on its way
+    for claim in await find_claims(target, note.name):
+        if claim.writer == note.writer and (local or not closing.abandoned):
+            await target.delete(claim_key(note.name, claim.number))
+    await target.delete(mark_key(note.name, note.writer))
 
 
 def _opened(path: Path, keys: Path, compressed: bool) -> Replay:
@@ -263,12 +328,8 @@ def _next_slabs(replay: Replay) -> list[Slab]:
     return slabs
 
 
-def _objects(shard: str) -> tuple[str, str, str]:
-    return shard, index_key(shard), keys_key(shard)
-
-
-def _taken(target: Storage, shard: str) -> ObjectExistsError:
-    return ObjectExistsError(
+def _taken(target: Storage, shard: str) -> ConflictError:
+    return ConflictError(
         f"{target.root}/{shard}: another writer has published shards of this name; what was acknowledged to this one "
-        "stays in its unfinished files until those names are free"
+        "stays in its unfinished files: asyncrec.recover(abandon=) discards them"
     )

@@ -21,10 +21,16 @@ __all__ = ["Manifest", "WriterState", "merge_segments"]
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
-    """What the manifest knows of one writer."""
+    """What the manifest knows of one writer.
+
+    Attributes:
+        closed: it ended well; what it committed is all there is of it.
+        abandoned: somebody gave it up; it can commit nothing more.
+    """
 
     id: str
     closed: bool
+    abandoned: bool
     shards: int
     records: int
     last_commit: str
@@ -41,6 +47,7 @@ class Manifest:
         schema: the features, as JSON; `None` when no writer gave one. Where writers disagree, the latest.
         metadata: all writers' together, the latest winning.
         writers: by id.
+        removals: the highest place in the log of what removed or replaced that was taken and committed.
         conflicts: what contradicts itself, in sentences; not fatal.
     """
 
@@ -50,6 +57,7 @@ class Manifest:
     schema: Mapping[str, Any] | None
     metadata: Mapping[str, Any]
     writers: Mapping[str, WriterState]
+    removals: int = 0
     conflicts: tuple[str, ...] = ()
 
     @property
@@ -120,6 +128,7 @@ def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime
         schema=schema,
         metadata=metadata,
         writers=_writers(described, shards),
+        removals=max((segment.removal or 0 for _, _, segment in described), default=0),
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
 
@@ -131,11 +140,13 @@ def _writers(
     for writer, entry in shards.values():
         owned[writer].append(entry)
     closed = {writer for _, writer, segment in described if segment.closed}
+    abandoned = {writer for _, writer, segment in described if segment.abandoned}
     last = {writer: time for time, writer, _ in described}
     return {
         writer: WriterState(
             id=writer,
             closed=writer in closed,
+            abandoned=writer in abandoned,
             shards=len(entries),
             records=sum(entry.records for entry in entries),
             last_commit=last[writer],

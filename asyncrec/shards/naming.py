@@ -3,14 +3,20 @@
 A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s3://crawl/2026``. There stand
 
     pages-00000-of-00008.tfrecord             a fixed shard (TensorFlow's own pattern)
-    pages-<writer>-000000.tfrecord            a rolling shard: the writer that made it, and its number there
-    _index/<shard>.index                      where each record begins
-    _keys/<shard>.keys                        which record it is
-    _manifest/pages/<writer>-000000.json      one segment of the manifest, written by a commit
-    _manifest/pages/<writer>-closed.json      the last: it repeats all that the writer committed
-    _replacing/pages/<writer>                 while a writer replaces the data set by rolling shards in a remote store
+    pages-<maker>-00000-of-00008.tfrecord     the same, where that name was taken: of a writer that replaces, say
+    pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
+    _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
+    _keys/pages-<maker>-....tfrecord.keys     which record it is
+    _manifest/pages/<writer>-000000.jsonl     one segment of the manifest, written by a commit
+    _manifest/pages/<writer>-closed.jsonl     the last: what its writer committed, or that it was abandoned
+    _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
+    _jobs/pages/<maker>.json                  the mark of a job that has not ended, where the folder is no local one
+    _jobs/pages/_claim-000001.json            who may make a fixed data set of that name
 
-Names whose first character is ``_`` or ``.`` are not data: the convention of Hadoop, Spark and Ray.
+A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
+fixed shard holds its maker's, and those are their claim's. Names whose first character is ``_`` or ``.`` are not
+data: the convention of Hadoop, Spark and Ray. Releases before 0.2 named segments ``.json``, and indexes and keys of
+fixed shards by the shard alone; both are read.
 """
 
 from __future__ import annotations
@@ -20,28 +26,44 @@ import secrets
 import time
 
 __all__ = [
+    "CLOSED",
+    "check_relative",
+    "claim_key",
     "closing_segment_key",
     "fixed_shard_name",
     "index_key",
     "is_data",
+    "is_segment",
+    "jobs_prefix",
     "keys_key",
+    "maker_of",
     "manifest_prefix",
+    "mark_key",
     "new_writer_id",
-    "replacing_key",
+    "old_closing_segment_key",
+    "removal_key",
     "rolling_shard_name",
     "segment_key",
+    "sequence_of",
+    "stem_of",
     "validate_writer_id",
+    "with_maker",
 ]
 
-_WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}")
+CLOSED = "-closed"
+
+_WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
+_MAKER = r"[A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
-def fixed_shard_name(name: str, shard: int, num_shards: int) -> str:
-    return f"{name}-{shard:05d}-of-{num_shards:05d}.tfrecord"
+def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") -> str:
+    """``maker`` is given where the plain name is not the writer's to use."""
+    return f"{name}-{f'{maker}-' if maker else ''}{shard:05d}-of-{num_shards:05d}.tfrecord"
 
 
-def rolling_shard_name(name: str, writer: str, sequence: int) -> str:
-    return f"{name}-{writer}-{sequence:06d}.tfrecord"
+def rolling_shard_name(name: str, maker: str, sequence: int) -> str:
+    return f"{name}-{maker}-{sequence:06d}.tfrecord"
 
 
 def index_key(shard: str) -> str:
@@ -52,20 +74,44 @@ def keys_key(shard: str) -> str:
     return f"_keys/{shard}.keys"
 
 
+def with_maker(name: str, shard: str, maker: str) -> str:
+    """What a shard's index and keys are named by: the shard's name, with the maker in it."""
+    if shard.startswith(f"{name}-{maker}-"):
+        return shard
+    return f"{name}-{maker}{shard[len(name) :]}"
+
+
 def manifest_prefix(name: str) -> str:
     return f"_manifest/{name}/"
 
 
 def segment_key(name: str, writer: str, sequence: int) -> str:
-    return f"{manifest_prefix(name)}{writer}-{sequence:06d}.json"
+    return f"{manifest_prefix(name)}{writer}-{sequence:06d}.jsonl"
 
 
 def closing_segment_key(name: str, writer: str) -> str:
-    return f"{manifest_prefix(name)}{writer}-closed.json"
+    return f"{manifest_prefix(name)}{writer}{CLOSED}.jsonl"
 
 
-def replacing_key(name: str, writer: str) -> str:
-    return f"_replacing/{name}/{writer}"
+def old_closing_segment_key(name: str, writer: str) -> str:
+    """Where releases before 0.2 wrote it."""
+    return f"{manifest_prefix(name)}{writer}{CLOSED}.json"
+
+
+def removal_key(name: str, place: int) -> str:
+    return f"{manifest_prefix(name)}_removal-{place:06d}.jsonl"
+
+
+def jobs_prefix(name: str) -> str:
+    return f"_jobs/{name}/"
+
+
+def mark_key(name: str, maker: str) -> str:
+    return f"{jobs_prefix(name)}{maker}.json"
+
+
+def claim_key(name: str, number: int) -> str:
+    return f"{jobs_prefix(name)}_claim-{number:06d}.json"
 
 
 def is_data(key: str) -> bool:
@@ -73,20 +119,72 @@ def is_data(key: str) -> bool:
     return not any(part.startswith(("_", ".")) for part in key.split("/"))
 
 
+def is_segment(key: str) -> bool:
+    """Whether a key below `manifest_prefix` is a segment."""
+    name = key.rpartition("/")[2]
+    return not name.startswith("_") and name.endswith((".jsonl", ".json"))
+
+
+def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
+    """Who made a shard of the data set ``name``, by its name, and whether it is a rolling one.
+
+    The maker is `None` for a plain fixed shard; `None` is returned for what has no name of a shard of this data set.
+    """
+    match = re.fullmatch(rf"-(?:({_MAKER})-)?(?:\d{{5,}}-of-\d{{5,}}|(\d{{6,}}))\.tfrecord", shard[len(name) :])
+    if not shard.startswith(name) or match is None or (match[2] and not match[1]):
+        return None
+    return match[1], match[2] is not None
+
+
+def stem_of(name: str, shard: str) -> str | None:
+    """Whose a shard of the data set ``name`` is: its maker, or of plain fixed names what they end in, ``of-00008``."""
+    found = maker_of(name, shard)
+    if found is None:
+        return None
+    return found[0] if found[0] is not None else "of-" + shard.rpartition("-of-")[2].removesuffix(".tfrecord")
+
+
+def sequence_of(shard: str) -> int:
+    """The number of a rolling shard among those of its maker."""
+    return int(shard.rpartition("-")[2].removesuffix(".tfrecord"))
+
+
 def new_writer_id() -> str:
     """14 hexadecimal digits: the second it began, so that names sort by time, and 24 random bits.
 
-    Two writers that begin in the same second and draw the same bits still cannot overwrite each other: every object is
-    created exclusively.
+    Two writers that begin in the same second and draw the same bits still cannot overwrite each other: the mark of each
+    is created exclusively.
     """
     return f"{int(time.time()):08x}{secrets.token_hex(3)}"
 
 
 def validate_writer_id(writer: str) -> str:
-    """The id itself, or a ValueError: it becomes part of names, so it has no ``-``, no ``/`` and no space."""
-    if not _WRITER_ID.fullmatch(writer):
+    """The id itself, or a ValueError: it becomes part of names, so it has no ``-``, no ``.``, no ``/`` and no space."""
+    if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
         raise ValueError(
-            f"writer_id {writer!r} becomes part of file names: 1 to 64 letters, digits, '_' or '.', "
-            "beginning with a letter or digit"
+            f"writer_id {writer!r} becomes part of file names: 1 to 64 letters, digits or '_', beginning with a letter "
+            "or digit"
         )
     return writer
+
+
+def check_relative(path: str) -> None:
+    """Refuse a path that a manifest may not name, since it could lead out of the data set's folder.
+
+    Raises:
+        ValueError: it is absolute, has a scheme or a drive, or a part of it is empty, ``.`` or ``..``; or it cannot be
+            written as UTF-8.
+    """
+    if (
+        not path
+        or path.startswith(("/", "\\"))
+        or "\0" in path
+        or _SCHEME.match(path)
+        or any(part in ("", ".", "..") for part in path.replace("\\", "/").split("/"))
+        or path[1:2] == ":"
+    ):
+        raise ValueError(f"{path[:80]!r}; a path in a manifest is relative and stays in its folder")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{path[:80]!r}; a path in a manifest is text that UTF-8 can hold") from error

@@ -9,19 +9,20 @@ from os import PathLike
 from typing import Any, Literal, Protocol
 
 import anyio
+from crc32c import crc32c
 
-from asyncrec.errors import ManifestError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ManifestError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import ObjectLimits
-from asyncrec.shards.commit import Committer, OnCommit
-from asyncrec.shards.home import open_home
-from asyncrec.shards.journal import Note
+from asyncrec.shards.commit import OnCommit
+from asyncrec.shards.job import Mode, open_job
 from asyncrec.shards.keys import KeySet
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import fixed_shard_name, new_writer_id, validate_writer_id
+from asyncrec.shards.naming import new_writer_id, validate_writer_id
+from asyncrec.shards.note import MOST_SHARDS, Note
 from asyncrec.shards.recovery import recover_spool
-from asyncrec.shards.snapshot import dataset_at, for_each, load_manifest
+from asyncrec.shards.snapshot import dataset_at, for_each
 from asyncrec.shards.spool import SPOOL_LIMIT, SpoolFolder, lock_spool
 from asyncrec.shards.writer import Partition, ShardedWriter
 from asyncrec.storage.base import Storage
@@ -65,17 +66,20 @@ async def open_sharded_writer(
     exit_timeout: float = _EXIT_TIMEOUT,
     memory_limit: int = _MEMORY_LIMIT,
     writer_id: str | None = None,
+    take_over: bool = False,
     spool: str | PathLike[str] | None = None,
     spool_limit: int = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
-    mode: Literal["append", "new", "replace"] = "append",
+    mode: Mode = "append",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShardedWriter]:
     """Write records to many shards: ``async with open_sharded_writer("s3://crawl/2026/pages") as writer: ...``.
 
-    ``path`` is a folder and the data set's name in it. Any number of writers, in any number of processes, may write
-    one data set at once: every name holds the writer's id, and every shard is created exclusively.
+    ``path`` is a folder and the data set's name in it. Any number of writers, in any number of processes, may append
+    to one data set at once: every name holds the writer's id. Fixed shards are one writer's alone: another is told
+    when it opens. Of writers that replace the data set at the same time the first to finish wins, and the others are
+    told at their exit.
 
     Args:
         num_shards: fixed: so many shards, published together at the exit, all or none. Without it the writer is
@@ -98,6 +102,9 @@ async def open_sharded_writer(
         exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
         memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
         writer_id: in names; made up unless given. Never used before in this data set.
+        take_over: a fixed data set is claimed by one writer at a time. One that died on this machine is proven dead by
+            a lock, and gives way; of one on another machine nobody here can tell. `True` says that it is dead: it is
+            given up, can commit nothing more, and what it had not committed is deleted.
         spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
             there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. What a
             writer that died left in it is committed on opening. A store that is down for good is told at the exit;
@@ -106,19 +113,19 @@ async def open_sharded_writer(
             an hour of 2 MB/s. What was taken before, at most ``memory_limit``, still comes on top.
         on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
         mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
-            data set when the context exits cleanly, and deletes what only the old one had. Fixed shards of the same
-            names are overwritten just before: a reader of the old manifest then finds by their checksums that they
-            are others.
+            data set when the context exits cleanly, in place of what it was at the opening, and then deletes that. No
+            name is written over: fixed shards have the writer's id in theirs where the plain ones are taken. What
+            others append meanwhile stays.
         storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
         storage_options: for the backend, when it is opened here.
 
     Raises:
         ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is; or the
             ``writer_id`` was used before.
+        ConflictError: another writer is making this data set; or, at the exit, has replaced it meanwhile.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
         StorageError: another process, which the message names, uses the spool.
     """
-    fixed = num_shards is not None
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
     _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
@@ -139,59 +146,43 @@ async def open_sharded_writer(
             url = join(local.folder, name)
         if spool is not None:
             await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
-        before = await load_manifest(folder, name, path=shown)
-        if mode != "replace" and before is not None and (mode == "new" or (fixed and before.shards)):
-            raise ObjectExistsError(f"{shown}: there is a data set of this name; mode='replace' would replace it")
-        if writer_id is not None and before is not None and writer_id in before.writers:
-            raise ObjectExistsError(
-                f"{shown}: a writer with the id {writer_id} has written to this data set; an id is used once: "
-                "its commits would not be told from the earlier ones"
-            )
-        if fixed and mode != "replace":
-            await _refuse_existing(folder, name, num_shards or 0, shown)
         note = Note(
+            kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
             url=url,
             key=str(path) if storage is not None else name,
             num_shards=num_shards,
-            replace=mode == "replace",
             spool=spool is not None,
             index=index,
             compression=options,
             schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
             metadata=dict(metadata or {}),
         )
-        owned = SpoolFolder(spool, note.writer, limit=spool_limit) if spool is not None else None
-        async with open_home(folder, note, owned=owned) as home:
-            writer = ShardedWriter(
-                shown,
+        job = await stack.enter_async_context(
+            open_job(
+                folder,
                 note,
-                home,
-                open_shards=open_shards,
-                limits=limits,
-                partition_by=partition_by,
-                keys=await _keys(folder, None if mode == "replace" else before) if on_duplicate == "skip" else None,
+                path=shown,
+                mode=mode,
+                take_over=take_over,
+                spool=SpoolFolder(spool, note.writer, limit=spool_limit) if spool is not None else None,
                 budget=budget,
-                committer=Committer(
-                    folder,
-                    name,
-                    note.writer,
-                    compression=options,
-                    with_index=index,
-                    schema=note.schema,
-                    metadata=metadata,
-                    on_commit=on_commit,
-                    budget=budget,
-                    after=before,
-                    home=home.storage,
-                    pending=home.pending,
-                ),
-                before=before,
+                on_commit=on_commit,
             )
-            commits = (on_error or ("discard" if fixed or mode == "replace" else "commit")) == "commit"
-            async with _running(writer, commits=commits, exit_timeout=exit_timeout):
-                yield writer
+        )
+        writer = ShardedWriter(
+            shown,
+            job,
+            open_shards=open_shards,
+            limits=limits,
+            partition_by=partition_by,
+            keys=await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None,
+            budget=budget,
+        )
+        commits = (on_error or ("discard" if note.together else "commit")) == "commit"
+        async with _running(writer, commits=commits, exit_timeout=exit_timeout):
+            yield writer
 
 
 @asynccontextmanager
@@ -249,6 +240,8 @@ def _limits(
     for option, value in {**given, "num_shards": num_shards, "open_shards": open_shards}.items():
         if value is not None and value <= 0:
             raise ValueError(f"{option} is {value}; it is greater than 0")
+    if num_shards is not None and num_shards > MOST_SHARDS:
+        raise ValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
     if num_shards is None:
         if max_bytes is None and max_records is None:
             max_bytes = _MAX_SHARD_BYTES
@@ -265,23 +258,19 @@ def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{option} is one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
-async def _refuse_existing(folder: Storage, name: str, num_shards: int, path: str) -> None:
-    async def refuse(key: str) -> None:
-        try:
-            await folder.head(key)
-        except ObjectNotFoundError:
-            return
-        raise ObjectExistsError(f"{path}: {key} is there already; mode='replace' would replace it")
-
-    await for_each(refuse, [fixed_shard_name(name, shard, num_shards) for shard in range(num_shards)])
-
-
 async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
     """The keys of everything in the snapshot."""
     keys = KeySet()
-    files = [shard.keys for shard in before.shards if shard.keys] if before else []
+    sidecars = {each.keys.path: each.keys for each in before.shards if each.keys is not None} if before else {}
+
+    async def read(path: str) -> bytes:
+        content = await folder.get(path, max_bytes=sidecars[path].bytes)
+        if sidecars[path].crc32c not in (None, await in_thread(crc32c, content)):
+            raise ValueError(f"{path} is not what was committed: its checksum is another")
+        return content
+
     try:
-        await in_thread(keys.add_files, await for_each(folder.get, files))
+        await in_thread(keys.add_files, await for_each(read, list(sidecars)))
     except ValueError as error:
         raise ManifestError(f"{folder.root}: the keys of the data set cannot be read: {error}") from error
     return keys

@@ -13,7 +13,6 @@ import anyio
 
 from asyncrec.records.lane import Lane, told_again
 from asyncrec.records.writer import Level
-from asyncrec.shards.uploading import Uploader
 
 __all__ = ["Progress"]
 
@@ -30,18 +29,24 @@ class Progress:
         ended: nothing will be committed any more.
     """
 
-    def __init__(self, path: str, lanes: Sequence[Lane], uploaders: Sequence[Uploader] = ()) -> None:
+    def __init__(self, path: str, lanes: Sequence[Lane]) -> None:
         self._path = path
         self._lanes = lanes
-        self._uploaders = uploaders
         self._changed = anyio.Event()
+        self._error: BaseException | None = None
         self.ended = False
 
     @property
     def error(self) -> BaseException | None:
         """What the first lane or uploader that failed has failed with."""
-        errors = (*(lane.error for lane in self._lanes), *(uploader.error for uploader in self._uploaders))
-        return next((error for error in errors if error is not None), None)
+        if self._error is None:
+            self._error = self._lanes[0].error  # a fork sets that of all lanes, and tells nobody
+        return self._error
+
+    def failed(self, error: BaseException) -> None:
+        """A lane or uploader failed. The first to fail is kept, but for those that were merely cancelled."""
+        if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
+            self._error = error
 
     def check(self) -> None:
         """Tell one more caller that a lane has failed."""
@@ -77,16 +82,20 @@ class Progress:
             ClosedResourceError: the writer ended before.
             Exception: a lane failed.
         """
-        while self.level_of(ticket) != "committed":
-            self.check()
-            if self.ended:
-                raise anyio.ClosedResourceError(f"{self._path}: the writer ended before ticket {ticket} was committed")
-            with anyio.move_on_after(_LONG_WAIT_SECONDS) as scope:
-                await self.wait()
-            if scope.cancelled_caught:
-                _log.warning(
-                    "%s: waited %d s for ticket %d to be committed; max_shard_seconds or commit() would end it",
-                    self._path,
-                    _LONG_WAIT_SECONDS,
-                    ticket,
-                )
+        for lane in self._lanes:
+            # One after the other: to look at all of them at each change would take the square of their number.
+            while (first := lane.first_uncommitted) is not None and first <= ticket:
+                self.check()
+                if self.ended:
+                    raise anyio.ClosedResourceError(
+                        f"{self._path}: the writer ended before ticket {ticket} was committed"
+                    )
+                with anyio.move_on_after(_LONG_WAIT_SECONDS) as scope:
+                    await self.wait()
+                if scope.cancelled_caught:
+                    _log.warning(
+                        "%s: waited %d s for ticket %d to be committed; max_shard_seconds or commit() would end it",
+                        self._path,
+                        _LONG_WAIT_SECONDS,
+                        ticket,
+                    )

@@ -6,7 +6,7 @@ written before the first is published, and committed by one segment.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -15,11 +15,8 @@ import anyio
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane
 from asyncrec.records.output import ObjectOutput
-from asyncrec.shards.commit import Committer, Shard
-from asyncrec.shards.home import Home
-from asyncrec.shards.journal import Note
-from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
+from asyncrec.shards.commit import Shard
+from asyncrec.shards.job import Job
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.uploading import Upload, Uploader
 from asyncrec.tasks import in_thread
@@ -32,20 +29,16 @@ class Publication:
 
     Attributes:
         together: everything is committed at once, by the exit.
-        progressed: set by the writer; called when a ticket reached a level, or something failed.
+        progressed: set by the writer; called when a ticket reached a level, or with what failed.
     """
 
-    def __init__(
-        self, note: Note, home: Home, committer: Committer, before: Manifest | None, budget: ByteBudget, lanes: int
-    ) -> None:
-        self.note = note
-        self.home = home
-        self.committer = committer
-        self.fixed = note.num_shards is not None
-        self.together = self.fixed or note.replace
-        self.overwrites = self.fixed and note.replace
-        self.progressed: Callable[[], None] = lambda: None
-        self._before = before
+    def __init__(self, job: Job, budget: ByteBudget, lanes: int) -> None:
+        self.job = job
+        self.note = job.note
+        self.committer = job.committer
+        self.fixed = self.note.num_shards is not None
+        self.together = self.note.together
+        self.progressed: Callable[[BaseException | None], None] = lambda error: None
         self._sequence = 0
         self._unlisted: list[ShardEntry] = []
         self.hosts = [ShardHost(self, number, budget) for number in range(lanes)]
@@ -60,10 +53,10 @@ class Publication:
 
     def next_name(self, lane: int) -> tuple[str, int]:
         """The name of a lane's next shard, and its number."""
-        if self.note.num_shards is not None:
-            return fixed_shard_name(self.note.name, lane, self.note.num_shards), lane
+        if self.fixed:
+            return self.job.shard_name(lane), lane
         self._sequence += 1
-        return rolling_shard_name(self.note.name, self.note.writer, self._sequence - 1), self._sequence - 1
+        return self.job.shard_name(self._sequence - 1), self._sequence - 1
 
     def sent_to_spool(self, key: str, size: int) -> None:
         """So many bytes more of a shard lie on the disk."""
@@ -77,32 +70,19 @@ class Publication:
             return
         await self.committer.commit(sequence, entry)
         lane.committed(ticket)
-        self.progressed()
+        self.progressed(None)
 
     async def close(self) -> None:
-        """Everything is in the store: write the last segment, and remove what it replaces."""
-        self._unlisted.sort(key=lambda entry: entry.path)
-        await self.committer.close(self._unlisted, remove=self._removed())
-        if self.home.spool is not None:
+        """Everything is in the store: end the job."""
+        await self.job.commit(self._unlisted)
+        if self.job.spool is not None:
             for entry in self._unlisted:
                 await self._unspool(entry)
         self._unlisted = []
-        if self.note.replace and self._before is not None:
-            # The new manifest holds already: what stays is merely not listed.
-            kept = set(_objects(self.committer.entries))
-            await self.committer.take_back([key for key in _objects(self._before.shards) if key not in kept])
 
     async def take_back(self) -> None:
-        """After a failure: delete what was published and is in no manifest.
-
-        What stood there before under the same names has been overwritten already when fixed shards replace others: it
-        is not taken back, and its checksums tell. Nor is anything that a manifest may name by now, nor what a local
-        writer has acknowledged: `recover` finds it.
-        """
-        journal = self.home.journal
-        promised = journal is not None and journal.acknowledged and self.home.spool is None
-        if not self.overwrites and not self.committer.unsettled and not promised:
-            await self.committer.take_back(_objects(self._unlisted))
+        """After a failure: delete what was published and is in no manifest."""
+        await self.job.take_back(self._unlisted)
 
     async def unspooled(self, entry: ShardEntry) -> None:
         """It is committed, and no more needed in the spool."""
@@ -110,17 +90,10 @@ class Publication:
             await self._unspool(entry)
 
     async def _unspool(self, entry: ShardEntry) -> None:
-        spool = self.home.spool
+        spool = self.job.spool
         assert spool is not None, "only what was spooled is uploaded"
-        await in_thread(spool.remove, entry.path)
+        await in_thread(spool.remove, entry)
         spool.freed(entry.bytes)
-
-    def _removed(self) -> tuple[str, ...]:
-        """What only the old data set has: a name that is added again is replaced by that."""
-        if not self.note.replace or self._before is None:
-            return ()
-        added = {entry.path for entry in self._unlisted}
-        return tuple(entry.path for entry in self._before.shards if entry.path not in added)
 
 
 class ShardHost:
@@ -134,10 +107,10 @@ class ShardHost:
         self._sequence = 0
         self._shard: Shard
         self._upload: Upload | None = None
-        home = publication.home
+        job = publication.job
         self.uploader: Uploader | None = None
-        if home.spool is not None:
-            self.uploader = Uploader(home.spool, home.store, budget, self)
+        if job.spool is not None:
+            self.uploader = Uploader(job.spool, job.store, budget, self)
 
     @property
     def path(self) -> str:
@@ -151,7 +124,7 @@ class ShardHost:
         key, self._sequence = publication.next_name(self._number)
         upload = self._upload = uploader.begin(key, self._sequence) if uploader is not None else None
         try:
-            async with publication.committer.open_shard(key, exclusive=not publication.overwrites) as shard:
+            async with publication.committer.open_shard(key) as shard:
                 self._shard = shard
                 yield shard.output
         except BaseException:
@@ -173,7 +146,8 @@ class ShardHost:
         return False
 
     def progressed(self) -> None:
-        self._publication.progressed()
+        uploader = self.uploader
+        self._publication.progressed(self.lane.error or (uploader.error if uploader is not None else None))
 
     def written(self, key: str, size: int) -> None:
         if self._upload is not None and self._upload.key == key:
@@ -185,6 +159,7 @@ class ShardHost:
     async def before_upload_ends(self) -> None:
         if self._publication.fixed:
             await self._publication.sent.wait()
+        self._publication.committer.publishing = True
 
     async def uploaded(self, upload: Upload) -> None:
         publication = self._publication
@@ -209,7 +184,3 @@ class _Gate:
         if self._missing == 0:
             self._open.set()
         await self._open.wait()
-
-
-def _objects(entries: Iterable[ShardEntry]) -> list[str]:
-    return [key for entry in entries for key in (entry.path, entry.index, entry.keys) if key]

@@ -6,25 +6,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
 from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.shards.manifest import Manifest, merge_segments
-from asyncrec.shards.naming import is_data, manifest_prefix
+from asyncrec.shards.naming import CLOSED, check_relative, is_data, is_segment, manifest_prefix
 from asyncrec.shards.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
-from asyncrec.tasks import TaskScope
+from asyncrec.tasks import TaskScope, in_thread
 
-__all__ = ["dataset_at", "for_each", "list_shards", "load_manifest", "load_segments", "read_manifest"]
+__all__ = ["dataset_at", "for_each", "list_shards", "load_manifest", "load_segments", "merged", "read_manifest"]
 
 # So many small objects at once: enough to hide a store's delay, few enough for its connections.
 _CONCURRENT = 32
 
-_CLOSED = "-closed.json"
 _T = TypeVar("_T")
 
 
@@ -101,36 +101,60 @@ async def dataset_at(
     """
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         folder, _, name = key.rpartition("/")
-        if not allow_pattern and (not name or name[0] in "_." or any(character in name for character in "*?[")):
-            raise ValueError(
-                f"{redact(str(path))}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
-                "which begins with neither '_' nor '.' and is no pattern"
-            )
+        if not allow_pattern:
+            _check_name(name, redact(str(path)))
         yield (PrefixedStorage(store, folder + "/") if folder else store), name
 
 
+def _check_name(name: str, path: str) -> None:
+    if not name or name[0] in "_." or any(character in name for character in "*?["):
+        raise ValueError(
+            f"{path}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
+            "which begins with neither '_' nor '.' and is no pattern"
+        )
+    try:
+        check_relative(f"{name}-0.tfrecord")  # as its manifest will name its shards
+    except ValueError as error:
+        raise ValueError(f"{path}: no manifest could name the shards of a data set of this name: {error}") from error
+
+
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
-    """The snapshot of a data set, or `None` where there is no segment."""
+    """The snapshot of a data set, or `None` where nothing was ever committed to it."""
     segments = await load_segments(folder, name)
-    return merge_segments(path, segments, at=at) if segments else None
+    if all(segment.abandoned and not segment.add for segment in segments):
+        return None
+    return await merged(path, segments, at=at)
+
+
+async def merged(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest:
+    """`merge_segments`, in a worker thread: it takes some microseconds for each shard."""
+    return await in_thread(partial(merge_segments, path, segments, at=at))
 
 
 async def load_segments(folder: Storage, name: str) -> list[Segment]:
     """What every commit of a data set says; a closed writer's all in one."""
     prefix = manifest_prefix(name)
-    found = [info.key async for info in folder.list_objects(prefix) if info.key.endswith(".json")]
-    closed = {key[: -len(_CLOSED)] for key in found if key.endswith(_CLOSED)}
+    found = [info.key async for info in folder.list_objects(prefix) if is_segment(info.key)]
+    closing = {key.rpartition(CLOSED)[0]: key for key in found if key.rpartition(".")[0].endswith(CLOSED)}
     # A closing segment repeats what its writer's others say.
-    keys = [key for key in found if key.endswith(_CLOSED) or key.rpartition("-")[0] not in closed]
+    single = {key: key.rpartition("-")[0] for key in found if key not in closing.values()}
+    segments = await _read(folder, [*closing.values(), *(key for key, of in single.items() if of not in closing)])
+    # A tombstone does not: whoever put it there could not know what was still being committed.
+    gone = {of for of, segment in zip(closing, segments, strict=False) if segment.abandoned}
+    return segments + await _read(folder, [key for key, of in single.items() if of in gone])
 
-    async def read(key: str) -> Segment:
+
+async def _read(folder: Storage, keys: list[str]) -> list[Segment]:
+    async def content(key: str) -> bytes:
         try:
-            content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+            return await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
         except ValueError as error:
             raise ManifestError(f"{key}: too large to be a manifest segment: {error}") from error
-        return parse_segment(content, name=key)
 
-    return await for_each(read, keys)
+    def parse(contents: list[bytes]) -> list[Segment]:
+        return [parse_segment(content, name=key) for key, content in zip(keys, contents, strict=True)]
+
+    return await in_thread(parse, await for_each(content, keys)) if keys else []
 
 
 async def for_each(func: Callable[[str], Awaitable[_T]], keys: Sequence[str]) -> list[_T]:

@@ -13,12 +13,14 @@ before anything is written.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
-from asyncrec.shards.naming import index_key, keys_key
+from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import ByteSink
 from asyncrec.storage.local import LocalStorage, mapped_errors
+from asyncrec.storage.local_disk import open_own
 from asyncrec.storage.locks import FileLock
 from asyncrec.tasks import in_thread
 
@@ -66,9 +68,9 @@ class SpoolFolder(LocalStorage):
         self.used -= size
         self.on_used()
 
-    def remove(self, shard: str) -> None:
+    def remove(self, entry: ShardEntry) -> None:
         """Remove a shard with what lies beside it. The shard last: by it, recovering finds the others. Blocks."""
-        for key in (index_key(shard), keys_key(shard), shard):
+        for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
                 self.disk.system.unlink(path)
@@ -81,7 +83,9 @@ class SpoolFolder(LocalStorage):
 
 def is_spool(path: str | os.PathLike[str]) -> bool:
     """Whether a folder has been a spool. Blocks."""
-    return os.path.isfile(os.path.join(path, LOCK_NAME))
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        return stat.S_ISREG(os.lstat(os.path.join(path, LOCK_NAME)).st_mode)
+    return False
 
 
 @asynccontextmanager
@@ -103,7 +107,7 @@ def _lock(folder: LocalStorage) -> FileLock:
     with mapped_errors("opening the spool", folder.root):
         folder.disk.make_folder(folder.folder)
         path = os.path.join(folder.folder, LOCK_NAME)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_own(path, os.O_RDWR | os.O_CREAT)
         lock = FileLock(fd, path)
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)

@@ -191,13 +191,15 @@ class Uploader:
             sink.hold_at_most(self._budget.share)
             entry = await self._send(upload, sink)
             await self._host.before_upload_ends()
-            for key in (entry.index, entry.keys):
-                if key is not None:
-                    beside = Upload(key, 0)
-                    path = self._spool.path_of(key)
-                    beside.written = (await in_thread(path.stat)).st_size
-                    beside.entry = ShardEntry(path=key, records=0, bytes=beside.written, crc32c=None, compression="")
-                    async with self._store.open_sink(key) as beside_sink:
+            for sidecar in (entry.index, entry.keys):
+                if sidecar is not None:
+                    assert sidecar.bytes is not None, "known of what was just written"
+                    beside = Upload(sidecar.path, 0)
+                    beside.written = sidecar.bytes
+                    beside.entry = ShardEntry(
+                        path=sidecar.path, records=0, bytes=sidecar.bytes, crc32c=sidecar.crc32c, compression=""
+                    )
+                    async with self._store.open_sink(sidecar.path) as beside_sink:
                         await self._send(beside, beside_sink)
         assert sink.published is not None, "a sink that exits cleanly has published"
         return entry, sink.published

@@ -19,11 +19,8 @@ from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane, ObjectLimits
 from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched, framed_size
 from asyncrec.records.writer import Level
-from asyncrec.shards.commit import Committer
-from asyncrec.shards.home import Home
-from asyncrec.shards.journal import Note
+from asyncrec.shards.job import Job
 from asyncrec.shards.keys import KeySet, key_digest, partition_of
-from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.progress import Progress
 from asyncrec.shards.publication import Publication
 from asyncrec.shards.stats import ShardedWriterStats
@@ -49,31 +46,28 @@ class ShardedWriter:
     def __init__(
         self,
         path: str,
-        note: Note,
-        home: Home,
+        job: Job,
         *,
         open_shards: int,
         limits: ObjectLimits,
         partition_by: Callable[[bytes], Partition] | None,
         keys: KeySet | None,
         budget: ByteBudget,
-        committer: Committer,
-        before: Manifest | None,
     ) -> None:
+        note = job.note
         self.path = path
         self.writer_id = note.writer
-        self._name = note.name
-        self._home = home
+        self._job = job
         self._partition_by = partition_by
         self._keys = keys
         self._budget = budget
-        self._committer = committer
+        self._committer = job.committer
         self._tickets = 0
         self._duplicates = 0
         self._next_lane = 0
         self._closed = False
         number = note.num_shards or open_shards
-        self._publication = Publication(note, home, committer, before, budget, number)
+        self._publication = Publication(job, budget, number)
         self._lanes = [
             Lane(
                 host,
@@ -89,10 +83,10 @@ class ShardedWriter:
         for host, lane in zip(self._publication.hosts, self._lanes, strict=True):
             host.lane = lane
         self._publication.progressed = self._progressed
-        if home.spool is not None:
-            home.spool.on_used = self._spool_changed
-            home.spool.on_sent = self._publication.sent_to_spool
-        self._progress = Progress(path, self._lanes, self._publication.uploaders)
+        if job.spool is not None:
+            job.spool.on_used = self._spool_changed
+            job.spool.on_sent = self._publication.sent_to_spool
+        self._progress = Progress(path, self._lanes)
         budget.on_starving = self._seal
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -119,6 +113,10 @@ class ShardedWriter:
         if type(record) is not bytes:
             record = await as_record(record)
         size = len(record) + FRAME_OVERHEAD
+        # What may be refused is looked at first: a record that is refused takes no room, key or ticket.
+        chosen = None
+        if partition is not None or self._partition_by is not None:
+            chosen = self._chosen_lane(record, partition)
         digest = None if key is None else key_digest(key)
         if digest is not None and self._is_duplicate(digest):
             return self._tickets
@@ -134,7 +132,7 @@ class ShardedWriter:
             budget.give(size)  # another task wrote it while this one waited
             self._duplicates += 1
             return self._tickets
-        lane = self._lane_for(record, partition)
+        lane = chosen if chosen is not None else self._lane_in_turn()
         self._tickets += 1
         if size > LARGE_RECORD + FRAME_OVERHEAD:
             time = anyio.current_time()
@@ -152,6 +150,7 @@ class ShardedWriter:
             for record in records:
                 await self.write(record)
             return self._tickets
+        chosen = None if partition is None else self._lanes[partition_of(partition, len(self._lanes))]
         for item in batched(records):
             if not isinstance(item, tuple):
                 await self.write(item, partition=partition)
@@ -161,8 +160,8 @@ class ShardedWriter:
             first = self._tickets + 1
             self._tickets += len(batch)
             lanes = len(self._lanes)
-            if partition is not None:
-                self._lanes[partition_of(partition, lanes)].append_many(batch, size, first)
+            if chosen is not None:
+                chosen.append_many(batch, size, first)
             elif lanes == 1:
                 self._lanes[0].append_many(batch, size, first)
             else:
@@ -258,7 +257,7 @@ class ShardedWriter:
             seconds_waiting=self._budget.seconds_waited,
             seconds_compressing=sum(lane.seconds_compressing for lane in self._lanes),
             seconds_storing=sum(lane.seconds_storing for lane in self._lanes),
-            spool_bytes=self._home.spool.used if self._home.spool is not None else 0,
+            spool_bytes=self._job.spool.used if self._job.spool is not None else 0,
             upload_retries=sum(uploader.retries for uploader in self._publication.uploaders),
         )
 
@@ -266,14 +265,14 @@ class ShardedWriter:
 
     @property
     def _spools(self) -> bool:
-        return self._home.storage.flush_level == "spooled"
+        return self._job.home.flush_level == "spooled"
 
     def _unreachable(self, level: str) -> str:
         if level == "committed":
             return "flush does not commit; commit() does, and leaving the context"
-        if self._publication.note.replace:
+        if self._job.note.kind == "whole":
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
-        return f"{level!r} needs a local disk, and {self._home.storage.root} is none"
+        return f"{level!r} needs a local disk, and {self._job.home.root} is none"
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:
@@ -281,11 +280,14 @@ class ShardedWriter:
         self._duplicates += 1
         return True
 
-    def _lane_for(self, record: bytes, partition: Partition | None) -> Lane:
-        if partition is None and self._partition_by is not None:
+    def _chosen_lane(self, record: bytes, partition: Partition | None) -> Lane:
+        """The one that the partition chooses."""
+        if partition is None:
+            assert self._partition_by is not None, "one of both is given"
             partition = self._partition_by(record)
-        if partition is not None:
-            return self._lanes[partition_of(partition, len(self._lanes))]
+        return self._lanes[partition_of(partition, len(self._lanes))]
+
+    def _lane_in_turn(self) -> Lane:
         lane = self._lanes[self._next_lane]
         self._next_lane = (self._next_lane + 1) % len(self._lanes)
         return lane
@@ -312,7 +314,7 @@ class ShardedWriter:
         return frames
 
     async def _flush(self) -> None:
-        journal = self._home.journal
+        journal = self._job.journal
         if journal is not None and self._publication.fixed and self._spools and not journal.acknowledged:
             await in_thread(journal.acknowledge)
         requests = [lane.flush() for lane in self._lanes]
@@ -322,7 +324,7 @@ class ShardedWriter:
 
     def _spool_changed(self) -> None:
         """Where the spool is full, nothing more is taken in, and what is open ends, so that it can be uploaded."""
-        spool = self._home.spool
+        spool = self._job.spool
         assert spool is not None, "it is the spool that calls"
         if spool.full and not self._budget.paused:
             if self._publication.fixed:
@@ -341,15 +343,23 @@ class ShardedWriter:
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
-    def _progressed(self) -> None:
-        if self._progress.error is not None:
+    def _progressed(self, error: BaseException | None = None) -> None:
+        if error is not None:
+            self._progress.failed(error)
             self._budget.release_all()
         self._progress.changed()
 
     # -- opening and closing ------------------------------------------------------------------------------------------
 
     async def _open(self, scope: TaskScope) -> None:
-        for lane in self._lanes:
+        first, *others = self._lanes
+        scope.start_soon(first.run)
+        if self._publication.fixed:
+            # What a chunk of one takes tells what all will, before any other is begun.
+            await first.opened.wait()
+            self._progress.raise_failure()
+            self._budget.refuse_beyond(len(self._lanes))
+        for lane in others:
             scope.start_soon(lane.run)
         for uploader in self._publication.uploaders:
             scope.start_soon(uploader.run)

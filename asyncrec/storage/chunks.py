@@ -53,6 +53,10 @@ class ChunkWriter:
         """Bytes taken and not sent yet: less than a chunk."""
         return self._held_size
 
+    def tail(self) -> Sequence[Buffer]:
+        """What is held, for whoever puts it where it survives while nothing is written meanwhile."""
+        return self._held
+
     async def write(self, buffers: Sequence[Buffer]) -> None:
         """Take all of them, sending as many chunks as they fill.
 

@@ -17,12 +17,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
 from asyncrec.storage.hookspecs import hookimpl
-from asyncrec.storage.local_disk import Disk, is_partial, local_error, mapped_errors, object_info, partial_name
+from asyncrec.storage.local_disk import (
+    Disk,
+    is_partial,
+    local_error,
+    mapped_errors,
+    object_info,
+    open_own,
+    partial_name,
+)
 from asyncrec.storage.local_sink import LocalSink
 from asyncrec.storage.local_source import LocalSource, check_regular
 from asyncrec.storage.local_walk import walk
+from asyncrec.storage.locks import FileLock
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.url import check_key, join, local_path
 
@@ -90,10 +100,22 @@ class LocalStorage(Storage):
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, self.owner))
 
+    def begun_of(self, key: str) -> Path:
+        """Where that file is before it begins with its zeros."""
+        path = self.path_of(key)
+        return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
+
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         return self._local_sink(key, exclusive=exclusive)
 
-    def _local_sink(self, key: str, *, exclusive: bool) -> LocalSink:
+    def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
+        """A sink of the owner's whose unfinished file begins with so many zeros, durably, once it is there.
+
+        They are still to be sent.
+        """
+        return self._local_sink(key, exclusive=False, zeros=zeros)
+
+    def _local_sink(self, key: str, *, exclusive: bool, zeros: int = 0) -> LocalSink:
         path = self.path_of(key)
         if is_partial(path.name):
             raise ValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
@@ -107,6 +129,7 @@ class LocalStorage(Storage):
             chunk_size=min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size,
             owner=self.owner,
             keep=self.flush_level == "spooled",
+            zeros=zeros,
         )
 
     def open_source(
@@ -139,10 +162,25 @@ class LocalStorage(Storage):
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
-        """Delete one of them. One that is gone already is no error."""
+        """Delete one of them. One that is gone already is no error.
+
+        Raises:
+            StorageError: somebody is writing it, or it is not this user's file.
+        """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ValueError(f"{join(self.root, upload.key)} is no unfinished file")
-        await self.delete(upload.key)
+        await self.disk.in_thread(self._remove_unfinished, str(self.path_of(upload.key)))
+
+    def _remove_unfinished(self, path: str) -> None:
+        try:
+            lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
+        except ObjectNotFoundError:
+            return
+        try:
+            with mapped_errors("deleting", path):
+                self.disk.system.unlink(path)
+        finally:
+            lock.release()
 
     def _unlink(self, path: Path) -> None:
         try:

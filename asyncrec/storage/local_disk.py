@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -26,6 +27,8 @@ Ts = TypeVarTuple("Ts")
 # Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
 # process's other threads (anyio's default is 40) to the user.
 _THREADS = 16
+# What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class Disk:
@@ -51,6 +54,32 @@ class Disk:
     async def in_thread(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
         """`asyncrec.tasks.in_thread`, within this disk's limit."""
         return await in_thread(func, *args, limiter=self._limiter)
+
+    def link(self, partial: str, path: str) -> bool:
+        """Give an unfinished file its name, which nobody else has; whether the first one still leads to it. Blocks.
+
+        Raises:
+            FileExistsError: something has the name.
+        """
+        try:
+            self.system.link(partial, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        else:
+            return True
+        # Without hard links: exclusive among the processes of this machine, by a lock on the folder.
+        folder = self.system.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # given up with the descriptor, or with the process
+            try:
+                self.system.lstat(path)
+            except FileNotFoundError:
+                self.system.replace(partial, path)
+                return False
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        finally:
+            os.close(folder)
 
     def make_folder(self, path: str) -> None:
         """Make the folder with its parents, each durable in its own parent before it is used. Blocks."""

@@ -10,6 +10,7 @@ Only chunks for a filesystem that lives in memory are copied there and then.
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import stat
@@ -24,11 +25,6 @@ from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError
 from asyncrec.storage.base import Buffer, ByteSink
 from asyncrec.storage.local_disk import Disk, mapped_errors, object_info, partial_name
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # asked before each use
-
 __all__ = ["LocalSink"]
 
 logger = logging.getLogger("asyncrec.storage")
@@ -40,8 +36,6 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") and "SC_IOV_MAX" i
 _MOST_TO_MEMORY = 2 << 20
 # With hundreds of shards open: so small a write still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
-# What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class LocalSink(ByteSink):
@@ -63,9 +57,14 @@ class LocalSink(ByteSink):
         chunk_size: int,
         owner: str | None = None,
         keep: bool = True,
+        zeros: int = 0,
     ) -> None:
+        """``zeros``: bytes that the owner's unfinished file begins with, from the moment that it is there."""
         self.chunk_size = chunk_size
         self.on_sent: Callable[[int], None] | None = None  # told what each `send` has put into the file
+        self._zeros = zeros
+        self._pushed = 0  # bytes in the file, by `push`
+        self._before_write: Callable[[], None] | None = None
         self._owner = owner
         self._keep = keep
         self._disk = disk
@@ -101,6 +100,13 @@ class LocalSink(ByteSink):
 
     def hold_at_most(self, size: int) -> None:
         self.chunk_size = min(self.chunk_size, max(size, _LEAST_CHUNK))
+
+    def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
+        """From now on, put what ``other`` was not sent yet into its file before each write to this one.
+
+        ``tail`` gives it. So a crash of the process leaves nothing in this file of which the other's part is missing.
+        """
+        self._before_write = lambda: other._push(tail())
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         here = self._in_memory and sum(map(_nbytes, buffers)) <= _MOST_TO_MEMORY
@@ -174,11 +180,23 @@ class LocalSink(ByteSink):
         self._disk.make_folder(folder)
         self._exists()  # a folder of that name, or a name too long, shows now and not at the end
         partial = os.path.join(folder, partial_name(name, self._owner))
-        self._fd = self._system.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._partial = partial
+        # Whoever finds the file with its zeros missing would take what follows for lost.
+        begun = os.path.join(folder, partial_name(name, f"{self._owner}~begun")) if self._zeros else partial
+        self._fd = self._system.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._partial = begun
+        with suppress(OSError):  # a filesystem without locks: then its age alone says whether somebody writes it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if self._zeros:
+            self._system.ftruncate(self._fd, self._zeros)
+            self._system.fsync(self._fd)
+            self._system.replace(begun, partial)
+            self._partial = partial
+            self._disk.sync_folder(folder)
         self._in_memory = self._disk.lives_in_memory(self._system.fstat(self._fd).st_dev)
 
     def _write(self, buffers: Sequence[Buffer]) -> int:
+        if self._before_write is not None:
+            self._before_write()
         self._create()
         before = self._size
         for first in range(0, len(buffers), _IOV_MAX):
@@ -193,20 +211,29 @@ class LocalSink(ByteSink):
         size = sum(map(_nbytes, tail))
         if not size and not self._size:
             return 0
-        self._create()
-        position = self._size
-        for buffer in tail:
-            rest: Sequence[Buffer] = [buffer]
-            while rest:
-                # Beyond the position of writev, which the next chunk begins at: it writes the same bytes again.
-                written = self._system.pwrite(self._fd, rest[0], position)
-                position += written
-                rest = _after(rest, written)
+        if self._before_write is not None:
+            self._before_write()
+        self._push(tail)
         self._system.fsync(self._fd)
         if not self._acknowledged:
             self._disk.sync_folder(os.path.dirname(self._path))
         self._acknowledged = True
         return size
+
+    def _push(self, tail: Sequence[Buffer]) -> None:
+        """Put what was not sent yet into the file, too."""
+        self._create()
+        position = self._size
+        for buffer in tail:
+            view = memoryview(buffer).cast("B")
+            rest: Sequence[Buffer] = [view[max(0, min(self._pushed - position, len(view))) :]]
+            position += len(view) - len(rest[0])
+            while len(rest) and len(rest[0]):
+                # Beyond the position of writev, which the next chunk begins at: it writes the same bytes again.
+                written = self._system.pwrite(self._fd, rest[0], position)
+                position += written
+                rest = _after(rest, written)
+        self._pushed = max(self._pushed, position)
 
     def _publish(self) -> None:
         self._create()
@@ -248,27 +275,9 @@ class LocalSink(ByteSink):
     def _create_exclusively(self, partial: str) -> bool:
         """Whether the object is a second name of the unfinished file, which then is there still."""
         try:
-            self._system.link(partial, self._path)
+            return self._disk.link(partial, self._path)
         except FileExistsError as error:
             raise self._exists_already() from error
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            self._replace_under_lock(partial)
-            return False
-        return True
-
-    def _replace_under_lock(self, partial: str) -> None:
-        """Without hard links: exclusive among the processes of this machine, by a lock on the folder."""
-        folder = self._system.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if fcntl is not None:
-                fcntl.flock(folder, fcntl.LOCK_EX)  # given up with the descriptor, or with the process
-            if self._exists():
-                raise self._exists_already()
-            self._system.replace(partial, self._path)
-        finally:
-            os.close(folder)
 
     def _abandon(self) -> None:
         if self._fd >= 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from asyncrec.errors import FormatError, ObjectNotFoundError, StorageError
@@ -16,6 +17,7 @@ from asyncrec.records.index import RecordIndex, parse_index
 from asyncrec.records.position import Position
 from asyncrec.records.reader import RecordReader, open_reader_at
 from asyncrec.records.slab import KEY_BYTES
+from asyncrec.shards.segment import Sidecar
 from asyncrec.storage.base import Storage
 from asyncrec.tasks import in_thread
 from asyncrec.tools.checksummed import ChecksummedStorage
@@ -209,12 +211,13 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
 
 async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
     """The index that the manifest names; one that nobody names is not held against the shard."""
-    name = shard.entry.index if shard.entry is not None else None
-    assert name is not None, "asked for where there is one"
+    sidecar = shard.entry.index if shard.entry is not None else None
+    assert sidecar is not None, "asked for where there is one"
+    name = sidecar.path
     key = shard.folder + name
     try:
         text = await storage.get(key, max_bytes=_MOST_LINE * (report.records + 1))
-        problem = await in_thread(_difference, text, right)
+        problem = await in_thread(_difference, text, right) or await in_thread(_other_than, sidecar, text)
     except ObjectNotFoundError:
         problem = "it is missing"
     except (StorageError, ValueError) as error:  # FormatError is one
@@ -239,16 +242,30 @@ def _difference(text: bytes, right: RecordIndex) -> str:
 
 
 async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardReport) -> None:
-    if shard.entry is None or shard.entry.keys is None:
+    sidecar = shard.entry.keys if shard.entry is not None else None
+    if sidecar is None:
         return
+    wanted = KEY_BYTES * report.records
     try:
-        size = (await storage.head(shard.folder + shard.entry.keys)).size
+        size = (await storage.head(shard.folder + sidecar.path)).size
+        if size != wanted:
+            problem = f"it has {size:,} bytes, and {report.records:,} records have {KEY_BYTES} each"
+        else:
+            content = await storage.get(shard.folder + sidecar.path, max_bytes=wanted)
+            problem = await in_thread(_other_than, sidecar, content)
     except ObjectNotFoundError:
-        message = f"{shard.entry.keys}: it is missing"
-    except StorageError as error:
-        message = str(error)
-    else:
-        if size == KEY_BYTES * report.records:
-            return
-        message = f"{shard.entry.keys}: it has {size:,} bytes, and {report.records:,} records have {KEY_BYTES} each"
-    report.problems.append(Problem(kind="keys", message=message))
+        problem = "it is missing"
+    except (StorageError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        report.problems.append(Problem(kind="keys", message=f"{sidecar.path}: {problem}"))
+
+
+def _other_than(sidecar: Sidecar, content: bytes) -> str:
+    """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
+    if sidecar.bytes not in (None, len(content)):
+        return f"it has {len(content):,} bytes, and the manifest says {sidecar.bytes:,}"
+    found = crc32c(content)
+    if sidecar.crc32c not in (None, found):
+        return f"its CRC32C is {found:08x}, and the manifest says {sidecar.crc32c:08x}"
+    return ""

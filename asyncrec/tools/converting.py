@@ -1,8 +1,8 @@
 """`convert`: JSON lines, Parquet and WARC to records, and records to JSON lines and Parquet.
 
-To records: every source file is written by a writer of its own, whose id is made of the file's name and size. So a
-conversion that was interrupted, run again, passes over the files that are done, and of the one it was at writes only
-what is missing: each record has the key ``<file>#<number>``.
+To records: every source file is a job of its own, whose id is made of the file's name and size, and is committed whole
+or not at all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once
+write no file twice. Each record has the key ``<file>#<number>``.
 
 What is bad in a source is skipped and told. What the fields are is said in `asyncrec.tools.formats`.
 """
@@ -12,27 +12,29 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import Any, Protocol
 
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.example.schema import Schema
-from asyncrec.framing.compression import CompressionOptions
+from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.writer import open_writer
-from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.claiming import settle_dead
+from asyncrec.shards.closing import load_closing
+from asyncrec.shards.keys import key_digest
 from asyncrec.shards.naming import is_data
-from asyncrec.shards.opening import open_sharded_writer
-from asyncrec.shards.snapshot import dataset_at, load_manifest
+from asyncrec.shards.snapshot import dataset_at
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
 from asyncrec.tools.formats import BadMember, Converted, format_of
+from asyncrec.tools.placing import KeyedBatch, Limits, write_ordered
 from asyncrec.tools.records import RecordStream
 from asyncrec.tools.selecting import Selection, selected
 
@@ -44,6 +46,8 @@ Progress = Callable[[int, int | None], None]
 _MOST_TOLD = 1000
 # Records handed to an encoder at once.
 _BATCH = 1024
+# Of a shard, where nothing else is said: as `open_sharded_writer`.
+_MAX_SHARD_BYTES = 256 << 20
 _NEEDS = {"parquet": "pyarrow", "warc": "warcio"}
 
 
@@ -213,47 +217,67 @@ async def _import(
     compression: str | int | CompressionOptions | None,
     report: ConvertReport,
 ) -> None:
-    """Convert one file, unless that was done; all of it, or what is missing."""
-    manifest = await load_manifest(folder, name, path=report.target)
-    writer_id = (
-        "c" + hashlib.blake2b(f"{file}\0{info.size}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    )
-    before = _writers(manifest, writer_id)
-    if any(before.values()):
+    """Convert one file, unless that was done: one job, whose id is the file's."""
+    base = "c" + hashlib.blake2b(f"{file}\0{info.size}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    writer = await _free_id(folder, name, base)
+    if writer is None:
         report.done_before.append(file)
         return
     report.files.append(file)
-    async with AsyncExitStack() as stack:
-        reading = await stack.enter_async_context(_opener(kind)(store, info.key, path=file))
-        writer = await stack.enter_async_context(
-            open_sharded_writer(
-                name,
-                max_shard_bytes=max_shard_bytes,
-                compression=compression,
-                # A name of its own: what an interrupted run left unfinished has another.
-                writer_id=f"{writer_id}.{secrets.token_hex(3)}",
-                # What an interrupted run committed of this file is not written again.
-                on_duplicate="skip" if before else "write",
-                on_error="discard",  # committing would close the writer, as if the file were done
-                schema=_schema_of(kind),
-                metadata={f"source {writer_id}": {"file": file, "bytes": info.size, "format": kind}},
-                storage=folder,
-            )
+    schema = _schema_of(kind)
+    async with _opener(kind)(store, info.key, path=file) as reading:
+        source = _Converting(reading, file, report)
+        await write_ordered(
+            folder,
+            name,
+            source,
+            limits=Limits(max_bytes=max_shard_bytes or _MAX_SHARD_BYTES),
+            compression=parse_compression(compression),
+            schema=None if schema is None else schema.to_json(),
+            metadata={f"source {base}": {"file": file, "bytes": info.size, "format": kind}},
+            mode="append",
+            writer=writer,
         )
-        number = 0
-        async for converted in reading:
-            report.note(converted)
-            for record in converted.records:
-                await writer.write(record, key=f"{file}#{number}")
-                number += 1
-        stats = writer.stats()
-        report.records += stats.records
+    report.records += source.number
 
 
-def _writers(manifest: Manifest | None, writer_id: str) -> dict[str, bool]:
-    """The writers of one source file, and whether they finished it."""
-    writers = manifest.writers.items() if manifest is not None else ()
-    return {each: state.closed for each, state in writers if each.startswith(f"{writer_id}.")}
+async def _free_id(folder: Storage, name: str, base: str) -> str | None:
+    """The id for the job of a source file; `None` where one has ended well.
+
+    What died at it on this machine is given up first; it can commit nothing more, so that the next has another id.
+
+    Raises:
+        ConflictError: another process is converting the file.
+    """
+    for generation in count(1):
+        writer = base if generation == 1 else f"{base}_{generation}"
+        closing = await load_closing(folder, name, writer)
+        if closing is None and not await settle_dead(folder, name, writer):
+            return writer
+        if closing is not None and not closing.abandoned:
+            return None
+    raise AssertionError("there is always another number")
+
+
+class _Converting:
+    """The records of a source file with their keys, in order."""
+
+    def __init__(self, reading: AsyncIterator[Converted], file: str, report: ConvertReport) -> None:
+        self._reading = reading
+        self._file = file
+        self._report = report
+        self.number = 0
+
+    def __aiter__(self) -> _Converting:
+        return self
+
+    async def __anext__(self) -> KeyedBatch:
+        converted = await anext(self._reading)
+        self._report.note(converted)
+        first = self.number
+        self.number += len(converted.records)
+        keys = [key_digest(f"{self._file}#{number}") for number in range(first, self.number)]
+        return KeyedBatch(converted.records, keys)
 
 
 async def _export(

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
-from asyncrec.framing.compression import parse_compression
-from asyncrec.records.budget import ByteBudget
 from asyncrec.sampling.ahead import concurrently
-from asyncrec.shards.commit import Committer
-from asyncrec.shards.naming import new_writer_id
-from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.job import open_job
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.naming import new_writer_id, stem_of
+from asyncrec.shards.note import Note
+from asyncrec.shards.segment import ShardEntry, Sidecar
 from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import Storage
 from asyncrec.storage.chunks import ChunkWriter, ResumingSource
+from asyncrec.storage.local import local_folder
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
@@ -112,12 +113,15 @@ async def copy(
             done += size
             progress(done, selection.bytes)
 
-        async def one(item: _Item) -> None:
-            shown = join(store.root, item.target)
-            if await _same(selection.storage, store, item, overwrite=overwrite):
+        async def one(item: _Item, into: Storage = store) -> None:
+            shown = join(into.root, item.target)
+            # Of a data set nothing is written over: whoever else may make these names is told.
+            exclusive = into is not store
+            if await _same(selection.storage, into, item, overwrite=overwrite and not exclusive):
                 report.kept.append(shown)
                 return
-            size = await _copy(selection.storage, store, item, advance)  # before the sum is read: others add to it
+            # Before the sum is read: others add to it.
+            size = await _copy(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(shown)
 
@@ -147,84 +151,66 @@ def _target(selection: Selection, key: str, target: str) -> str:
 
 
 async def _copy_dataset(
-    dataset: SelectedDataset, store: Storage, at: str, one: Callable[[_Item], Any], parallelism: int
+    dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int
 ) -> None:
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or any(character in name for character in "*?["):
         raise ValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
     folder = PrefixedStorage(store, prefix) if prefix else store
-    there = await load_manifest(folder, name, path=at)
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
-    have = {_identity(entry) for entry in there.shards} if there else set()
-    if have - {_identity(entry) for entry in entries}:
-        raise ObjectExistsError(f"{join(store.root, at)}: there is another data set; choose another name")
-    new = [entry for entry in entries if _identity(entry) not in have]
-    pairs = list(zip(dataset.manifest.shards, entries, strict=True))
-
-    async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
-        old, entry = pair
-        for from_, to in ((old.index, entry.index), (old.keys, entry.keys)):
-            if from_ and to:
-                await one(_Item(dataset.prefix + from_, prefix + to, None))
-        await one(_Item(dataset.prefix + old.path, prefix + entry.path, old.crc32c))
-
-    await concurrently(shard, pairs, tasks=parallelism)
-    if there is not None and not new:
+    there = await load_manifest(folder, name, path=at)
+    if there is not None and not _missing(entries, there, at):
         return
-    committer = Committer(
-        folder,
-        name,
-        new_writer_id(),
-        compression=parse_compression(""),
-        with_index=False,
+    local = local_folder(folder)
+    note = Note(
+        kind="whole",
+        name=name,
+        writer=new_writer_id(),
+        url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
+        key=name,
+        stems=tuple(sorted({stem for entry in entries if (stem := stem_of(name, entry.path)) is not None})),
         schema=dataset.manifest.schema,
         metadata=dataset.manifest.metadata,
-        on_commit=None,
-        budget=ByteBudget(1),
-        after=there,
     )
-    await committer.close(
-        [
-            ShardEntry(
-                path=entry.path,
-                records=entry.records,
-                bytes=entry.bytes,
-                crc32c=entry.crc32c,
-                compression=entry.compression,
-                index=entry.index,
-                keys=entry.keys,
-                first=entry.first,
-                last=entry.last,
-                committed=committer.now(),
-                extra=entry.extra,
-            )
-            for entry in new
-        ]
-    )
+    pairs = list(zip(dataset.manifest.shards, entries, strict=True))
+    async with open_job(folder, note, path=at, mode="append") as job:
+        missing = _missing(entries, job.before, at)
+
+        async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
+            old, entry = pair
+            for from_, to in ((old.index, entry.index), (old.keys, entry.keys)):
+                if from_ and to:
+                    await one(_Item(dataset.prefix + from_.path, to.path, from_.crc32c), job.home)
+            await one(_Item(dataset.prefix + old.path, entry.path, old.crc32c), job.home)
+
+        job.committer.publishing = True
+        await concurrently(shard, pairs, tasks=parallelism)
+        await job.commit([replace(entry, committed=job.committer.now()) for entry in missing])
+
+
+def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list[ShardEntry]:
+    """What the data set at the target lacks.
+
+    Raises:
+        ObjectExistsError: it is another one.
+    """
+    have = {_identity(entry) for entry in there.shards} if there else set()
+    if have - {_identity(entry) for entry in entries}:
+        raise ObjectExistsError(f"{at}: there is another data set; choose another name")
+    return [entry for entry in entries if _identity(entry) not in have]
 
 
 def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
     """The entry with the data set's new name in all of its own."""
 
-    def rename(path: str | None) -> str | None:
-        if path is None or old == new:
-            return path
+    def rename(path: str) -> str:
         folder, slash, name = path.rpartition("/")
         return folder + slash + new + name[len(old) :] if name.startswith(old + "-") else path
 
-    return ShardEntry(
-        path=rename(entry.path) or entry.path,
-        records=entry.records,
-        bytes=entry.bytes,
-        crc32c=entry.crc32c,
-        compression=entry.compression,
-        index=rename(entry.index),
-        keys=rename(entry.keys),
-        first=entry.first,
-        last=entry.last,
-        committed=entry.committed,
-        extra=entry.extra,
-    )
+    def renamed(sidecar: Sidecar | None) -> Sidecar | None:
+        return None if sidecar is None else replace(sidecar, path=rename(sidecar.path))
+
+    return replace(entry, path=rename(entry.path), index=renamed(entry.index), keys=renamed(entry.keys))
 
 
 def _identity(entry: ShardEntry) -> tuple[str, int, int, int | None]:
@@ -244,16 +230,10 @@ async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool
     here = await source.head(item.source)
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
-        stored = there.crc32c
-        # A disk keeps no checksum: reading it costs less than copying once more.
-        if expected is not None and stored is None and not store.read_ahead:
-            stored = await _checksum(store, item.target)
-        elif expected is None and not source.read_ahead and not store.read_ahead:
-            expected, stored = await _checksum(source, item.source), await _checksum(store, item.target)
-        if expected is not None and expected == stored:
+        # Not every store keeps a checksum: reading costs no more than copying once more.
+        stored = await _checksum(store, item.target) if there.crc32c is None else there.crc32c
+        if stored == (await _checksum(source, item.source) if expected is None else expected):
             return True
-        if expected is None or stored is None:
-            return False  # of the same size, and nothing says whether it is the same: copied again
     if overwrite:
         return False
     raise ObjectExistsError(
@@ -262,10 +242,12 @@ async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool
     )
 
 
-async def _copy(source: Storage, store: Storage, item: _Item, advance: Callable[[int], None]) -> int:
+async def _copy(
+    source: Storage, store: Storage, item: _Item, advance: Callable[[int], None], *, exclusive: bool
+) -> int:
     """Copy one object; returns its bytes."""
     async with ResumingSource(source, item.source) as reading:
-        async with store.open_sink(item.target) as sink:
+        async with store.open_sink(item.target, exclusive=exclusive) as sink:
             chunks = ChunkWriter(sink)
             while block := await reading.receive(_BLOCK):
                 await chunks.write([block])

@@ -111,7 +111,7 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
 
 def _key(shard: SelectedShard, entry: ShardEntry, layout: str) -> str:
     if layout == "asyncrec":
-        return entry.index or index_key(entry.path)
+        return index_key(entry.path) if entry.index is None else entry.index.path
     return os.path.splitext(shard.name)[0] + ".tfindex" if layout == "tfrecord" else shard.name + ".idx"
 
 

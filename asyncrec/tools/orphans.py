@@ -1,31 +1,31 @@
 """Objects that look like a data set's and are in no manifest: found, adopted, or deleted.
 
-A writer that was killed leaves them: index and keys are published before their shard, and the shard before the segment
-that names it. Not all of them are to be adopted, as `asyncrec.recover` has it too: not what the data set had and has no
-more (a replaced shard whose deletion failed), not shards that are published all or none, and not those of a writer that
-ended well without them or was replacing the data set.
-
-A shard that is just being committed looks the same. So what is younger than an age is left alone.
+Whatever a job makes lies under names that hold its own, and its mark stays until it has ended (`asyncrec.shards.marks`).
+So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What is left of one that has ended
+is nobody's, and may be deleted. Of what has no mark at all (a release before 0.2 made it, or somebody took the mark
+away) only the age speaks: it may be adopted, if it is a whole rolling shard, and is deleted behind a tombstone.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from asyncrec.errors import ObjectNotFoundError
-from asyncrec.framing.compression import parse_compression
+from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.budget import ByteBudget
-from asyncrec.records.slab import KEY_BYTES
-from asyncrec.shards.adopting import ever_listed
+from asyncrec.shards.adopting import adopted, ever_listed
+from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer
-from asyncrec.shards.naming import index_key, keys_key, new_writer_id, replacing_key
-from asyncrec.shards.segment import ShardEntry, format_time
+from asyncrec.shards.journal import find_notes
+from asyncrec.shards.marks import find_claims, find_marks
+from asyncrec.shards.naming import index_key, keys_key, maker_of, sequence_of, stem_of
+from asyncrec.shards.note import Note
 from asyncrec.shards.snapshot import load_segments
 from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.local import local_folder
+from asyncrec.tasks import in_thread
 from asyncrec.tools.checking import ShardReport
 from asyncrec.tools.selecting import SelectedDataset
 
@@ -44,7 +44,8 @@ class Orphan:
         key: in the data set's folder.
         kind: ``"shard"``, ``"index"`` or ``"keys"`` (of a shard that is not there, either).
         refused: why it is not to be adopted; `None` for a shard that may be, when it is whole.
-        recent: it is younger than the age asked for: perhaps it is being committed.
+        owner: the job that it belongs to, which has not ended: it is left to `asyncrec.recover`.
+        recent: it is younger than the age asked for.
     """
 
     path: str
@@ -53,7 +54,13 @@ class Orphan:
     size: int
     modified: datetime
     refused: str | None
+    owner: str | None
     recent: bool
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody's, and old enough."""
+        return self.owner is None and not self.recent
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -62,6 +69,7 @@ class Orphan:
             "bytes": self.size,
             "modified": self.modified.isoformat(),
             "refused": self.refused,
+            "owner": self.owner,
             "recent": self.recent,
         }
 
@@ -69,108 +77,105 @@ class Orphan:
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
     """What lies in the data set's folder under its names and is in no manifest."""
     folder, name = dataset.folder, dataset.name
-    named = {key for shard in dataset.manifest.shards for key in _objects(shard)}
-    pattern = re.compile(re.escape(name) + r"-(?:\d{5,}-of-\d{5,}|([A-Za-z0-9][A-Za-z0-9_.]{0,63})-\d{6,})\.tfrecord")
-    found: list[tuple[ObjectInfo, str, str, str | None]] = []
+    named = {key for shard in dataset.manifest.shards for key in shard.objects}
     shards = {entry.path for entry in dataset.manifest.shards}
+    found: list[tuple[ObjectInfo, str, str]] = []
     for prefix, suffix, kind in (("", "", "shard"), ("_index/", ".index", "index"), ("_keys/", ".keys", "keys")):
         async for info in folder.list_objects(f"{prefix}{name}-"):
             shard = info.key[len(prefix) : len(info.key) - len(suffix)]
-            match = pattern.fullmatch(shard)
-            if info.key in named or not info.key.endswith(suffix) or match is None:
+            if info.key in named or not info.key.endswith(suffix) or maker_of(name, shard) is None:
                 continue
             if kind == "shard":
                 shards.add(shard)
             elif shard in shards:
                 continue  # it goes with its shard
-            found.append((info, kind, shard, match[1]))
+            found.append((info, kind, shard))
     if not found:
         return []
     segments = await load_segments(folder, name)
     before = ever_listed(segments) | {path for segment in segments for path in segment.remove}
-    ended = {each for each, writer in dataset.manifest.writers.items() if writer.closed}
-    replacing = {info.key.rpartition("/")[2] async for info in folder.list_objects(replacing_key(name, ""))}
-
-    def refused(kind: str, shard: str, writer: str | None) -> str | None:
-        if kind != "shard":
-            return "its shard is not there"
-        if shard in before:
-            return "it was replaced"
-        if writer is None:
-            return "it is one of shards that are published all or none"
-        if writer in ended:
-            return "its writer ended well without it"
-        return "its writer was replacing the data set" if writer in replacing else None
-
+    known = {segment.writer for segment in segments}
+    ended = {segment.writer for segment in segments if segment.closed}
+    owners = await _owners(folder, name, ended)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
-    return [
-        Orphan(
-            path=base + dataset.prefix + info.key,
-            key=info.key,
-            kind=kind,
-            size=info.size,
-            modified=info.modified,
-            refused=refused(kind, shard, writer),
-            recent=info.modified > youngest,
+    orphans = []
+    for info, kind, shard in found:
+        maker, rolling = maker_of(name, shard) or (None, False)
+        writer = None if maker is None else maker.partition(".")[0] if maker not in known else maker
+        owner = owners.get(stem_of(name, shard) or "")
+        if maker is not None and not rolling and owner is None and writer not in known:
+            continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
+        if kind != "shard":
+            refused: str | None = "its shard is not there"
+        elif shard in before:
+            refused = "it was replaced"
+        elif not rolling:
+            refused = "it is one of shards that are published all or none"
+        else:
+            refused = "its writer ended without it" if writer in ended else None
+        orphans.append(
+            Orphan(
+                path=base + dataset.prefix + info.key,
+                key=info.key,
+                kind=kind,
+                size=info.size,
+                modified=info.modified,
+                refused=f"its writer {owner} has not ended: 'asyncrec recover'" if owner is not None else refused,
+                owner=owner,
+                recent=info.modified > youngest,
+            )
         )
-        for info, kind, shard, writer in found
-    ]
+    return orphans
 
 
 async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Make shards, each checked and whole, part of the data set, by one commit.
+    """Make rolling shards, each checked and whole, part of the data set, each by the commit its writer had not made.
 
     Raises:
+        ConflictError: the writer has committed it, or was abandoned, meanwhile.
         StorageError: the manifest could not be written.
     """
-    committer = Committer(
-        dataset.folder,
-        dataset.name,
-        new_writer_id(),
-        compression=parse_compression(""),
-        with_index=False,
-        schema=None,
-        metadata=None,
-        on_commit=None,
-        budget=ByteBudget(1),
-        after=dataset.manifest,
-    )
-    entries = []
     for orphan, report in orphans:
-        keys = await _size(dataset.folder, keys_key(orphan.key))
-        time = format_time(orphan.modified.timestamp())
-        entries.append(
-            ShardEntry(
-                path=orphan.key,
-                records=report.records,
-                bytes=report.bytes,
-                crc32c=report.crc32c,
-                compression=report.compression,
-                index=index_key(orphan.key) if await _size(dataset.folder, index_key(orphan.key)) is not None else None,
-                keys=keys_key(orphan.key) if keys == KEY_BYTES * report.records else None,
-                first=time,
-                last=time,
-                committed=committer.now(),
-            )
+        maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
+        assert maker is not None, "only rolling shards are adopted"
+        note = Note(
+            kind="rolling",
+            name=dataset.name,
+            writer=maker,
+            url=dataset.name,
+            key=dataset.name,
+            compression=CompressionOptions(type=report.compression),  # type: ignore[arg-type]  # one of three
+            metadata={},
         )
-    await committer.close(entries)
+        committer = Committer(dataset.folder, note, budget=ByteBudget(1), after=dataset.manifest)
+        entry = await adopted(dataset.folder, orphan.key, note, committer.now())
+        await committer.commit(sequence_of(orphan.key), entry)
 
 
-async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> None:
-    """Delete them, with the index and the keys of each shard."""
-    for orphan in orphans:
+async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
+    """Delete those that are nobody's, with the index and the keys of each shard; returns them."""
+    removed = [orphan for orphan in orphans if orphan.is_free]
+    for orphan in removed:
+        shard = orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys")
+        maker, _ = maker_of(dataset.name, shard) or (None, False)
+        if maker is not None:
+            await entomb(dataset.folder, dataset.name, maker, by="verify")
         if orphan.kind == "shard":
             await dataset.folder.delete(index_key(orphan.key))
             await dataset.folder.delete(keys_key(orphan.key))
         await dataset.folder.delete(orphan.key)
+    return removed
 
 
-async def _size(folder: Storage, key: str) -> int | None:
-    try:
-        return (await folder.head(key)).size
-    except ObjectNotFoundError:
-        return None
-
-
-def _objects(entry: ShardEntry) -> list[str]:
-    return [key for key in (entry.path, entry.index, entry.keys) if key]
+async def _owners(folder: Storage, name: str, ended: set[str]) -> dict[str, str]:
+    """By the stems of names: the jobs that have not ended."""
+    notes = await find_marks(folder, name)
+    local = local_folder(folder)
+    if local is not None:
+        notes += [note for _, note in await in_thread(find_notes, local) if note.name == name]
+    owners = {stem: note.writer for note in notes for stem in (*note.stems, note.writer)}
+    plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}
+    for note in notes:
+        if note.num_shards is not None and (note.writer in plain or not note.since):
+            owners[f"of-{note.num_shards:05d}"] = note.writer
+    return owners

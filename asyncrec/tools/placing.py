@@ -6,6 +6,7 @@ time, however many there are.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,23 +14,21 @@ from typing import Any
 
 import anyio
 
-from asyncrec.errors import ObjectExistsError
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
-from asyncrec.records.budget import ByteBudget
 from asyncrec.records.slab import Slab, batched
-from asyncrec.shards.commit import Committer, Shard
-from asyncrec.shards.naming import fixed_shard_name, new_writer_id, rolling_shard_name
+from asyncrec.shards.commit import Shard
+from asyncrec.shards.job import Mode, open_job
+from asyncrec.shards.naming import new_writer_id
+from asyncrec.shards.note import Note
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.sizing import shard_boundaries
-from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import Storage
+from asyncrec.storage.local import local_folder
+from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
 __all__ = ["KeyedBatch", "Limits", "write_ordered"]
-
-# One shard is open at a time: chunks are not what bounds the memory here.
-_ANY_NUMBER_OF_CHUNKS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,52 +65,48 @@ async def write_ordered(
     compression: CompressionOptions,
     schema: Mapping[str, Any] | None,
     metadata: Mapping[str, Any],
+    mode: Mode = "new",
+    writer: str | None = None,
 ) -> list[ShardEntry]:
-    """Write all of ``batches`` as the new data set ``name``, and commit it.
+    """Write all of ``batches`` as the new data set ``name``, or to it, and commit it.
+
+    ``writer`` is the id to commit under, where a second run is to find that the first one did.
 
     Raises:
         ObjectExistsError: there is a data set of this name, or a file of a shard's name.
+        ConflictError: somebody else is making it.
 
     On any exception nothing of it is left.
     """
-    if await load_manifest(folder, name, path=name) is not None:
-        raise ObjectExistsError(f"{folder.root}/{name}: there is a data set of this name; choose another")
-    writer = new_writer_id()
-    committer = Committer(
-        folder,
-        name,
-        writer,
+    local = local_folder(folder)
+    note = Note(
+        kind="whole",
+        name=name,
+        writer=writer or new_writer_id(),
+        url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
+        key=name,
+        num_shards=limits.num_shards,
         compression=compression,
-        with_index=True,
         schema=schema,
         metadata=metadata,
-        on_commit=None,
-        budget=ByteBudget(_ANY_NUMBER_OF_CHUNKS),
-        after=None,
     )
     supply = _Supply(batches)
     cuts = shard_boundaries(limits.records, limits.num_shards) if limits.num_shards else []
     entries: list[ShardEntry] = []
-    try:
-        number = 0
-        while number < (limits.num_shards or 0) or (not limits.num_shards and await supply.any()):
-            if limits.num_shards:
-                key = fixed_shard_name(name, number, limits.num_shards)
-                full = Limits(max_records=cuts[number + 1] - cuts[number])
-            else:
-                key, full = rolling_shard_name(name, writer, number), limits
-            begun = anyio.current_time()
-            async with committer.open_shard(key, exclusive=True) as shard:
-                await _fill(shard, supply, full, compressed=bool(compression.type))
-            entries.append(committer.entry_of(shard, begun, anyio.current_time()))
-            number += 1
-        await committer.close(entries)
-    except BaseException:
-        if not committer.unsettled:
-            await committer.take_back(
-                [key for entry in entries for key in (entry.path, entry.index, entry.keys) if key]
-            )
-        raise
+    async with open_job(folder, note, path=note.url, mode=mode) as job:
+        try:
+            number = 0
+            while number < (limits.num_shards or 0) or (not limits.num_shards and await supply.any()):
+                full = Limits(max_records=cuts[number + 1] - cuts[number]) if limits.num_shards else limits
+                begun = anyio.current_time()
+                async with job.committer.open_shard(job.shard_name(number)) as shard:
+                    await _fill(shard, supply, full, compressed=bool(compression.type))
+                entries.append(job.committer.entry_of(shard, begun, anyio.current_time()))
+                number += 1
+            await job.commit(entries)
+        except BaseException:
+            await job.take_back(entries)
+            raise
     return entries
 
 

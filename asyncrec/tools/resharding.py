@@ -235,7 +235,8 @@ class _Keys:
 
     def __init__(self, selection: Selection, shard: SelectedShard) -> None:
         self._shard = shard
-        name = shard.entry.keys if shard.entry else None
+        sidecar = shard.entry.keys if shard.entry else None
+        name = None if sidecar is None else sidecar.path
         # Without a task: these files are small, and are read beside the shard itself.
         self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
 

@@ -6,15 +6,20 @@ that can be listed.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from asyncrec.errors import StorageError
+from asyncrec.shards.journal import find_notes
 from asyncrec.storage.base import ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
+from asyncrec.tasks import in_thread
 
 __all__ = ["UploadsReport", "uploads"]
 
@@ -31,6 +36,8 @@ class UploadsReport:
         root: of the store; keys are relative to it.
         found: all of them.
         removed: those that were removed.
+        kept: those that are old enough, and belong to somebody: to a job, for `asyncrec.recover`, or to a process that
+            is writing them.
     """
 
     path: str
@@ -38,9 +45,11 @@ class UploadsReport:
     supported: bool = True
     found: list[ObjectInfo] = field(default_factory=list)
     removed: list[ObjectInfo] = field(default_factory=list)
+    kept: list[ObjectInfo] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         removed = {(info.key, info.etag) for info in self.removed}
+        kept = {(info.key, info.etag) for info in self.kept}
         return {
             "path": self.path,
             "supported": self.supported,
@@ -51,6 +60,7 @@ class UploadsReport:
                     "bytes": info.size,
                     "begun": info.modified.isoformat(),
                     "removed": (info.key, info.etag) in removed,
+                    "kept": (info.key, info.etag) in kept,
                 }
                 for info in self.found
             ],
@@ -67,7 +77,12 @@ async def uploads(
 ) -> UploadsReport:
     """What is unfinished at or below ``path``; with ``remove``, those begun more than ``older_than`` seconds ago go.
 
-    What a running program is writing is among them: a day is the default for its sake.
+    What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
+    that a job's note speaks for, whether the job lives or died (`asyncrec.recover` sees to that), nor what a process
+    holds open.
+
+    Raises:
+        StorageError: the store failed.
     """
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         report = UploadsReport(path=redact(os.fspath(path)), root=store.root)
@@ -82,8 +97,31 @@ async def uploads(
                 report.found.append(info)
         if remove:
             last = datetime.now(UTC) - timedelta(seconds=older_than)
+            local = local_folder(store)
             for info in report.found:
-                if info.modified < last:
+                if info.modified >= last:
+                    continue
+                if local is not None and await in_thread(_is_spoken_for, local, info.key):
+                    report.kept.append(info)
+                    continue
+                try:
                     await store.remove_unfinished(info)
+                except StorageError as error:
+                    if error.errno != errno.EWOULDBLOCK:
+                        raise
+                    report.kept.append(info)
+                else:
                     report.removed.append(info)
     return report
+
+
+def _is_spoken_for(root: LocalStorage, key: str) -> bool:
+    """Whether an unfinished file is a job's note, or stands in one's folder under its name. Blocks."""
+    parent, _, name = key.rpartition("/")
+    if parent.rpartition("/")[2] in ("_index", "_keys"):
+        parent = parent.rpartition("/")[0]
+    folder = LocalStorage(os.path.join(root.folder, parent))
+    return any(
+        name == os.path.basename(path) or name.endswith((f".{note.writer}.partial", f".{note.writer}~begun.partial"))
+        for path, note in find_notes(folder)
+    )

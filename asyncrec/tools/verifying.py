@@ -103,7 +103,8 @@ async def verify(
         parallelism: shards at once; 8 of a store that is far away, as many as there are cores of a disk.
         adopt: whole shards that no manifest names become part of their data set.
         delete: orphans are deleted instead.
-        min_age: of orphans that are adopted or deleted, in seconds; younger ones may be being committed.
+        min_age: of orphans that are adopted or deleted, in seconds. What belongs to a job that has not ended is left to
+            `asyncrec.recover` at any age.
         progress: called with bytes done and in all.
 
     Raises:
@@ -129,9 +130,8 @@ async def verify(
             if adopt:
                 await _adopt(report, selection, dataset, found[id(dataset)])
             if delete:
-                old = [orphan for orphan in found[id(dataset)] if not orphan.recent]
-                await orphans_.remove(dataset, old)
-                report.deleted += [orphan.path for orphan in old]
+                removed = await orphans_.remove(dataset, found[id(dataset)])
+                report.deleted += [orphan.path for orphan in removed]
     return report
 
 
@@ -158,7 +158,7 @@ async def _check_all(
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
     """Check what may be adopted, and adopt what is whole."""
-    candidates = [each for each in orphans if each.refused is None and not each.recent]
+    candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:
         shard = SelectedShard(key=dataset.prefix + orphan.key, shown=orphan.path, size=orphan.size)

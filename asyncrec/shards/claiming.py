@@ -1,0 +1,155 @@
+"""Winning a data set's name for one job, and what becomes of those that had it before.
+
+Whoever had the name is asked: by a lock where it is on this machine, and a dead one that promised nothing is given up
+on the spot. Elsewhere nobody can be proven dead, so that a person has to say so.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from asyncrec.errors import ConflictError, StorageError
+from asyncrec.shards.abandoning import abandon
+from asyncrec.shards.closing import entomb, load_closing
+from asyncrec.shards.journal import Journal, find_notes
+from asyncrec.shards.leftovers import remove_leftovers
+from asyncrec.shards.life import Life
+from asyncrec.shards.marks import Claim, find_claims, load_mark
+from asyncrec.shards.naming import claim_key, mark_key
+from asyncrec.shards.note import Note
+from asyncrec.storage.base import Storage
+from asyncrec.storage.local import LocalStorage, local_folder
+from asyncrec.storage.url import join
+from asyncrec.tasks import in_thread
+
+__all__ = ["abandon_local", "settle_claims", "settle_dead"]
+
+
+async def settle_claims(folder: Storage, home: LocalStorage | None, note: Note, *, take_over: bool) -> tuple[int, bool]:
+    """See that whoever claimed the data set's name before this job makes nothing more of it.
+
+    Returns:
+        The highest number of a claim, and whether the plain names of fixed shards may be used (if they are free).
+
+    Raises:
+        ConflictError: another job has the name; the message says which, and what can be done.
+    """
+    plain, number = True, 0
+    for claim in await find_claims(folder, note.name):
+        number = claim.number
+        if await _settle(folder, home, note, claim, take_over=take_over):
+            await folder.delete(claim_key(note.name, claim.number))
+        else:
+            # It may publish what it had begun for as long as it lives: names that it used are never used again.
+            plain = plain and not claim.plain
+    return number, plain
+
+
+async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim: Claim, *, take_over: bool) -> bool:
+    """See that an earlier job makes nothing more; whether its names are free again, and its claim is to go.
+
+    Raises:
+        ConflictError: it lives, or may live.
+    """
+    if not claim.writer:
+        return False
+    shown = join(folder.root, note.name)
+    if home is not None:
+        notes = {found.writer: path for path, found in await in_thread(find_notes, home) if found.name == note.name}
+        if claim.writer in notes:
+            return await _settle_local(folder, home, notes[claim.writer], note, claim, shown)
+    if await load_closing(folder, note.name, claim.writer) is not None:
+        return False
+    mark = await load_mark(folder, note.name, claim.writer)
+    if mark is None:
+        # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
+        await entomb(folder, note.name, claim.writer, by=note.writer)
+        return home is not None
+    keep = _goes_on(note, mark)
+    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, keep=keep, shown=shown)
+    return False
+
+
+async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over: bool, keep: bool, shown: str) -> None:
+    try:
+        life = await in_thread(Life.take, mark.host, mark.life)
+    except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        raise _in_use(shown, mark, "which lives") from error
+    ended = False
+    try:
+        if not take_over and life is None:
+            raise _in_use(
+                shown, mark, "which cannot be asked from here: when it is dead, take_over=True takes the name from it"
+            )
+        if mark.spool and not take_over:
+            raise _in_use(shown, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)")
+        await abandon(folder, mark, plain=plain, keep=keep)
+        await folder.delete(mark_key(mark.name, mark.writer))
+        ended = True
+    finally:
+        if life is not None:
+            await in_thread(lambda: life.end(keep=not ended))
+
+
+async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: Note, claim: Claim, shown: str) -> bool:
+    try:
+        journal = await in_thread(Journal.claim, home, path)
+    except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        raise ConflictError(f"{shown}: another writer is making this data set: {error}") from error
+    if journal is None:
+        return True
+    try:
+        if journal.acknowledged:
+            raise ConflictError(
+                f"{shown}: the writer {claim.writer} died, and had been told that its records are safe: "
+                "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
+            )
+        await abandon_local(folder, journal, plain=claim.plain, keep=_goes_on(note, journal.note))
+    except BaseException:
+        await in_thread(lambda: journal.end(keep=True))
+        raise
+    await in_thread(journal.end)
+    return True
+
+
+async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
+    """Give up a job of this id that is all or nothing and died on this machine; False where there is none.
+
+    Raises:
+        ConflictError: it lives, or nobody here can tell.
+    """
+    shown = join(folder.root, name)
+    home = local_folder(folder)
+    if home is not None:
+        for path, note in await in_thread(find_notes, home):
+            if (note.name, note.writer) == (name, writer):
+                return await _settle_local(folder, home, path, note, Claim(number=0, writer=writer, plain=False), shown)
+    mark = await load_mark(folder, name, writer)
+    if mark is None:
+        return False
+    await _settle_remote(folder, mark, plain=False, take_over=False, keep=False, shown=shown)
+    return True
+
+
+def _goes_on(note: Note, earlier: Note) -> bool:
+    """Whether a copy takes up what an earlier one had copied."""
+    return bool(note.stems and earlier.stems)
+
+
+async def abandon_local(folder: Storage, journal: Journal, *, plain: bool, keep: bool = False) -> bool:
+    """`abandon`, and the removal of the job's unfinished files; False where it had ended well."""
+    if not await abandon(folder, journal.note, plain=plain, keep=keep):
+        return False
+    await in_thread(remove_leftovers, journal)
+    return True
+
+
+def _in_use(shown: str, mark: Note, what: str) -> ConflictError:
+    return ConflictError(
+        f"{shown}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is making this "
+        f"data set, {what}"
+    )

@@ -1,0 +1,68 @@
+"""`create`: one small object, made by exactly one of those who try, and the outcome known wherever it can be.
+
+Everything that decides something about a data set is decided so: commits, closing segments and tombstones, claims,
+places in the log of removals. Such an object goes up in one part, and that its creation is exclusive is what every
+store keeps that was met (`asyncrec doctor` asks yours).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.storage.base import Storage
+
+__all__ = ["UnsettledError", "create"]
+
+_log = logging.getLogger("asyncrec.shards")
+
+# Creating one small object, with the backend's retries; and reading it back, once more.
+_SECONDS = 60
+
+
+class UnsettledError(StorageError):
+    """Whether the object was created could not be found out: it may be there, and nothing may be taken back."""
+
+
+async def create(storage: Storage, key: str, content: bytes) -> None:
+    """Create the object, whose content is nobody else's. Shielded, limited in time, and settled by what is there.
+
+    Raises:
+        ObjectExistsError: somebody else's is there.
+        UnsettledError: nobody knows; chained to what failed.
+        StorageError: it is not there.
+    """
+    failure: Exception | None = None
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _SECONDS):
+        try:
+            await storage.put(key, content, exclusive=True)
+            return
+        except Exception as error:
+            failure = error
+    # An answer that was lost looks like a failure, and the retry of it like somebody else's object.
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _SECONDS):
+        try:
+            if await storage.get(key) == content:
+                return
+        except ObjectNotFoundError:
+            pass
+        except Exception as error:
+            _log.warning("%s/%s: cannot be read back: %s", storage.root, key, error)
+            raise _unsettled(storage, key, failure) from failure
+        else:
+            failure = failure if isinstance(failure, ObjectExistsError) else _taken(storage, key)
+        raise failure or StorageError(f"{storage.root}/{key}: not created within {_SECONDS} s")
+    raise _unsettled(storage, key, failure) from failure
+
+
+def _taken(storage: Storage, key: str) -> ObjectExistsError:
+    return ObjectExistsError(f"{storage.root}/{key}: another one was created first")
+
+
+def _unsettled(storage: Storage, key: str, failure: Exception | None) -> UnsettledError:
+    said = f": {failure}" if failure is not None else ""
+    return UnsettledError(
+        f"{storage.root}/{key}: whether it was created is not known, and the commit may have taken effect{said}"
+    )

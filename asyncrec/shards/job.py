@@ -1,0 +1,324 @@
+"""`Job`: the making of shards for one data set, from the mark before the first object to the one object that ends it.
+
+Every writer and every tool that makes shards does it as a job, and so each rule stands here once:
+
+1. Before anything is made there is a mark that says whose it is, and a lock that dies with the process.
+2. Who wants the data set's name for itself claims it, and is told at once when somebody else has it.
+3. Shards, indexes and keys are made under names that nobody else makes.
+4. The closing segment is created exclusively, and by it everything is committed that was not before. Whoever gives a
+   dead job up takes that name first, for a tombstone; so exactly one of both happens.
+5. What replaces takes a place in the log of removals before, and deletes what it replaced after.
+6. What is left, and by whom it may be taken away, can be read from the mark, which goes last.
+
+    async with open_job(folder, note, path=path) as job:
+        async with job.committer.open_shard(job.shard_name(0)) as shard: ...
+        await job.commit([job.committer.entry_of(shard, begun, ended)])
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+import anyio
+
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.records.budget import ByteBudget
+from asyncrec.shards.claiming import settle_claims
+from asyncrec.shards.closing import entomb
+from asyncrec.shards.commit import Committer, OnCommit
+from asyncrec.shards.journal import Journal
+from asyncrec.shards.life import Life, this_host
+from asyncrec.shards.manifest import Manifest
+from asyncrec.shards.marks import Claim, find_claims, put_claim, put_mark
+from asyncrec.shards.naming import claim_key, mark_key
+from asyncrec.shards.note import Note
+from asyncrec.shards.removals import take_place
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.snapshot import for_each, load_manifest, load_segments
+from asyncrec.shards.spool import SpoolFolder
+from asyncrec.storage.base import Storage
+from asyncrec.storage.local import LocalStorage, local_folder
+from asyncrec.tasks import in_thread
+
+__all__ = ["Job", "Mode", "open_job"]
+
+Mode = Literal["append", "new", "replace"]
+
+_log = logging.getLogger("asyncrec.shards")
+
+# Some small requests, or deleting what was replaced; each is retried by the backend, and then given up.
+_CLEAN_UP_SECONDS = 30
+# One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
+_ANY_NUMBER_OF_CHUNKS = 1 << 62
+
+
+class Job:
+    """Made by `open_job`.
+
+    Attributes:
+        note: what it makes, and how.
+        store: the data set's folder, where it commits.
+        home: where shards are opened and published; a spool, or else the store.
+        before: the data set as it was when the job began; `None` where there was none.
+        journal: its note, where the home is a local folder.
+        committer: publishes its shards.
+        committed: its closing segment is there: it has ended well.
+    """
+
+    def __init__(
+        self,
+        note: Note,
+        store: Storage,
+        home: Storage,
+        *,
+        mode: Mode,
+        before: Manifest | None,
+        journal: Journal | None,
+        claim: Claim | None,
+        budget: ByteBudget,
+        on_commit: OnCommit | None,
+    ) -> None:
+        self.note = note
+        self.store = store
+        self.home = home
+        self.spool = home if isinstance(home, SpoolFolder) else None
+        self.before = before
+        self.journal = journal
+        self.committer = Committer(store, note, budget=budget, after=before, on_commit=on_commit, home=home)
+        self.committed = False
+        self._claim = claim
+        self._replaces = mode == "replace"
+        self._placed = False
+
+    def shard_name(self, number: int) -> str:
+        """Of its shard with this number."""
+        return self.note.shard_name(number, plain=self._claim is not None and self._claim.plain)
+
+    async def commit(self, entries: Sequence[ShardEntry] = ()) -> None:
+        """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
+
+        Raises:
+            ConflictError: it was abandoned, or the data set was replaced, by somebody else; nothing of this is in it.
+            StorageError: it is not committed; or nobody knows, and a note says so.
+        """
+        removed: tuple[str, ...] = ()
+        place = None
+        if self._replaces:
+            removed = tuple(entry.path for entry in self.before.shards) if self.before is not None else ()
+            self._placed = True
+            place = await take_place(
+                self.store, self.note.name, self.note.writer, since=self.before.removals if self.before else 0
+            )
+            await self._compare(removed)
+        await self.committer.close(sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place)
+        self.committed = True
+
+    async def take_back(self, entries: Sequence[ShardEntry]) -> None:
+        """After a failure: delete shards that were published and are in no manifest.
+
+        Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
+        """
+        promised = self.journal is not None and self.journal.acknowledged and self.spool is None
+        if not self.committed and not self.committer.unsettled and not promised:
+            await self.committer.take_back([key for entry in entries for key in entry.objects])
+
+    async def _compare(self, removed: Sequence[str]) -> None:
+        now = await load_manifest(self.store, self.note.name, path=self.note.name)
+        there = {entry.path for entry in now.shards} if now is not None else set()
+        if missing := [path for path in removed if path not in there]:
+            raise ConflictError(
+                f"{self.store.root}/{self.note.name}: {missing[0]} was to be replaced, and was removed meanwhile; "
+                "nothing of this writer is in the data set"
+            )
+
+    async def _end(self, life: Life | None, *, marked: bool) -> None:
+        """Take away what marks the job, unless something is left that needs it. Shielded and limited in time."""
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS) as scope:
+            try:
+                await self._clean_up(marked=marked)
+            except Exception as error:
+                _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.note.name, error)
+        if scope.cancelled_caught:
+            _log.warning("%s/%s: cleaning up was given up", self.store.root, self.note.name)
+        with anyio.CancelScope(shield=True):
+            if self.journal is not None:
+                left = bool(self.committer.pending) or self.committer.unsettled or scope.cancelled_caught
+                await in_thread(lambda: self.journal.end(keep=left))  # type: ignore[union-attr]  # looked at above
+            if life is not None:
+                await in_thread(life.end)
+
+    async def _clean_up(self, *, marked: bool) -> None:
+        name, committer = self.note.name, self.committer
+        if self.committed and self._replaces and self.before is not None:
+            # The new manifest holds already: what stays is merely not listed.
+            await committer.take_back([key for entry in self.before.shards for key in entry.objects])
+        if committer.unsettled or (committer.pending and not self.committed):
+            return
+        promised = self.journal is not None and self.journal.acknowledged and not self.committed
+        if promised:
+            return
+        # Elsewhere than on a disk, a request that was given up may still create what it asked for.
+        lingers = marked and self._claim is not None and committer.publishing and not self.committed
+        if not self.committed and (self._placed or lingers):
+            await entomb(self.store, name, self.note.writer, by="itself")
+        if self._claim is not None and not lingers:
+            for claim in await find_claims(self.store, name):
+                if claim.number <= self._claim.number:
+                    await self.store.delete(claim_key(name, claim.number))
+        if marked:
+            await self.store.delete(mark_key(name, self.note.writer))
+
+
+@asynccontextmanager
+async def open_job(
+    folder: Storage,
+    note: Note,
+    *,
+    path: str,
+    mode: Mode,
+    take_over: bool = False,
+    spool: SpoolFolder | None = None,
+    budget: ByteBudget | None = None,
+    on_commit: OnCommit | None = None,
+) -> AsyncIterator[Job]:
+    """Begin a job on the data set ``note.name`` in ``folder``; it ends with the context.
+
+    Left without `Job.commit`, an all-or-nothing job has made nothing: whoever made shards takes them back first.
+
+    Args:
+        path: of the data set, for errors.
+        mode: ``"append"``; ``"new"`` wants nothing there; ``"replace"`` makes this the whole data set.
+        take_over: take the name from a job on another machine, which a person says is dead.
+        spool: where shards are written to first.
+
+    Raises:
+        ObjectExistsError: there is a data set already, or a file of a fixed shard's name; or the id was used before.
+        ConflictError: another job is making the data set.
+    """
+    local = local_folder(folder)
+    owned: LocalStorage | None = spool
+    if owned is None and local is not None:
+        owned = local.owned_by(note.writer, keep=note.kind != "whole")
+    marked = local is None or spool is not None  # its note is not in the data set's folder
+    async with AsyncExitStack() as stack:
+        life = await in_thread(_begin_life) if marked else None
+        if life is not None:
+            stack.push_async_callback(_let_go, life.end)
+        note = replace(
+            note,
+            host=this_host(),
+            pid=os.getpid(),
+            since=datetime.now(UTC).isoformat(),
+            life="" if not marked else "none" if life is None else life.token,
+        )
+        journal = None
+        if owned is not None:
+            journal = await in_thread(Journal.begin, owned, note)
+            stack.push_async_callback(_let_go, journal.end)
+        if marked:
+            await put_mark(folder, note)
+        claim: Claim | None = None
+        try:
+            before = await load_manifest(folder, note.name, path=path)
+            await _refuse_existing(folder, note, before, mode=mode, path=path)
+            if mode == "new" or note.num_shards is not None or note.stems:
+                claim = await _claimed(folder, local, note, mode=mode, take_over=take_over, path=path)
+                before = await load_manifest(folder, note.name, path=path)
+                await _refuse_existing(folder, note, before, mode=mode, path=path)
+        except BaseException:
+            await _undo(folder, note, claim, marked=marked)
+            raise
+        job = Job(
+            note,
+            folder,
+            owned if owned is not None else folder,
+            mode=mode,
+            before=before,
+            journal=journal,
+            claim=claim,
+            budget=budget if budget is not None else ByteBudget(_ANY_NUMBER_OF_CHUNKS),
+            on_commit=on_commit,
+        )
+        stack.pop_all()  # from here on, `Job._end` lets go
+        try:
+            yield job
+        finally:
+            await job._end(life, marked=marked)
+
+
+async def _claimed(
+    folder: Storage, local: LocalStorage | None, note: Note, *, mode: Mode, take_over: bool, path: str
+) -> Claim | None:
+    """The claim on the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
+    number, plain = await settle_claims(folder, local, note, take_over=take_over)
+    fixed = note.num_shards is not None
+    taken = await _taken(folder, note) if fixed and plain else None
+    claim = None
+    if taken is None and (mode != "replace" or plain):
+        claim = Claim(number=number + 1, writer=note.writer, plain=fixed and plain)
+        await put_claim(folder, note.name, claim)
+        taken = await _taken(folder, note) if claim.plain else None
+        if taken is not None:  # by somebody who makes no claims
+            await folder.delete(claim_key(note.name, claim.number))
+            claim = None
+    if taken is not None and mode != "replace":
+        raise ObjectExistsError(f"{path}: {taken} is there already; mode='replace' would replace it")
+    return claim
+
+
+async def _taken(folder: Storage, note: Note) -> str | None:
+    """A plain name that is there, or was ever listed."""
+    names = [note.shard_name(shard, plain=True) for shard in range(note.num_shards or 0)]
+    listed = {entry.path for segment in await load_segments(folder, note.name) for entry in segment.add}
+    if found := listed.intersection(names):
+        return min(found)
+
+    async def find(key: str) -> str | None:
+        try:
+            return (await folder.head(key)).key
+        except ObjectNotFoundError:
+            return None
+
+    return next((key for key in await for_each(find, names) if key is not None), None)
+
+
+def _begin_life() -> Life | None:
+    try:
+        return Life.begin()
+    except StorageError as error:
+        _log.debug("nothing on this machine will prove the job alive or dead: %s", error)
+        return None
+
+
+async def _refuse_existing(folder: Storage, note: Note, before: Manifest | None, *, mode: Mode, path: str) -> None:
+    fixed = note.num_shards is not None
+    if before is not None and note.writer in before.writers:
+        raise ObjectExistsError(
+            f"{path}: a writer with the id {note.writer} has written to this data set; an id is used once: "
+            "its commits would not be told from the earlier ones"
+        )
+    if mode != "replace" and before is not None and (mode == "new" or (fixed and before.shards)):
+        raise ObjectExistsError(f"{path}: there is a data set of this name; mode='replace' would replace it")
+
+
+async def _undo(folder: Storage, note: Note, claim: Claim | None, *, marked: bool) -> None:
+    """What an opening that failed had made: nothing has used the names yet."""
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+        try:
+            if claim is not None:
+                await folder.delete(claim_key(note.name, claim.number))
+            if marked:
+                await folder.delete(mark_key(note.name, note.writer))
+        except Exception as error:
+            _log.warning("%s/%s: the mark of %s could not be removed: %s", folder.root, note.name, note.writer, error)
+
+
+async def _let_go(end: Callable[[], None]) -> None:
+    with anyio.CancelScope(shield=True):
+        await in_thread(end)

@@ -1,0 +1,34 @@
+"""Removing what a job has begun on a disk: its unfinished files, and in a spool its whole shards. Blocking."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from asyncrec.shards.journal import Journal, leftovers_of
+from asyncrec.shards.naming import index_key, keys_key, with_maker
+from asyncrec.storage.local import mapped_errors
+
+__all__ = ["remove_leftovers", "remove_leftovers_of"]
+
+
+def remove_leftovers(journal: Journal) -> list[str]:
+    """Of all its shards; returns their names."""
+    shards = leftovers_of(journal.folder, journal.note)
+    for shard in shards:
+        remove_leftovers_of(journal, shard)
+    return shards
+
+
+def remove_leftovers_of(journal: Journal, shard: str) -> None:
+    """Of one shard, which is in the manifest or shall not be. The shard goes last: it is what is looked for."""
+    note = journal.note
+    home = journal.folder.owned_by(note.writer)
+    beside = with_maker(note.name, shard, note.writer)
+    # Journals of releases before 0.2 have their index and keys under the shard's own name.
+    for key in dict.fromkeys((index_key(beside), index_key(shard), keys_key(beside), keys_key(shard), shard)):
+        paths = [home.partial_of(key), *([home.begun_of(key)] if key != shard else [])]
+        if note.spool:
+            paths.append(home.path_of(key))
+        for path in paths:
+            with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
+                home.disk.system.unlink(path)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrec.datasets.writer import DatasetWriter as DatasetWriter
     from asyncrec.errors import AmbiguousSchemeError as AmbiguousSchemeError
     from asyncrec.errors import AsyncRecError as AsyncRecError
+    from asyncrec.errors import ConflictError as ConflictError
     from asyncrec.errors import CorruptRecordError as CorruptRecordError
     from asyncrec.errors import DatasetError as DatasetError
     from asyncrec.errors import DecodeError as DecodeError
@@ -94,8 +95,10 @@ if TYPE_CHECKING:
     from asyncrec.shards.manifest import WriterState as WriterState
     from asyncrec.shards.opening import open_sharded_writer as open_sharded_writer
     from asyncrec.shards.recovery import Recovery as Recovery
+    from asyncrec.shards.recovery import UnfinishedJob as UnfinishedJob
     from asyncrec.shards.recovery import recover as recover
     from asyncrec.shards.segment import ShardEntry as ShardEntry
+    from asyncrec.shards.segment import Sidecar as Sidecar
     from asyncrec.shards.snapshot import list_shards as list_shards
     from asyncrec.shards.snapshot import read_manifest as read_manifest
     from asyncrec.shards.splits import Split as Split
@@ -125,6 +128,7 @@ _HOMES = {
     "asyncrec.errors": (
         "AmbiguousSchemeError",
         "AsyncRecError",
+        "ConflictError",
         "CorruptRecordError",
         "DatasetError",
         "DecodeError",
@@ -188,8 +192,8 @@ _HOMES = {
     "asyncrec.sampling.stream": ("InterleaveStats", "InterleaveStream", "interleave"),
     "asyncrec.shards.manifest": ("Manifest", "WriterState"),
     "asyncrec.shards.opening": ("open_sharded_writer",),
-    "asyncrec.shards.recovery": ("Recovery", "recover"),
-    "asyncrec.shards.segment": ("ShardEntry",),
+    "asyncrec.shards.recovery": ("Recovery", "UnfinishedJob", "recover"),
+    "asyncrec.shards.segment": ("ShardEntry", "Sidecar"),
     "asyncrec.shards.snapshot": ("list_shards", "read_manifest"),
     "asyncrec.shards.splits": ("Split", "SplitPart", "parse_split"),
     "asyncrec.shards.stats": ("ShardedWriterStats",),

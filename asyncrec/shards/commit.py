@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -37,6 +38,8 @@ _log = logging.getLogger("asyncrec.shards")
 
 # Taking back what was published before a failure: some deletions, each retried by the backend; then we give up.
 _CLEAN_UP_SECONDS = 30
+# At an exit that has to end: what does not answer now is left to `recover`.
+_LATE_SECONDS = 2
 
 
 class Committer:
@@ -45,6 +48,7 @@ class Committer:
     Attributes:
         entries: everything it committed.
         pending: shards that are published, and of which no commit is known.
+        deadline: of everything it still does, by the event loop's clock; an exit that failed sets it.
         publishing: a shard was, or is being, published.
         unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
@@ -75,6 +79,7 @@ class Committer:
         self.entries: list[ShardEntry] = []
         self.pending: set[str] = set()
         self.publishing = False
+        self.deadline = math.inf
         self.unsettled = False
 
     @asynccontextmanager
@@ -189,12 +194,17 @@ class Committer:
         """Delete what a failed publication left; shielded and limited in time, failures are logged by name."""
         await self._delete(self._storage, keys)
 
+    def cleaning_up(self) -> anyio.CancelScope:
+        """For what has to be taken away whatever happens: shielded, and limited in time."""
+        seconds = _CLEAN_UP_SECONDS if self.deadline == math.inf else _LATE_SECONDS
+        return anyio.CancelScope(shield=True, deadline=anyio.current_time() + seconds)
+
     def _segment(self, add: tuple[ShardEntry, ...], **members: object) -> Segment:
         note = self._note
         return Segment(writer=note.writer, add=add, schema=note.schema, metadata=note.metadata, **members)  # type: ignore[arg-type]  # as named above
 
     async def _delete(self, storage: Storage, keys: list[str]) -> None:
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+        with self.cleaning_up():
             for key in keys:
                 try:
                     await storage.delete(key)
@@ -205,7 +215,7 @@ class Committer:
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment: the moment of the commit."""
         try:
-            await create(self._storage, key, segment.encode())
+            await create(self._storage, key, segment.encode(), deadline=self.deadline)
         except UnsettledError:
             self.unsettled = True
             raise

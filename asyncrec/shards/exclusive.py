@@ -8,10 +8,11 @@ store keeps that was met (`asyncrec doctor` asks yours).
 from __future__ import annotations
 
 import logging
+import math
 
 import anyio
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import Storage
 
 __all__ = ["UnsettledError", "create"]
@@ -22,12 +23,17 @@ _log = logging.getLogger("asyncrec.shards")
 _SECONDS = 60
 
 
-class UnsettledError(StorageError):
-    """Whether the object was created could not be found out: it may be there, and nothing may be taken back."""
+class UnsettledError(TransientStorageError):
+    """Whether the object was created could not be found out: it may be there, and nothing may be taken back.
+
+    The same call again finds out: it is content when the object is there and its own.
+    """
 
 
-async def create(storage: Storage, key: str, content: bytes) -> None:
+async def create(storage: Storage, key: str, content: bytes, *, deadline: float = math.inf) -> None:
     """Create the object, whose content is nobody else's. Shielded, limited in time, and settled by what is there.
+
+    ``deadline``, by the event loop's clock, ends it earlier.
 
     Raises:
         ObjectExistsError: somebody else's is there.
@@ -35,14 +41,14 @@ async def create(storage: Storage, key: str, content: bytes) -> None:
         StorageError: it is not there.
     """
     failure: Exception | None = None
-    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _SECONDS):
+    with anyio.CancelScope(shield=True, deadline=min(deadline, anyio.current_time() + _SECONDS)):
         try:
             await storage.put(key, content, exclusive=True)
             return
         except Exception as error:
             failure = error
     # An answer that was lost looks like a failure, and the retry of it like somebody else's object.
-    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _SECONDS):
+    with anyio.CancelScope(shield=True, deadline=min(deadline, anyio.current_time() + _SECONDS)):
         try:
             if await storage.get(key) == content:
                 return

@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 import anyio
@@ -139,30 +140,31 @@ class Job:
 
     async def _end(self, life: Life | None, *, marked: bool) -> None:
         """Take away what marks the job, unless something is left that needs it. Shielded and limited in time."""
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS) as scope:
+        ended = False
+        with self.committer.cleaning_up() as scope:
             try:
-                await self._clean_up(marked=marked)
+                ended = await self._clean_up(marked=marked)
             except Exception as error:
                 _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.note.name, error)
         if scope.cancelled_caught:
             _log.warning("%s/%s: cleaning up was given up", self.store.root, self.note.name)
         with anyio.CancelScope(shield=True):
             if self.journal is not None:
-                left = bool(self.committer.pending) or self.committer.unsettled or scope.cancelled_caught
-                await in_thread(lambda: self.journal.end(keep=left))  # type: ignore[union-attr]  # looked at above
+                await in_thread(partial(self.journal.end, keep=not ended))
             if life is not None:
-                await in_thread(life.end)
+                await in_thread(partial(life.end, keep=not ended))
 
-    async def _clean_up(self, *, marked: bool) -> None:
+    async def _clean_up(self, *, marked: bool) -> bool:
+        """Whether nothing is left that needs a mark."""
         name, committer = self.note.name, self.committer
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
             await committer.take_back([key for entry in self.before.shards for key in entry.objects])
         if committer.unsettled or (committer.pending and not self.committed):
-            return
+            return False
         promised = self.journal is not None and self.journal.acknowledged and not self.committed
         if promised:
-            return
+            return False
         # Elsewhere than on a disk, a request that was given up may still create what it asked for.
         lingers = marked and self._claim is not None and committer.publishing and not self.committed
         if not self.committed and (self._placed or lingers):
@@ -173,6 +175,7 @@ class Job:
                     await self.store.delete(claim_key(name, claim.number))
         if marked:
             await self.store.delete(mark_key(name, self.note.writer))
+        return True
 
 
 @asynccontextmanager
@@ -208,8 +211,9 @@ async def open_job(
     marked = local is None or spool is not None  # its note is not in the data set's folder
     async with AsyncExitStack() as stack:
         life = await in_thread(_begin_life) if marked else None
+        left = False
         if life is not None:
-            stack.push_async_callback(_let_go, life.end)
+            stack.push_async_callback(lambda: _let_go(partial(life.end, keep=left)))
         note = replace(
             note,
             host=this_host(),
@@ -221,10 +225,15 @@ async def open_job(
         if owned is not None:
             journal = await in_thread(Journal.begin, owned, note)
             stack.push_async_callback(_let_go, journal.end)
-        if marked:
-            await put_mark(folder, note)
         claim: Claim | None = None
+        taken = False
         try:
+            if marked:
+                try:
+                    await put_mark(folder, note)
+                except ObjectExistsError:
+                    taken = True
+                    raise
             before = await load_manifest(folder, note.name, path=path)
             await _refuse_existing(folder, note, before, mode=mode, path=path)
             if mode == "new" or note.num_shards is not None or note.stems:
@@ -232,7 +241,7 @@ async def open_job(
                 before = await load_manifest(folder, note.name, path=path)
                 await _refuse_existing(folder, note, before, mode=mode, path=path)
         except BaseException:
-            await _undo(folder, note, claim, marked=marked)
+            left = not taken and not await _undo(folder, note, marked=marked)
             raise
         job = Job(
             note,
@@ -307,16 +316,19 @@ async def _refuse_existing(folder: Storage, note: Note, before: Manifest | None,
         raise ObjectExistsError(f"{path}: there is a data set of this name; mode='replace' would replace it")
 
 
-async def _undo(folder: Storage, note: Note, claim: Claim | None, *, marked: bool) -> None:
-    """What an opening that failed had made: nothing has used the names yet."""
+async def _undo(folder: Storage, note: Note, *, marked: bool) -> bool:
+    """Take away what an opening that failed had made: nothing has used the names yet. Whether nothing is left."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
         try:
-            if claim is not None:
-                await folder.delete(claim_key(note.name, claim.number))
+            for claim in await find_claims(folder, note.name):  # also one of whose creation no answer came
+                if claim.writer == note.writer:
+                    await folder.delete(claim_key(note.name, claim.number))
             if marked:
                 await folder.delete(mark_key(note.name, note.writer))
+            return True
         except Exception as error:
             _log.warning("%s/%s: the mark of %s could not be removed: %s", folder.root, note.name, note.writer, error)
+    return False
 
 
 async def _let_go(end: Callable[[], None]) -> None:

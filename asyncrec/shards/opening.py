@@ -211,6 +211,7 @@ async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float)
 async def _finish_in_time(writer: ShardedWriter, error: BaseException, timeout: float) -> None:
     """Commit what is open although the body failed; what goes wrong is noted on its error."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
+        writer._committer.deadline = scope.deadline
         try:
             await writer._finish()
         except Exception as second:

@@ -6,11 +6,12 @@ The damaged file stays as it is: it is the only one there is.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from asyncrec.errors import FormatError, ObjectNotFoundError
+from asyncrec.errors import FormatError, ManifestError, ObjectNotFoundError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.framing.damage import Damage
 from asyncrec.framing.frames import MAX_RECORD_BYTES
@@ -18,7 +19,10 @@ from asyncrec.records.index import parse_index
 from asyncrec.records.position import Position
 from asyncrec.records.reader import RecordReader, open_reader_at
 from asyncrec.records.writer import open_writer
+from asyncrec.shards.naming import index_key
+from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import Storage
+from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
@@ -154,10 +158,19 @@ async def _next(reader: RecordReader) -> list[bytes]:
 
 async def _boundaries(storage: Storage, key: str) -> Sequence[int]:
     """Where the file's records began when its index was made; none where there is no index to be used."""
-    folder, slash, name = key.rpartition("/")
+    prefix, slash, shard = key.rpartition("/")
+    folder = PrefixedStorage(storage, prefix + slash) if slash else storage
     try:
-        text = await storage.get(f"{folder}{slash}_index/{name}.index", max_bytes=_MOST_INDEX)
+        text = await folder.get(await _index_of(folder, shard), max_bytes=_MOST_INDEX)
         index = await in_thread(parse_index, text)
-    except (ObjectNotFoundError, FormatError, ValueError):
+    except (ObjectNotFoundError, ManifestError, FormatError, ValueError):
         return ()
     return index.offsets.tolist() if index.members is None else ()
+
+
+async def _index_of(folder: Storage, shard: str) -> str:
+    """The manifest of the shard's data set says which is its index; beside a file in no manifest it is the plain one."""
+    name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
+    manifest = await load_manifest(folder, name, path=name) if name != shard else None
+    entries = () if manifest is None else manifest.shards
+    return next((entry.index.path for entry in entries if entry.path == shard and entry.index), index_key(shard))

@@ -31,7 +31,7 @@ __all__ = ["SelectedDataset", "SelectedShard", "Selection", "open_shard", "selec
 # In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
 # itself, or matches a pattern, is taken whatever its name is.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-_MANIFEST = re.compile(r"((?:.*/)?)_manifest/([^/]+)/[^/]+\.json")
+_MANIFEST = re.compile(r"((?:.*/)?)_manifest/([^/]+)/[^/_][^/]*\.jsonl?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ async def test_each_shard_has_its_records_however_they_come(batch: int) -> None:
     for i, entry in enumerate(entries):
         assert await read_records(entry.path, storage=storage) == expected[bounds[i] : bounds[i + 1]]
         assert entry.index is not None
-        assert len(parse_index(await storage.get(entry.index))) == entry.records
+        assert len(parse_index(await storage.get(entry.index.path))) == entry.records
         assert entry.bytes == (await storage.head(entry.path)).size
 
 

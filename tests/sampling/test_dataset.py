@@ -100,7 +100,7 @@ async def test_keys_of_another_shard_are_an_error() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        await storage.put(str(dataset.manifest.shards[0].keys), bytes(16))
+        await storage.put(dataset.manifest.shards[0].keys.path, bytes(16))
         with pytest.raises(DatasetError, match="16 bytes of keys for 130 records"):
             await dataset.find("key 1")
 
@@ -214,7 +214,7 @@ async def test_an_index_that_does_not_fit_its_shard_is_made_anew(text: bytes | N
     storage = MemoryStorage()
     records = await written(storage, compression=compression)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        key = str(dataset.manifest.shards[1].index)
+        key = dataset.manifest.shards[1].index.path
         if text is None:
             await storage.delete(key)
         else:
@@ -230,7 +230,7 @@ async def test_indexes_are_read_for_the_shards_that_are_needed_and_once() -> Non
         for _ in range(3):
             await dataset.get_many([140, 145, 150])
         opened = [key for kind, key in storage.operations if kind == "open_source"]
-        assert [key for key in opened if key.endswith(".index")] == [dataset.manifest.shards[1].index]
+        assert [key for key in opened if key.endswith(".index")] == [dataset.manifest.shards[1].index.path]
         assert len(opened) == 1 + 3, "the three records stand near each other: one read"
 
 

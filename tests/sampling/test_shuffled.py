@@ -309,8 +309,9 @@ async def test_damaged_records_are_left_out_as_told_and_nothing_else_changes(mod
 async def test_an_index_of_another_shard_is_an_error_also_where_damage_is_skipped() -> None:
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        index = dataset.manifest.shards[3].index
-        assert index is not None
+        sidecar = dataset.manifest.shards[3].index
+        assert sidecar is not None
+        index = sidecar.path
         lines = (await storage.get(index)).splitlines(keepends=True)
         begin, size = map(int, lines[5].split())
         shifted = [b"%d %d\n" % (begin, size - 1), b"%d %d\n" % (begin + size - 1, size + 1)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncrec.errors import ManifestError
-from asyncrec.shards.segment import Segment, ShardEntry, format_time, parse_segment, parse_time
+from asyncrec.shards.segment import Segment, ShardEntry, Sidecar, format_time, parse_segment, parse_time
 
 TIME = "2026-11-21T03:20:00.000001Z"
 
@@ -18,7 +18,16 @@ def entry(path: str = "pages-a-000000.tfrecord", **changes: Any) -> ShardEntry:
     return ShardEntry(path=path, **{**fields, **changes})
 
 
-def segment_json(**changes: Any) -> bytes:
+def segment_json(*, add: Any = (), **changes: Any) -> bytes:
+    """Of version 2: a line for the head, and one for each shard."""
+    shards = {"shards": len(add)} if isinstance(add, list | tuple) else {"shards": 1}
+    head = {"version": 2, "writer": "a", "time": TIME, **shards, "remove": [], "closed": False, **changes}
+    lines = [head, *(add if isinstance(add, list | tuple) else [add])]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def first_segment_json(**changes: Any) -> bytes:
+    """Of version 1: one object."""
     content = {"version": 1, "writer": "a", "time": TIME, "add": [], "remove": [], "closed": False, **changes}
     return json.dumps(content).encode()
 
@@ -31,8 +40,12 @@ def test_what_is_encoded_is_parsed_again() -> None:
     segment = Segment(
         writer="a",
         time=TIME,
-        add=(entry(index="_index/x.index", keys=None, first=TIME, last=TIME), entry("ö b.tfrecord", crc32c=None)),
+        add=(
+            entry(index=Sidecar(path="_index/x.index", bytes=7, crc32c=9), keys=None, first=TIME, last=TIME),
+            entry("ö b.tfrecord", crc32c=None),
+        ),
         remove=("old.tfrecord",),
+        removal=3,
         schema={"label": {"kind": "fixed"}},
         metadata={"crawl": "ä"},
         closed=True,
@@ -44,8 +57,23 @@ def test_unknown_members_are_kept() -> None:
     segment = parse_segment(segment_json(later={"x": 1}, add=[entry_json(colour="red")]), name="x")
     assert segment.extra == {"later": {"x": 1}}
     assert segment.add[0].extra == {"colour": "red"}
-    assert json.loads(segment.encode())["later"] == {"x": 1}
-    assert json.loads(segment.encode())["add"][0]["colour"] == "red"
+    head, shard = map(json.loads, segment.encode().splitlines())
+    assert head["later"] == {"x": 1}
+    assert shard["colour"] == "red"
+
+
+def test_the_first_version_is_read_whose_sidecars_are_names_alone() -> None:
+    content = first_segment_json(add=[entry_json(index="_index/x.index", keys=None)], closed=True)
+    segment = parse_segment(content, name="x")
+    assert segment.add == (entry(index=Sidecar(path="_index/x.index")),)
+    assert segment.closed
+
+
+def test_a_segment_that_is_cut_off_is_an_error() -> None:
+    whole = segment_json(add=[entry_json(), entry_json(path="b.tfrecord")])
+    for end in range(len(whole) - 1):
+        with pytest.raises(ManifestError):
+            parse_segment(whole[:end], name="x")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +84,9 @@ def test_unknown_members_are_kept() -> None:
 def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> None:
     with pytest.raises(ManifestError, match="relative and stay"):
         parse_segment(segment_json(add=[entry_json(**{member: path})]), name="x")
+    if member != "path":
+        with pytest.raises(ManifestError, match="relative and stay"):
+            parse_segment(segment_json(add=[entry_json(**{member: {"path": path, "format": 1}})]), name="x")
 
 
 @pytest.mark.parametrize(
@@ -69,10 +100,10 @@ def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> Non
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b"x" * 10_000_000,
-        segment_json(version=2),
+        segment_json(version=3),
         segment_json(version=None),
         segment_json(writer=7),
-        segment_json(add={}),
+        segment_json(shards=2),
         segment_json(add=[7]),
         segment_json(remove=["../x"]),
         segment_json(remove=[3]),
@@ -86,8 +117,13 @@ def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> Non
         segment_json(add=[entry_json(compression="ZSTD")]),
         segment_json(add=[entry_json(committed=None)]),
         segment_json(add=[{"path": "x"}]),
+        segment_json(add=[entry_json(index=7)]),
+        segment_json(add=[entry_json(keys={"path": "x", "format": 2})]),
+        segment_json(add=[entry_json(keys={"path": "x", "format": 1, "bytes": -1})]),
+        first_segment_json(add={}),
+        first_segment_json(add=[7]),
     ],
-    ids=range(25),
+    ids=range(30),
 )
 def test_what_is_no_segment_is_an_error_that_names_it(content: bytes) -> None:
     with pytest.raises(ManifestError, match=r"^_manifest/pages/a-000000\.json: ") as caught:
@@ -97,7 +133,7 @@ def test_what_is_no_segment_is_an_error_that_names_it(content: bytes) -> None:
 
 def test_a_later_version_says_what_would_read_it() -> None:
     with pytest.raises(ManifestError, match="a newer asyncrec"):
-        parse_segment(segment_json(version=2), name="x")
+        parse_segment(segment_json(version=3), name="x")
 
 
 def test_times_sort_as_text() -> None:

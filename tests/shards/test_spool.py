@@ -45,9 +45,9 @@ async def stored(storage: Storage) -> list[bytes]:
         assert (len(records), info.size) == (shard.records, shard.bytes)
         assert shard.crc32c in (None, info.crc32c)
         if shard.index is not None:
-            assert len(parse_index(await storage.get(shard.index))) == len(records)
+            assert len(parse_index(await storage.get(shard.index.path))) == len(records)
         if shard.keys is not None:
-            assert (await storage.head(shard.keys)).size == 16 * len(records)
+            assert (await storage.head(shard.keys.path)).size == 16 * len(records)
         found += records
     return found
 

@@ -83,7 +83,7 @@ def check_store(place: Place, manifest: Manifest) -> set[str]:
     for shard in manifest.shards:
         data = objects[shard.path]
         assert (len(data), crc32c.crc32c(data)) == (shard.bytes, shard.crc32c)
-        named |= {key for key in (shard.path, shard.index, shard.keys) if key}
+        named |= set(shard.objects)
     assert named <= set(objects)
     return {key for key in objects if not key.startswith("_manifest/")} - named
 

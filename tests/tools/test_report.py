@@ -109,7 +109,7 @@ async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> N
             "emb": asyncrec.VarLen("float32"),
         }
     )
-    options = {"max_shard_records": 100, "compression": "GZIP", "schema": schema, "writer_id": "crawler.7"}
+    options = {"max_shard_records": 100, "compression": "GZIP", "schema": schema, "writer_id": "crawler_7"}
     storage = await written(rows, **options, metadata={"source": "a test"})
     page = await page_of("pages", storage)
     for told in (
@@ -120,8 +120,8 @@ async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> N
         "equally large",
         "schema: VarLen, float32",
         "8 values a record",
-        "pages-crawler.7-000003.tfrecord",
-        "crawler.7",
+        "pages-crawler_7-000003.tfrecord",
+        "crawler_7",
         "closed",
         "a test",
         "none in 400 records read",

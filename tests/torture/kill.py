@@ -174,8 +174,8 @@ async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
                 async with open_reader(shard.path, storage=storage) as reader:
                     records = [record async for batch in reader.batches() for record in batch]
                 info = await storage.head(shard.path)
-                index = parse_index(await storage.get(shard.index)) if shard.index else None
-                keys = await storage.get(shard.keys) if shard.keys else None
+                index = parse_index(await storage.get(shard.index.path)) if shard.index else None
+                keys = await storage.get(shard.keys.path) if shard.keys else None
             except Exception as error:
                 problems.append(f"{about}: the manifest names {shard.path}, and {error!r}")
                 continue

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from crc32c import crc32c
 from row import Row  # this folder is on the path
 
 import asyncrec
@@ -96,7 +97,9 @@ async def stored(store: Storage) -> list[bytes]:
             raise AssertionError(f"the manifest is wrong about {shard.path}: {info}")
         for beside in (shard.index, shard.keys):
             if beside is not None:
-                await store.head(beside)
+                content = await store.get(beside.path)
+                if (len(content), crc32c(content)) != (beside.bytes, beside.crc32c):
+                    raise AssertionError(f"the manifest is wrong about {beside.path}")
         found += records
     return found
 

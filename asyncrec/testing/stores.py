@@ -117,7 +117,7 @@ class LaxStorage(Storage):
             sink.published = None
         await self._answer()
         if sink.published is None:
-            raise TransientStorageError(f"{join(self.root, key)}: the answer was lost, as asked; whether it is there is unknown")
+            raise TransientStorageError(f"{join(self.root, key)}: its answer was lost, as asked; it may be there")
 
     @property
     def looks_on_opening(self) -> bool:

@@ -35,6 +35,15 @@ class TestGcsStorage(StorageConformance):
         return self.gcs.unfinished
 
 
+class TestSparseGcsStorage(TestGcsStorage):
+    """On a store that leaves out the size of an empty object, and says of a completed session that it was aborted."""
+
+    @pytest.fixture(autouse=True)
+    def store(self, gcs: FakeGcs) -> None:
+        self.gcs = gcs
+        gcs.sparse, gcs.aborts = True, 499
+
+
 class TestGcsStorageBelowAPrefix(TestGcsStorage):
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
         return open_gcs("gs://bucket/some/folder/", chunk_size=UNIT)

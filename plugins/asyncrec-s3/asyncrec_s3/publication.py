@@ -6,7 +6,8 @@ with our id is ours. What the store says it has is compared with what was sent: 
 one, ETag where it follows from the MD5s.
 
 Of an exclusive object the condition on the last request decides, ``If-None-Match: *``. A store whose answers have not
-shown that it honours it is not believed: the first put that it takes is sent once more, and has to be refused then. The
+shown that it honours it is not believed: its first put comes after a look, is sent once more, and has to be refused
+then. The
 completion of an upload cannot be tried in this way, for it may replace what is there; so there is a look before it, and
 one behind it. Two that complete at the same moment may still both be told that they won: see `asyncrec.storage.base`.
 """

@@ -201,6 +201,9 @@ class S3Sink(ByteSink):
             )
 
     async def _put(self) -> ObjectInfo:
+        if self._bucket.excludes_puts is None:
+            # The one that shows what the store does must not replace anything.
+            await self._publication.refuse_existing()
         data = self._short
         threads = self._storage.threads
         # Asking what the store knows is for parts: a put that is refused for it would not show what it was refused for.

@@ -46,23 +46,42 @@ async def send(sink: ByteSink, data: bytes) -> None:
 
 
 async def test_the_first_exclusive_put_is_sent_once_more_and_no_other_is(open_storage: Open, proxy: Any) -> None:
-    """A store that honours the condition refuses it then; what one storage has learnt the others know."""
+    """After a look. A store that honours the condition refuses it then; what one storage has learnt the others know."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
-        assert proxy.operations() == ["PutObject", "PutObject"]
+        assert proxy.operations() == ["HeadObject", "PutObject", "PutObject"]
         await other.put("b", SMALL, exclusive=True)
-        assert proxy.operations() == ["PutObject"] * 3
+        assert proxy.operations() == ["HeadObject", *["PutObject"] * 3]
         assert await storage.get("a") == await storage.get("b") == SMALL
 
 
-async def test_a_put_that_is_refused_shows_that_the_condition_is_honoured(open_storage: Open, proxy: Any) -> None:
+@pytest.mark.parametrize("ignores", [frozenset(), NOTHING], ids=["honours", "ignores"])
+async def test_while_nothing_is_known_an_object_that_is_there_is_not_at_risk(
+    open_storage: Open, proxy: Any, ignores: frozenset[str]
+) -> None:
+    """It is found by a look, and no put is sent."""
+    proxy.ignores = ignores
     async with open_storage() as storage:
         await storage.put("a", SMALL)
+        proxy.requests.clear()
+        with pytest.raises(ObjectExistsError):
+            await storage.put("a", OTHER[:10], exclusive=True)
+        assert proxy.operations() == ["HeadObject"]
+        assert await storage.get("a") == SMALL
+
+
+async def test_a_put_that_is_refused_shows_that_the_condition_is_honoured(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """Another's came between the look and the put."""
+    proxy.plan = lambda request: store.put(f"{prefix}/a", OTHER) if request.operation == "PutObject" else None
+    async with open_storage() as storage:
         with pytest.raises(ObjectExistsError):
             await storage.put("a", SMALL, exclusive=True)
-        proxy.requests.clear()
+        proxy.reset()
         await storage.put("b", SMALL, exclusive=True)
-    assert proxy.operations() == ["PutObject"]
+        assert proxy.operations() == ["PutObject"]
+        assert await storage.get("a") == OTHER
 
 
 async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
@@ -87,14 +106,14 @@ async def test_an_object_deleted_meanwhile_is_no_sign_of_an_ignored_condition(
     """Somebody deletes the object between the put and its proof: the proof is tried once more."""
 
     def plan(request: Any) -> None:
-        if request.number == 1:
+        if request.number == 2:
             store.client.delete_object(Bucket=store.bucket, Key=f"{prefix}/a")
 
     async with open_storage() as storage:
         proxy.plan = plan
         await storage.put("a", SMALL, exclusive=True)
         await storage.put("b", SMALL, exclusive=True)
-    assert proxy.operations() == ["PutObject"] * 4
+    assert proxy.operations() == ["HeadObject", *["PutObject"] * 4]
 
 
 @pytest.mark.parametrize("fault", ["500", "403", "500-after"])
@@ -102,7 +121,7 @@ async def test_a_put_that_was_taken_stays_when_its_proof_fails(
     open_storage: Open, proxy: Any, store: Any, prefix: str, fault: str
 ) -> None:
     async with open_storage() as storage:
-        proxy.plan = lambda request: fault if request.number >= 1 else None
+        proxy.plan = lambda request: fault if request.number >= 2 else None
         await storage.put("a", SMALL, exclusive=True)
     assert store.get(f"{prefix}/a") == SMALL
 

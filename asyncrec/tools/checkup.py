@@ -232,7 +232,7 @@ class _Doctor:
         return Check(
             name=name,
             ok=None,
-            detail=f"not on this store: from {size - 1:,} bytes on it ignores the condition when parts are put together, "
+            detail=f"not on this store, from {size - 1:,} bytes on: it ignores the condition when it joins parts, "
             "and both may be told that they won. Data sets are safe, they are decided by small objects; two writers of "
             "one single file, with mode='x', are not kept apart for sure",
         )

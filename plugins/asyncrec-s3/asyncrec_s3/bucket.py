@@ -17,7 +17,7 @@ import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
-from asyncrec.storage.retry import retrying
+from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
 
 from .client import Connection
 from .errors import Condition, UploadGoneError, translate
@@ -103,10 +103,10 @@ class Bucket:
             answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
         return answer
 
-    async def repeat(self, operation: Callable[[], Awaitable[T]], what: str) -> T:
-        return await retrying(operation, what=what)
+    async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy = DEFAULT) -> T:
+        return await retrying(operation, what=what, policy=policy)
 
-    async def head(self, key: str, *, shown: str) -> Found:
+    async def head(self, key: str, *, shown: str, policy: RetryPolicy = DEFAULT) -> Found:
         """``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
         what = self.what("head", key)
 
@@ -118,7 +118,7 @@ class Bucket:
             info = ObjectInfo(shown, int(size), bare(etag), crc_of(answer), modified)
             return Found(info, answer.get("Metadata", {}).get(_WRITER), is_encrypted(answer))
 
-        return await self.repeat(once, what)
+        return await self.repeat(once, what, policy)
 
     async def read(self, key: str, start: int, end: int, etag: str) -> deque[bytes]:
         """Bytes from ``start``, up to ``end``, in blocks: fewer when the body broke off, but at least one.

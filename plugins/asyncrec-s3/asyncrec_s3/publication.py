@@ -20,12 +20,17 @@ from typing import Any
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage.retry import DEFAULT, RetryPolicy
 
 from .bucket import Bucket, Found, bare, crc_of, date_of
 from .errors import CompletingError, UploadGoneError
 from .parts import is_md5
 
 __all__ = ["Content", "Publication"]
+
+# For a look that saves work, or sees what comes of a race most of the time: a store that is down is told of by the
+# request that follows, and whoever waits at an exit does not wait for it twice.
+_BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +87,7 @@ class Publication:
         """
         if self._exclusive:
             try:
-                found = await self._look()
+                found = await self._look(_BRIEF)
             except StorageError:
                 return
             if found is not None and found.writer != self._writer:
@@ -232,9 +237,9 @@ class Publication:
         etag = bare(answer.get("ETag") or "") or content.etag or "unknown"
         return ObjectInfo(self._shown, content.size, etag, crc_of(answer), date_of(answer))
 
-    async def _look(self) -> Found | None:
+    async def _look(self, policy: RetryPolicy = DEFAULT) -> Found | None:
         try:
-            return await self._bucket.head(self._key, shown=self._shown)
+            return await self._bucket.head(self._key, shown=self._shown, policy=policy)
         except ObjectNotFoundError:
             return None
 

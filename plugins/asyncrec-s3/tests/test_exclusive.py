@@ -12,7 +12,7 @@ from asyncrec_s3.plugin import open_s3
 from asyncrec_s3.storage import S3Storage
 from s3_store import CHUNK
 
-from asyncrec.errors import ObjectExistsError, StorageError
+from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage.base import ByteSink, ExclusiveParts
 
 pytestmark = pytest.mark.anyio
@@ -204,3 +204,13 @@ async def test_asking_whether_completions_are_exclusive_survives_a_lost_answer(o
     async with open_storage() as storage:
         assert await storage.excludes_parts("probe") is False
     assert lost
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
+async def test_a_store_that_is_down_is_not_waited_for_twice(open_storage: Open, proxy: Any, data: bytes) -> None:
+    """The look gives up soon: what follows it says that nothing works."""
+    proxy.plan = lambda request: "500"
+    async with open_storage() as storage:
+        with pytest.raises(TransientStorageError, match="/x"):
+            await storage.put("x", data, exclusive=True)
+    assert proxy.operations().count("HeadObject") <= 4 + 10  # those of the look, and of settling behind a last request

@@ -20,7 +20,8 @@ def command(
     """Whether a store does what asyncrec needs of it, with the rights at hand: plugins, rights, conditional writes,
     checksums, latency.
 
-    Small objects are written below PATH and deleted again. Exit code 3 when something that is needed fails.
+    Objects of up to 8 MiB are written below PATH and deleted again. Exit code 3 when something that is needed fails.
+    A store that keeps two writers of a small object apart, but not of a large one, is told of and is no failure.
     """
     from asyncrec import tools
 

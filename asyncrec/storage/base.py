@@ -3,6 +3,11 @@
 An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
 renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
 
+What decides between writers is an exclusive object that is *short*: smaller than one chunk of its sink. Creating it is
+atomic on every store that may be used for exclusive writing; a backend refuses a store that ignores the condition. Of a
+longer object a store may ignore it (Ceph 16 does when a multipart upload is completed), and a look before or after only
+notices what has happened. So whoever needs one winner makes a short object first, and lets it decide.
+
 Keys are relative to the root of the `Storage`, use ``/``, and never begin with one. A prefix is a plain string:
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
@@ -25,7 +30,16 @@ from typing import Protocol, runtime_checkable
 from .retry import retrying
 from .url import join
 
-__all__ = ["Buffer", "ByteSink", "ByteSource", "ObjectInfo", "Storage", "StorageFactory", "UnfinishedUploads"]
+__all__ = [
+    "Buffer",
+    "ByteSink",
+    "ByteSource",
+    "ExclusiveParts",
+    "ObjectInfo",
+    "Storage",
+    "StorageFactory",
+    "UnfinishedUploads",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -137,10 +151,13 @@ class Storage(ABC):
 
         On any exception, cancellation included, nothing becomes visible and nothing is left behind; the clean-up is
         shielded and limited in time. With ``exclusive``, an object that is there already makes opening or leaving the
-        context an `ObjectExistsError`, and of two racing writers exactly one wins; without it the object is replaced.
+        context an `ObjectExistsError`; without it the object is replaced. Of two exclusive writers that race exactly
+        one wins, if their objects are shorter than `ByteSink.chunk_size`. Longer ones are told apart as well as the
+        store can, which may mean that both win and the last one's stays: see the module.
 
         Raises:
             ValueError: the key is empty, absolute, or leads out of the root.
+            StorageError: ``exclusive``, and the store is known not to be able to.
             IntegrityError: what the store has is not what was sent; it was taken away again where that is possible.
         """
 
@@ -219,6 +236,17 @@ class UnfinishedUploads(Protocol):
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
         """Abort one of them. One that is gone already is no error."""
+
+
+@runtime_checkable
+class ExclusiveParts(Protocol):
+    """What a `Storage` also offers where a long object is published by another request than a short one (S3)."""
+
+    async def excludes_parts(self, key: str) -> bool:
+        """Try whether the store refuses to publish a long object exclusively where one is.
+
+        It is tried on ``key``, under which nothing is; what is made there is removed again.
+        """
 
 
 @dataclass(frozen=True)

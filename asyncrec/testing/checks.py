@@ -36,6 +36,7 @@ __all__ = [
     "check_ranges",
     "check_receive_cancelled",
     "check_send_given_up",
+    "check_short_reads",
     "check_sink",
     "check_sizes",
     "check_source",
@@ -73,6 +74,7 @@ async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished,
 async def check_source(open_source: OpenSource, expected: bytes) -> None:
     """Everything a `ByteSource` promises by itself. The object holds ``expected``: at least 1,000 bytes."""
     await check_ranges(open_source, expected)
+    await check_short_reads(open_source, expected)
     await check_receive_cancelled(open_source, expected)
     await check_closed_source(open_source)
 
@@ -369,6 +371,23 @@ async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
         assert 1 <= len(first) <= 10, f"receive(10) gave {len(first)} bytes"
     async with open_source(etag=source.info.etag) as pinned:
         _equal(await receive_all(pinned), expected, "the object opened by its own etag")
+
+
+async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
+    """Asked for more and for less by turns, a source gives every byte once, and nothing only at the end."""
+    size = len(expected)
+    for start, sizes in ((0, (1, 64 << 10, 7, 1 << 20, size // 3 + 1)), (size // 2, (size, 3)), (size - 20, (1,))):
+        got = bytearray()
+        async with open_source(start=start) as source:
+            for n in range(size):
+                asked = sizes[n % len(sizes)]
+                block = await source.receive(asked)
+                assert len(block) <= asked, f"receive({asked}) gave {len(block)} bytes"
+                if not block:
+                    break
+                got += block
+            assert await source.receive(1) == b"", "receive gave bytes again after the end"
+        _equal(bytes(got), expected[start:], f"what is behind byte {start}, asked for in pieces of {sizes}")
 
 
 async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> None:

@@ -19,13 +19,16 @@ A case that the store cannot pass is replaced by one that shows what it does ins
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
+Two things are declared instead: `exclusive_parts`, and `losing_an_answer`, which a plugin that has a test server of its
+own fills in.
+
 An override without `replaces_case`, or one of a case that does not exist, is a `TypeError` when the class is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,8 +36,9 @@ import anyio
 import pytest
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
-from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.base import ByteSink, ByteSource, Storage
 from asyncrec.testing import checks
+from asyncrec.tools.racing import race
 
 __all__ = ["StorageConformance", "replaces_case"]
 
@@ -76,6 +80,10 @@ class StorageConformance:
             if getattr(case, "replaces_case", None) and name not in cases:
                 raise TypeError(f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name")
 
+    exclusive_parts: bool = True
+    """Whether of two exclusive writers of objects longer than a chunk one wins. `False`, with a comment why, is for a
+    store that ignores the condition when it puts parts together, as Ceph 16 does. Short objects know no exception."""
+
     # Hooks -------------------------------------------------------------------------------------------------------
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
@@ -97,6 +105,13 @@ class StorageConformance:
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         """Names of whatever was begun and neither published nor taken away. Always empty, where nothing can dangle."""
         raise NotImplementedError
+
+    def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
+        """While it is entered, the answer to one request that publishes an object is lost, after its effect.
+
+        `None`: the tests of this store cannot do that.
+        """
+        return None
 
     async def raw_put_many(self, storage: Storage, keys: Collection[str]) -> None:
         """Make an object of one byte for each key. Override it where there is a faster way than one by one."""
@@ -191,38 +206,56 @@ class StorageConformance:
             assert await self.raw_get(storage, "x/aborted") == b"free again"
 
     async def test_exclusive_race(self) -> None:
-        """Of two writers that both find nothing there exactly one wins; the other gets `ObjectExistsError`."""
+        """Of two writers that both find nothing there exactly one wins; the other gets `ObjectExistsError`.
+
+        A claim, a segment of a manifest and every other short object that decides between writers relies on it.
+        """
         async with self.open_storage() as storage:
-            arrived = 0
-            both = anyio.Event()
-            outcome: dict[bytes, ObjectInfo | None] = {}
+            await self._race(storage, [b"one", b"two!"])
 
-            def arrive() -> None:
-                nonlocal arrived
-                arrived += 1
-                if arrived == 2:
-                    both.set()
+    async def test_exclusive_race_of_several_parts(self) -> None:
+        """The same for objects longer than a chunk; where `exclusive_parts` is `False` the last one may win, too.
 
-            async def write(data: bytes) -> None:
-                waited = False
-                try:
-                    async with storage.open_sink("x/race", exclusive=True) as sink:
-                        arrive()
-                        waited = True
-                        await both.wait()
-                        await checks.send_all(sink, data)
-                    outcome[data] = sink.published
-                except ObjectExistsError:
-                    outcome[data] = None
-                    if not waited:
-                        arrive()
+        Without it two writers of one shard are both told that it is theirs, and one of them has lost it.
+        """
+        async with self.open_storage() as storage:
+            size = await self._chunk(storage) + 1
+            await self._race(storage, [checks.content(size, seed) for seed in (1, 2)], all_kept=self.exclusive_parts)
 
-            async with anyio.create_task_group() as group:
-                group.start_soon(write, b"one")
-                group.start_soon(write, b"two!")
-            winners = [data for data, published in outcome.items() if published is not None]
-            assert len(winners) == 1, f"{len(winners)} of two exclusive writers of one key won"
-            assert await self.raw_get(storage, "x/race") == winners[0]
+    async def test_exclusive_creation_over_several_parts(self) -> None:
+        """An object of several parts that is there is kept, whether a short one or as long a one is to be created.
+
+        Stores publish the two by different requests, of which one may be right and the other wrong.
+        """
+        async with self.open_storage() as storage:
+            size = await self._chunk(storage) + 1
+            older = checks.content(size, seed=1)
+            await storage.put("x/old", older)
+            for data in (b"", b"short", checks.content(size, seed=2)):
+                with pytest.raises(ObjectExistsError, match="x/old"):
+                    await storage.put("x/old", data, exclusive=True)
+                assert await self.raw_get(storage, "x/old") == older, f"replaced by one of {len(data)} bytes"
+            assert not await self.raw_unfinished(storage)
+
+    async def test_lost_answer(self) -> None:
+        """The object is published and the answer is lost: it is there once, whole, and its writer is told that it is.
+
+        Taken for a failure, the loss makes a writer send the same records again; and an exclusive one takes its own
+        object for another's. Of stores whose tests cannot lose an answer, `losing_an_answer` says so, and this nothing.
+        """
+        async with self.open_storage() as storage:
+            size = await self._chunk(storage) + 1
+            for n, data in enumerate((b"", b"short", checks.content(size))):
+                for exclusive in (False, True):
+                    key = f"lost/{n}-{exclusive}"
+                    losing = self.losing_an_answer(storage)
+                    if losing is None:
+                        return
+                    with losing:
+                        info = await storage.put(key, data, exclusive=exclusive)
+                    checks.check_info(info, key, data)
+                    assert await self.raw_get(storage, key) == data
+                    assert (await storage.head(key)).etag == info.etag
             assert not await self.raw_unfinished(storage)
 
     # Keys --------------------------------------------------------------------------------------------------------
@@ -351,6 +384,39 @@ class StorageConformance:
         async with self._source() as (open_source, _):
             await checks.check_closed_source(open_source)
 
+    async def test_short_reads(self) -> None:
+        """A source may give fewer bytes than asked for, and never none before the end: each byte comes once.
+
+        What takes a short answer for the end, or counts what it asked for and not what came, loses records.
+        """
+        async with self._source() as (open_source, expected):
+            await checks.check_short_reads(open_source, expected)
+
+    async def test_empty_object_written(self) -> None:
+        """An object of no bytes is made like any other: by `put` and by a sink that is sent nothing, exclusively too.
+
+        Stores that leave out what is zero describe it in other words, and may publish it by another request.
+        """
+        async with self.open_storage() as storage:
+            for key, exclusive in (("e/1", False), ("e/2", True)):
+                checks.check_info(await storage.put(key, b"", exclusive=exclusive), key, b"")
+            async with storage.open_sink("e/3", exclusive=True) as sink:
+                await sink.flush([])
+            assert sink.published is not None
+            checks.check_info(sink.published, "e/3", b"")
+            with pytest.raises(ObjectExistsError):
+                await storage.put("e/3", b"", exclusive=True)
+            listed = [info async for info in storage.list_objects("e/")]
+            assert [info.key for info in listed] == ["e/1", "e/2", "e/3"]
+            for info in listed:
+                checks.check_info(info, info.key, b"")
+                checks.check_info(await storage.head(info.key), info.key, b"")
+                assert await storage.get(info.key) == await self.raw_get(storage, info.key) == b""
+            await storage.put("e/1", b"longer")
+            await storage.put("e/1", b"")
+            assert await storage.get("e/1", max_bytes=0) == b""
+            assert not await self.raw_unfinished(storage)
+
     async def test_empty_object(self) -> None:
         """An object of no bytes is there: found, listed, and read as nothing, from any start."""
         async with self.open_storage() as storage:
@@ -474,6 +540,20 @@ class StorageConformance:
             assert storage.read_ahead >= 0
 
     # Helpers -----------------------------------------------------------------------------------------------------
+
+    async def _race(self, storage: Storage, bodies: Sequence[bytes], *, all_kept: bool = True) -> None:
+        won = await race(storage, "x/race", bodies)
+        assert won, "of two exclusive writers of one key neither won"
+        assert len(won) == 1 or not all_kept, "two exclusive writers of one key were both told that they won"
+        assert await self.raw_get(storage, "x/race") in [bodies[n] for n in won], "what is there is not the winner's"
+        assert not await self.raw_unfinished(storage)
+
+    @staticmethod
+    async def _chunk(storage: Storage) -> int:
+        async with storage.open_sink("chunk") as sink:
+            chunk = sink.chunk_size
+        await storage.delete("chunk")
+        return chunk
 
     @asynccontextmanager
     async def _sinks(self) -> AsyncIterator[tuple[Storage, Callable[[str], AbstractAsyncContextManager[ByteSink]]]]:

@@ -15,7 +15,7 @@ Time is anyio's: under `virtual_backend` it costs none. `FlakyStorage` around it
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Literal
 
@@ -42,6 +42,7 @@ class LaxStorage(Storage):
         lost: whether the answer to the publication of a key is lost: it is done, and `TransientStorageError` is raised,
             as by a backend that could not find out.
         stale: how many seconds old what a listing shows is. `head` and reading are never stale, as on every store met.
+        short: a source gives half of what it is asked for, as a server may whose packets are small.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class LaxStorage(Storage):
         late: float = 0.0,
         lost: Callable[[str], bool] = lambda key: False,
         stale: float = 0.0,
+        short: bool = False,
     ) -> None:
         self.memory = MemoryStorage() if memory is None else memory
         self.root = self.memory.root
@@ -59,6 +61,7 @@ class LaxStorage(Storage):
         self._late = late
         self._lost = lost
         self._stale = stale
+        self._short = short
         # What was under a key before each of its last changes, the oldest first, with the time of the change.
         self._before: dict[str, list[tuple[float, ObjectInfo | None]]] = {}
 
@@ -68,7 +71,8 @@ class LaxStorage(Storage):
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return self.memory.open_source(key, start=start, end=end, etag=etag)
+        opening = self.memory.open_source(key, start=start, end=end, etag=etag)
+        return _short(opening) if self._short else opening
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         shown = {info.key: info async for info in self.memory.list_objects(prefix, start_after=start_after)}
@@ -117,9 +121,7 @@ class LaxStorage(Storage):
             sink.published = None
         await self._answer()
         if sink.published is None:
-            raise TransientStorageError(
-                f"{join(self.root, key)}: the answer was lost, as asked; whether it is there is unknown"
-            )
+            raise TransientStorageError(f"{join(self.root, key)}: its answer was lost, as asked; it may be there")
 
     @property
     def looks_on_opening(self) -> bool:
@@ -132,6 +134,21 @@ class LaxStorage(Storage):
     async def _answer(self) -> None:
         if self._late:
             await anyio.sleep(self._late)
+
+
+@asynccontextmanager
+async def _short(opening: AbstractAsyncContextManager[ByteSource]) -> AsyncIterator[ByteSource]:
+    async with opening as source:
+        yield _ShortSource(source)
+
+
+class _ShortSource(ByteSource):
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self.info = source.info
+
+    async def receive(self, max_bytes: int) -> bytes:
+        return await self._source.receive((max_bytes + 1) // 2)
 
 
 class _LaxSink(ByteSink):

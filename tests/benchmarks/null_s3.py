@@ -92,7 +92,9 @@ class _Connection:
         key = url.path.lstrip("/").partition("/")[2]
         query = parse_qs(url.query, keep_blank_values=True)
         checksums = [f"{name}: {headers[name]}" for name in headers if re.fullmatch(r"x-amz-checksum-[a-z0-9]+", name)]
-        if method == "PUT" and "partNumber" in query:
+        if "if-none-match" in headers and key in self.store.objects:
+            self._reply(412, [], _xml("Error", Code="PreconditionFailed"))
+        elif method == "PUT" and "partNumber" in query:
             self.store.uploads[query["uploadId"][0]].size += size
             self._reply(200, [f"ETag: {_ETAG}", *checksums])
         elif method == "PUT":
@@ -109,7 +111,10 @@ class _Connection:
             made.headers += checksums
             self._reply(200, [], _xml("CompleteMultipartUploadResult", Key=key, ETag=_ETAG.replace('"', "&quot;")))
         elif method == "DELETE":
-            self.store.uploads.pop(query.get("uploadId", [""])[0], None)
+            if "uploadId" in query:
+                self.store.uploads.pop(query["uploadId"][0], None)
+            else:
+                self.store.objects.pop(key, None)
             self._reply(204, [])
         elif method in ("GET", "HEAD"):
             self._give(method, key, headers.get("range", ""))

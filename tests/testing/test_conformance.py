@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -26,6 +26,7 @@ class Toy(Storage):
     """Right, in as few lines as show every promise; each mutant below breaks one. Waits once in every operation."""
 
     root = "toy://"
+    losing = False  # the answer to what is published; this one finds out
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, ObjectInfo]] = {}
@@ -161,6 +162,12 @@ class TestToy(StorageConformance):
 
     async def raw_unfinished(self, storage: Any) -> Collection[str]:
         return set(storage.unfinished)
+
+    @contextmanager
+    def losing_an_answer(self, storage: Any) -> Iterator[None]:
+        storage.losing = True
+        yield
+        storage.losing = False
 
 
 CASES = sorted(name for name in dir(StorageConformance) if name.startswith("test_"))
@@ -418,6 +425,38 @@ class LooksBeforeItLeaps(Toy):
             yield sink
 
 
+@caught_by("test_exclusive_race_of_several_parts")
+class IgnoresExclusiveOfSeveralParts(LooksBeforeItLeaps):
+    """As Ceph 16: what is put together of parts replaces what has come since it looked."""
+
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        return super().publish(key, data, exclusive=len(data) < ToySink.chunk_size)
+
+
+@caught_by("test_exclusive_creation_over_several_parts")
+class KeepsOnlyShortOnes(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        older = self.objects.get(key, (b"", None))[0]
+        return super().publish(key, data, exclusive and len(older) < ToySink.chunk_size)
+
+
+@caught_by("test_lost_answer")
+class TakesItsOwnForAnothers(Toy):
+    """When an answer is lost it sends the request again, and believes what it is told."""
+
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        info = super().publish(key, data, exclusive)
+        return super().publish(key, data, exclusive) if self.losing else info
+
+
+@caught_by("test_empty_object_written")
+class WantsAByteToMakeAnObject(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        if not data:
+            return self.info(key, data)
+        return super().publish(key, data, exclusive)
+
+
 @caught_by("test_odd_keys")
 class UnquotesKeys(Toy):
     def open_sink(self, key: str, *, exclusive: bool = False) -> Any:
@@ -554,6 +593,20 @@ class GivesMoreThanAsked(Toy):
     class Source(ToySource):
         async def receive(self, max_bytes: int) -> bytes:
             return await super().receive(max(max_bytes, 64))
+
+    make_source = with_source(Source)
+
+
+@caught_by("test_short_reads")
+class CountsWhatItAskedFor(Toy):
+    """Its server gives at most 64 KiB at once."""
+
+    class Source(ToySource):
+        async def receive(self, max_bytes: int) -> bytes:
+            before = self.position
+            block = await super().receive(min(max_bytes, 64 << 10))
+            self.position = before + max_bytes
+            return block
 
     make_source = with_source(Source)
 

@@ -11,7 +11,8 @@ from tool_data import names
 from asyncrec import tools
 from asyncrec.errors import StoragePermissionError
 from asyncrec.storage.base import ByteSink, ByteSource, Storage
-from asyncrec.testing import Fault, FlakyStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing import Fault, FlakyStorage, LaxStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
 async def test_a_store_that_does_all_is_well(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
-    assert len(report.checks) == 12
+    assert len(report.checks) == 13
     assert await names(storage) == []
 
 
@@ -47,8 +48,47 @@ class Careless(FlakyStorage):
 
 async def test_a_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
     report = await tools.doctor("x", storage=Careless(storage))
-    assert set(failed(report)) >= {"notice a change", "create exclusively", "one of two writers wins"}
+    assert set(failed(report)) >= {"notice a change", "create exclusively", "one of two writers wins, small object"}
     assert await names(storage) == []
+
+
+IN_PARTS = "one of two writers wins, several parts"
+
+
+async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_does_not_fail() -> None:
+    lax = LaxStorage(MemoryStorage(chunk_size=1 << 12))
+    report = await tools.doctor("x", storage=lax)
+    assert report.ok, report.to_json()
+    marks = {check.name: check for check in report.checks}
+    assert marks["one of two writers wins, small object"].ok is True
+    assert marks[IN_PARTS].ok is None
+    assert "not on this store" in marks[IN_PARTS].detail
+    assert "4,096 bytes" in marks[IN_PARTS].detail
+    assert await names(lax) == []
+
+
+async def test_a_store_that_is_never_exclusive_fails() -> None:
+    lax = LaxStorage(MemoryStorage(chunk_size=1 << 12), honours="nothing")
+    report = await tools.doctor("x", storage=lax)
+    assert failed(report) == ["one of two writers wins, small object"]
+    assert await names(lax) == []
+
+
+class Asked(LaxStorage):
+    """One that can be asked, and of whose writers the later one happened to look in time."""
+
+    asked: str = ""
+
+    async def excludes_parts(self, key: str) -> bool:
+        self.asked = key
+        return False
+
+
+async def test_a_store_that_can_be_asked_is_not_believed_for_one_race() -> None:
+    storage = Asked(MemoryStorage(chunk_size=1 << 12), honours="all")
+    report = await tools.doctor("some/folder", storage=storage)
+    assert [check.ok for check in report.checks if check.name == IN_PARTS] == [None]
+    assert storage.asked.startswith("some/folder/.asyncrec-doctor-")
 
 
 async def test_without_the_right_to_write_it_says_so_and_tries_to_list(storage: Storage) -> None:

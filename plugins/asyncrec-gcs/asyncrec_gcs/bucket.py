@@ -10,7 +10,7 @@ from asyncrec.errors import StorageError
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
 
-from .errors import of_answer
+from .errors import Condition, of_answer
 from .options import Options
 from .protocol import Resource, object_url, parse_object
 from .session import Answer, Client
@@ -47,6 +47,7 @@ class Bucket:
         what: str,
         expect: Collection[int] = (200,),
         write: bool = False,
+        condition: Condition = "",
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
         media: bool = False,
@@ -59,7 +60,10 @@ class Bucket:
         answer = await self._client.request(method, url, what=what, headers=headers, data=data, media=media)
         if answer.status in expect:
             return answer
-        raise of_answer(answer.status, answer.headers, answer.body, what, write=write, secret=self._client.secret)
+        secret = self._client.secret
+        raise of_answer(
+            answer.status, answer.headers, answer.body, what, write=write, condition=condition, secret=secret
+        )
 
     async def resource(self, key: str, what: str, policy: RetryPolicy | None = None) -> Resource:
         """What the store says of an object.

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Literal
 
 import aiohttp
 
@@ -25,7 +26,10 @@ from asyncrec.errors import (
     TransientStorageError,
 )
 
-__all__ = ["SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
+__all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
+
+Condition = Literal["", "none", "same"]
+"""What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
 # A 403 with one of these is a limit of the rate, in the older form of a 429.
@@ -38,13 +42,22 @@ class SessionGoneError(StorageError):
 
 
 def of_answer(
-    status: int, headers: Mapping[str, str], body: bytes, what: str, *, write: bool, secret: str | None = None
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    what: str,
+    *,
+    write: bool = False,
+    condition: Condition = "",
+    secret: str | None = None,
 ) -> StorageError:
     """The error that an answer means.
 
     Args:
         what: the object and the operation: ``"gs://bucket/key: reading"``.
-        write: what a failed precondition means: that the object is there already, or that it has changed.
+        write: whether it carried an object's bytes, or was to begin with them.
+        condition: the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
+            already, with ``"same"`` it has changed.
         secret: the access token in use, should the store echo it.
     """
     reason, words = _explanation(body)
@@ -61,13 +74,13 @@ def of_answer(
         if not write:
             hint += "; without storage.objects.list a missing object is answered so, too"
         return StoragePermissionError(f"{text}; {hint}")
-    if status == 400 and write and "crc32c" in words.lower():
+    if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; it was not published: write it again")
     if status == 404:
         return ObjectNotFoundError(text)
-    if status == 412 and write:
+    if status == 412 and condition == "none":
         return ObjectExistsError(f"{text}; it is there already")
-    if status == 412:
+    if status == 412 and condition == "same":
         return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
     return StorageError(text)
 
@@ -76,7 +89,10 @@ def of_transport(error: Exception, what: str) -> StorageError:
     """The error that a failure of the connection means. Only its type is told: its text may hold the address."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
-        return StorageError(f"{what}: {name}: the store's certificate is not trusted by this machine")
+        return StorageError(
+            f"{what}: {name}: the store's certificate is not trusted by this machine; name a file "
+            "of authorities by the environment variable SSL_CERT_FILE, before the program starts"
+        )
     if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
         return StorageError(f"{what}: {name}: the endpoint cannot be used")
     number = getattr(error, "errno", None)

@@ -46,6 +46,10 @@ STATUS_QUERY = "bytes */*"
 # Names our upload in the object's metadata, so that an answer that was lost can be told from another's object.
 _UPLOAD = "asyncrec-upload"
 
+# What is said of an object without bytes, by which it is known where its size is left out, as programs made of protocol
+# buffers do with a zero.
+_EMPTY = {"crc32c": "AAAAAA==", "md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}
+
 # What is asked for of each object; the whole resource is four times as long.
 _FIELDS = "name,size,generation,crc32c,updated"
 
@@ -168,7 +172,7 @@ def _resource(item: Any) -> Resource:
         modified = item.get("updated") or item.get("timeCreated")
         info = ObjectInfo(
             key=item["name"],
-            size=int(item["size"]),
+            size=_size(item),
             etag=generation,
             crc32c=int.from_bytes(base64.b64decode(checksum, validate=True), "big") if checksum else None,
             # Emulators leave it out; the epoch says as much.
@@ -178,6 +182,12 @@ def _resource(item: Any) -> Resource:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the description of an object has no usable {error}") from None
     return Resource(info, generation, upload)
+
+
+def _size(item: Mapping[str, Any]) -> int:
+    if "size" not in item and any(item.get(name) == value for name, value in _EMPTY.items()):
+        return 0
+    return int(item["size"])
 
 
 def _json(body: bytes) -> Mapping[str, Any]:

@@ -71,7 +71,7 @@ class GcsSource(ByteSource):
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
         headers = {"Range": range_header(start, end)}
         answer = await self._bucket.request(
-            "GET", self._url, what=what, expect=(200, 206, 404, 416), headers=headers, media=True
+            "GET", self._url, what=what, expect=(200, 206, 404, 416), condition="same", headers=headers, media=True
         )
         if answer.status in (404, 416):
             raise ObjectChangedError(f"{what}: HTTP {answer.status}: it was deleted or replaced since it was opened")

@@ -27,7 +27,7 @@ from asyncrec.storage.base import ObjectInfo
 from asyncrec.storage.retry import retrying
 
 from .bucket import Bucket
-from .errors import SessionGoneError
+from .errors import Condition, SessionGoneError
 from .protocol import (
     STATUS_QUERY,
     Resource,
@@ -47,7 +47,6 @@ __all__ = ["ABORT_SECONDS", "Upload"]
 ABORT_SECONDS = 10.0
 # Seconds a cancelled opening waits for the session's address, without which it cannot be taken away.
 _OPEN_SECONDS = 5.0
-_ABORTED = (204, 499)
 _GONE = (404, 410, 499)
 
 logger = logging.getLogger("asyncrec.storage")
@@ -65,9 +64,9 @@ class Upload:
         self._bucket = bucket
         self._key = key
         self._exclusive = exclusive
+        self._condition: Condition = "none" if exclusive else ""
         self._id = secrets.token_hex(16)
         self._address: str | None = None
-        self._void = True  # whether nothing can come of a session whose address is not, or no longer, known
         self._unsure = False  # whether what was sent last may have arrived or not
         # For what comes after a failure: patience was lost before.
         self._brief = replace(bucket.policy, attempts=min(4, bucket.policy.attempts))
@@ -114,20 +113,18 @@ class Upload:
             raise
         return await self._verified(resource, total, checksum)
 
-    async def abort(self) -> bool:
-        """Take the session away, with everything stored in it. Whether it is certain that nothing can come of it."""
+    async def abort(self) -> None:
+        """Take the session away, with everything stored in it. A failure is logged."""
         if self._address is None:
-            return self._void
+            return
         what = f"{self._bucket.shown(self._key)}: aborting the upload"
-        request = partial(self._bucket.request, "DELETE", self._address, what=what, expect=(*_ABORTED, *_GONE, 200))
+        request = partial(self._bucket.request, "DELETE", self._address, what=what, expect=(200, 204, *_GONE))
         try:
-            answer = await retrying(request, what=what, policy=self._brief)
+            await retrying(request, what=what, policy=self._brief)
         except StorageError as error:
             logger.warning("%s: not confirmed; the session expires by itself within a week: %s", what, error)
-            return False
+            return
         self._address = None
-        self._void = answer.status in _ABORTED
-        return self._void
 
     @property
     def _what(self) -> str:
@@ -141,6 +138,7 @@ class Upload:
             what=self._what,
             expect=(200, 201),
             write=True,
+            condition=self._condition,
             headers={"Content-Type": "application/json; charset=UTF-8"},
             data=session_body(self._key, self._id),
         )
@@ -157,14 +155,14 @@ class Upload:
             return resource
         except StorageError as failure:
             error = failure
-        # Whatever it was, an earlier try may have arrived: aiohttp, too, repeats requests whose connection broke.
-        certain = await self.abort()
+        # Whatever it was, an earlier try may have arrived: aiohttp, too, repeats requests whose connection broke. That
+        # the session could be taken away proves nothing: stores say so of one that was completed. So look.
+        await self.abort()
         try:
             found = await self._ours()
         except StorageError as unclear:
             found = None
-            if not certain:
-                error.add_note(f"whether it was published is not known: {unclear}")
+            error.add_note(f"whether it was published is not known: {unclear}")
         if found is None:
             raise error
         return found
@@ -230,6 +228,7 @@ class Upload:
             what=self._what,
             expect=(200, 201, 308, *_GONE),
             write=True,
+            condition=self._condition,
             headers={"Content-Range": span, "Content-Type": "application/octet-stream", **headers},
             data=data,
         )

@@ -119,6 +119,8 @@ class FakeGcs:
         taking: cleared, bodies are left unread in their sockets.
         most_puts: how many chunks were on their way at once.
         reached: set when a request stalls.
+        sparse: an object's size is left out where it is 0.
+        aborts: the status of the answer to taking away a session that is completed.
         tokens: what the token endpoint has given out; only the last is good, when there are any.
     """
 
@@ -140,6 +142,8 @@ class FakeGcs:
         self.page_size = 1_000
         self.page = 200, "<html>Sign in</html>"
         self.tokens: list[str] = []
+        self.sparse = False
+        self.aborts = 404
         self.taking = threading.Event()
         self.taking.set()
 
@@ -381,7 +385,7 @@ class FakeGcs:
             raise _Refusal(410, "the session expired")
         if kind == "abort":
             if session.done:
-                raise _Refusal(404, "completed")
+                raise _Refusal(self.aborts, "completed")
             del self.sessions[upload]
             self.ended.add(upload)
             return web.Response(status=499)
@@ -432,7 +436,7 @@ class FakeGcs:
         return web.Response(status=308, headers=headers)
 
     def _resource(self, bucket: str, name: str, found: Object) -> dict[str, Any]:
-        return {
+        resource = {
             "kind": "storage#object",
             "bucket": bucket,
             "name": name,
@@ -442,6 +446,9 @@ class FakeGcs:
             "updated": found.updated.isoformat().replace("+00:00", "Z"),
             "metadata": found.metadata,
         }
+        if self.sparse and not found.data:
+            del resource["size"]
+        return resource
 
 
 class _Refusal(Exception):

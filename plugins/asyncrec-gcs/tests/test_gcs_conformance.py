@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 import pytest
 from asyncrec_gcs.plugin import open_gcs
-from fake_gcs import UNIT, FakeGcs
+from fake_gcs import UNIT, FakeGcs, Fault, nothing, nth
 
 from asyncrec.storage.base import Storage
 from asyncrec.testing import StorageConformance
@@ -33,6 +33,23 @@ class TestGcsStorage(StorageConformance):
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return self.gcs.unfinished
+
+    @contextmanager
+    def losing_an_answer(self, storage: Storage) -> Iterator[None]:
+        self.gcs.plan = nth(1, Fault("status-after"), "last")
+        before = self.gcs.counts["query"]
+        yield
+        self.gcs.plan = nothing
+        assert self.gcs.counts["query"] > before, "the session was asked what became of it"
+
+
+class TestSparseGcsStorage(TestGcsStorage):
+    """On a store that leaves out the size of an empty object, and says of a completed session that it was aborted."""
+
+    @pytest.fixture(autouse=True)
+    def store(self, gcs: FakeGcs) -> None:
+        self.gcs = gcs
+        gcs.sparse, gcs.aborts = True, 499
 
 
 class TestGcsStorageBelowAPrefix(TestGcsStorage):

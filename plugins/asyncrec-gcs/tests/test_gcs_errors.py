@@ -9,7 +9,7 @@ from email.utils import format_datetime
 
 import aiohttp
 import pytest
-from asyncrec_gcs.errors import of_answer, of_transport, strike
+from asyncrec_gcs.errors import Condition, of_answer, of_transport, strike
 
 from asyncrec.errors import (
     IntegrityError,
@@ -32,28 +32,34 @@ def test_these_may_succeed_later(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "write", "error"),
+    ("status", "reason", "condition", "error"),
     [
-        (400, "invalid", True, StorageError),
-        (401, "authError", False, StoragePermissionError),
-        (403, "forbidden", False, StoragePermissionError),
-        (403, "rateLimitExceeded", False, TransientStorageError),
-        (404, "notFound", False, ObjectNotFoundError),
-        (411, "required", True, StorageError),
-        (412, "conditionNotMet", True, ObjectExistsError),
-        (412, "conditionNotMet", False, ObjectChangedError),
-        (418, "teapot", False, StorageError),
+        (400, "invalid", "", StorageError),
+        (401, "authError", "", StoragePermissionError),
+        (403, "forbidden", "", StoragePermissionError),
+        (403, "rateLimitExceeded", "", TransientStorageError),
+        (404, "notFound", "", ObjectNotFoundError),
+        (411, "required", "", StorageError),
+        (412, "conditionNotMet", "none", ObjectExistsError),
+        (412, "conditionNotMet", "same", ObjectChangedError),
+        (412, "conditionNotMet", "", StorageError),
+        (418, "teapot", "", StorageError),
     ],
 )
-def test_each_other_status_has_its_kind(status: int, reason: str, write: bool, error: type[StorageError]) -> None:
-    raised = of_answer(status, {}, body("some words", reason), "gs://bucket/key: reading", write=write)
+def test_each_other_status_has_its_kind(
+    status: int, reason: str, condition: Condition, error: type[StorageError]
+) -> None:
+    raised = of_answer(status, {}, body("some words", reason), "gs://bucket/key: reading", condition=condition)
     assert type(raised) is error
     assert str(raised).startswith(f"gs://bucket/key: reading: HTTP {status} {reason}: some words")
 
 
-def test_a_refused_checksum_is_an_integrity_error() -> None:
+@pytest.mark.parametrize("condition", ["", "none"])
+@pytest.mark.parametrize("status", [400, 412])
+def test_a_refused_checksum_is_an_integrity_error(status: int, condition: Condition) -> None:
+    """Google says 400, its testbench 412: not that the object is there already."""
     words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
-    assert type(of_answer(400, {}, body(words), "what", write=True)) is IntegrityError
+    assert type(of_answer(status, {}, body(words), "what", write=True, condition=condition)) is IntegrityError
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {"errors": 7}}', b"\xff"])

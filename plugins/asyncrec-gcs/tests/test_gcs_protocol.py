@@ -131,3 +131,14 @@ def test_a_listing_has_its_objects_and_the_next_page() -> None:
     assert [info.key for info in infos] == ["a"]
     assert page == "t"
     assert protocol.parse_listing(b'{"kind": "storage#objects"}') == ([], "")
+
+
+@pytest.mark.parametrize("sign", [{"crc32c": "AAAAAA=="}, {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}])
+def test_an_object_without_a_size_is_empty_when_its_checksum_says_so(sign: dict[str, str]) -> None:
+    """Programs made of protocol buffers leave out a zero."""
+    item = {"name": "x", "generation": "1"}
+    assert protocol.parse_object(json.dumps(item | sign).encode()).info.size == 0
+    assert [info.size for info in protocol.parse_listing(json.dumps({"items": [item | sign]}).encode())[0]] == [0]
+    for other in ({}, {"crc32c": "AAAAAQ=="}, {"md5Hash": ""}):
+        with pytest.raises(ValueError, match="size"):
+            protocol.parse_object(json.dumps(item | other).encode())

@@ -257,6 +257,23 @@ async def test_an_exclusive_object_that_is_there_is_found_out_on_opening(gcs: Fa
     assert gcs.objects["bucket", "key"].data == b"older"
 
 
+@pytest.mark.parametrize("aborts", [404, 499])
+async def test_what_was_published_is_not_said_to_be_absent_when_nothing_can_be_read(gcs: FakeGcs, aborts: int) -> None:
+    """The store answers 499 to taking away a session that it has completed: that is no proof of anything."""
+    gcs.aborts = aborts
+    gcs.page = 200, "{}"
+
+    def plan(kind: str, n: int) -> Fault | None:
+        return {"last": Fault("reset-after"), "query": Fault("answer"), "meta": Fault("answer")}.get(kind)
+
+    gcs.plan = plan
+    async with open_quick(attempts=3) as storage:
+        with pytest.raises(TransientStorageError) as caught:
+            await write(storage)
+    assert gcs.objects["bucket", "key"].data == DATA
+    assert any("whether it was published is not known" in note for note in caught.value.__notes__)
+
+
 @pytest.mark.parametrize("how", ["", "reset-after", "forget-after", "status-after"])
 async def test_of_racing_exclusive_writers_of_the_same_bytes_one_wins(gcs: FakeGcs, how: str) -> None:
     """Even when the winner's answer is lost: it is known by the id of its upload, not by its bytes."""

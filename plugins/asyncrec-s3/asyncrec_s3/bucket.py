@@ -17,10 +17,10 @@ import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
-from asyncrec.storage.retry import retrying
+from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
 
 from .client import Connection
-from .errors import UploadGoneError, translate
+from .errors import Condition, UploadGoneError, translate
 from .listing import Listing
 from .options import Options
 from .parts import crc_of_base64
@@ -73,35 +73,52 @@ class Bucket:
         if not self._connection.is_aws and self._connection.knows_crc32c is not False:
             self._connection.knows_crc32c = knows_crc32c
 
+    @property
+    def excludes_puts(self) -> bool | None:
+        """Whether the store honours the condition of a put; `None`: not known yet."""
+        return self._connection.excludes_puts
+
+    @property
+    def excludes_parts(self) -> bool | None:
+        """Whether it honours that of a multipart completion; likewise."""
+        return self._connection.excludes_parts
+
+    def learn_exclusion(self, *, puts: bool | None = None, parts: bool | None = None) -> None:
+        """What an answer has shown. Where two disagree, several programs answer: the least holds."""
+        if puts is not None and self._connection.excludes_puts is not False:
+            self._connection.excludes_puts = puts
+        if parts is not None and self._connection.excludes_parts is not False:
+            self._connection.excludes_parts = parts
+
     def what(self, operation: str, key: str = "") -> str:
         return f"{operation} s3://{self.name}/{key}"
 
-    async def call(self, name: str, what: str, *, write: bool, size: int = 0, **params: Any) -> dict[str, Any]:
+    async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
         """One attempt of one request of the SDK; ``size`` bytes are to be transferred by it.
 
         Raises:
             StorageError: of the tree; `TransientStorageError` also when the time is over.
         """
-        with self._limited(what, write=write, size=size):
+        with self._limited(what, condition="none" if "IfNoneMatch" in params else "", size=size):
             answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
         return answer
 
-    async def repeat(self, operation: Callable[[], Awaitable[T]], what: str) -> T:
-        return await retrying(operation, what=what)
+    async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy = DEFAULT) -> T:
+        return await retrying(operation, what=what, policy=policy)
 
-    async def head(self, key: str, *, shown: str) -> Found:
+    async def head(self, key: str, *, shown: str, policy: RetryPolicy = DEFAULT) -> Found:
         """``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
         what = self.what("head", key)
 
         async def once() -> Found:
-            answer = await self.call("head_object", what, write=False, Key=key, ChecksumMode="ENABLED")
+            answer = await self.call("head_object", what, Key=key, ChecksumMode="ENABLED")
             size, etag, modified = (answer.get(name) for name in ("ContentLength", "ETag", "LastModified"))
             if size is None or not etag or modified is None:
                 raise TransientStorageError(f"{what}: the answer is not one of S3's: no size, ETag or date")
             info = ObjectInfo(shown, int(size), bare(etag), crc_of(answer), modified)
             return Found(info, answer.get("Metadata", {}).get(_WRITER), is_encrypted(answer))
 
-        return await self.repeat(once, what)
+        return await self.repeat(once, what, policy)
 
     async def read(self, key: str, start: int, end: int, etag: str) -> deque[bytes]:
         """Bytes from ``start``, up to ``end``, in blocks: fewer when the body broke off, but at least one.
@@ -117,7 +134,7 @@ class Bucket:
         blocks = _Blocks()
         missing = end - start
         try:
-            with self._limited(what, write=False, size=end - start):
+            with self._limited(what, condition="same", size=end - start):
                 answer = await self._connection.client.get_object(
                     Bucket=self.name, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
                 )
@@ -148,7 +165,7 @@ class Bucket:
     async def delete(self, key: str) -> None:
         what = self.what("delete", key)
         try:
-            await self.repeat(partial(self.call, "delete_object", what, write=True, Key=key), what)
+            await self.repeat(partial(self.call, "delete_object", what, Key=key), what)
         except ObjectNotFoundError as error:
             if "NoSuchBucket" in str(error):
                 raise
@@ -169,7 +186,7 @@ class Bucket:
 
     async def has_parts(self, key: str, upload_id: str) -> bool:
         what = self.what("list the parts of an upload to", key)
-        request = partial(self.call, "list_parts", what, write=False, Key=key, UploadId=upload_id, MaxParts=1)
+        request = partial(self.call, "list_parts", what, Key=key, UploadId=upload_id, MaxParts=1)
         return bool((await self.repeat(request, what)).get("Parts"))
 
     def parts(self, key: str, upload_id: str) -> Listing:
@@ -181,14 +198,14 @@ class Bucket:
     async def abort(self, key: str, upload_id: str) -> None:
         """End an upload without publishing; one that is gone already is no error."""
         what = self.what("abort an upload to", key)
-        request = partial(self.call, "abort_multipart_upload", what, write=True, Key=key, UploadId=upload_id)
+        request = partial(self.call, "abort_multipart_upload", what, Key=key, UploadId=upload_id)
         try:
             await self.repeat(request, what)
         except (UploadGoneError, ObjectNotFoundError):
             return
 
-    def _limited(self, what: str, *, write: bool, size: int) -> _Limited:
-        return _Limited(what, write, self._patience + size / _SLOWEST)
+    def _limited(self, what: str, *, condition: Condition, size: int) -> _Limited:
+        return _Limited(what, condition, self._patience + size / _SLOWEST)
 
 
 class _Blocks:
@@ -221,9 +238,9 @@ class _Blocks:
 class _Limited:
     """``with``: a limit of time, and errors translated."""
 
-    def __init__(self, what: str, write: bool, seconds: float) -> None:
+    def __init__(self, what: str, condition: Condition, seconds: float) -> None:
         self._what = what
-        self._write = write
+        self._condition = condition
         self._seconds = seconds
         self._scope = anyio.CancelScope()
 
@@ -236,7 +253,7 @@ class _Limited:
         if self._scope.cancelled_caught:
             raise TransientStorageError(f"{self._what}: no end after {self._seconds:.0f} s")
         if isinstance(exc, Exception) and not isinstance(exc, StorageError):
-            raise translate(exc, self._what, write=self._write) from exc
+            raise translate(exc, self._what, condition=self._condition) from exc
 
 
 def writer_metadata(writer: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -27,6 +28,8 @@ from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.httpxsession import HttpxSession
 from aiobotocore.session import AioSession
 from botocore.handlers import add_expect_header
+
+from asyncrec.errors import StorageError
 
 from .body import sign_in_thread
 from .dates import parse_date
@@ -51,6 +54,8 @@ class Connection:
         client: of aiobotocore. Its own retries are off: the core's back-off is the only one.
         is_aws: whether the endpoint is AWS's own, rather than that of a compatible store.
         knows_crc32c: whether the store compares the CRC32C of a body, as far as its answers have shown; `None` before.
+        excludes_puts, excludes_parts: whether it honours ``If-None-Match: *`` of a put, and of the completion of a
+            multipart upload; likewise. AWS does; Ceph 16 only the first.
     """
 
     def __init__(self, client: Any) -> None:
@@ -58,6 +63,8 @@ class Connection:
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
         self.knows_crc32c: bool | None = True if self.is_aws else None
+        self.excludes_puts: bool | None = True if self.is_aws else None
+        self.excludes_parts: bool | None = True if self.is_aws else None
         # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
@@ -91,6 +98,7 @@ async def connect(options: ClientOptions) -> AsyncIterator[Connection]:
 
     Raises:
         StoragePermissionError: the profile is not there, or the credentials are incomplete.
+        StorageError: the file of authorities is not there, or is none.
     """
     try:
         clients = _shared.get()
@@ -122,13 +130,33 @@ async def _open(options: ClientOptions) -> Connection:
         remember(secret)
     try:
         client = await anyio.to_thread.run_sync(anyio.run, _make, options, backend)
-    except (anyio.get_cancelled_exc_class(), ImportError):
+    except (anyio.get_cancelled_exc_class(), ImportError, StorageError):
         raise
     except Exception as error:
-        raise translate(error, "opening a client for S3", write=False) from error
+        raise translate(error, "opening a client for S3") from error
     connection = Connection(client)
     await client.__aenter__()
     return connection
+
+
+def _check_authorities(options: ClientOptions, session: Any) -> None:
+    """Whether the bundle that is named can be used: else every request would fail, hours of back-off later, unnamed.
+
+    Raises:
+        StorageError: it cannot; names the file, and who named it.
+    """
+    name, path = "verify", options.verify
+    if path is True:
+        name, path = "AWS_CA_BUNDLE, or ca_bundle of the SDK's configuration", session.get_config_variable("ca_bundle")
+    if not isinstance(path, str):
+        return
+    what = f"opening a client for S3: {path}, the authorities named by {name}"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise StorageError(f"{what}: not a file of certificates in PEM form ({error.reason})") from None
+    except OSError as error:
+        raise StorageError(f"{what}: {error.strerror}") from None
 
 
 async def _make(options: ClientOptions, backend: str) -> Any:
@@ -139,6 +167,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     if _loader is None:
         _loader = session.get_component("data_loader")
     session.register_component("data_loader", _loader)
+    _check_authorities(options, session)
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_date)
     s3: dict[str, Any] = {"payload_signing_enabled": options.payload_signing}
     if options.addressing_style != "auto":

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import botocore.exceptions as sdk
 
@@ -27,7 +27,10 @@ from asyncrec.errors import (
 
 from .redaction import redact, strike
 
-__all__ = ["InvalidPartError", "UploadGoneError", "scrub", "translate"]
+__all__ = ["CompletingError", "Condition", "InvalidPartError", "UploadGoneError", "scrub", "translate"]
+
+Condition = Literal["", "none", "same"]
+"""What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 
 _TRANSIENT = {
     "BadDigest", "BandwidthLimitExceeded", "ConditionalRequestConflict", "IncompleteBody", "InternalError",
@@ -53,18 +56,27 @@ class UploadGoneError(StorageError):
     """The upload is no more: completed or aborted, by us in a request whose answer was lost, or by another."""
 
 
+class CompletingError(StorageError):
+    """A completion of the upload is under way already, says the store: ours, sent before, whose answer was lost.
+
+    Ceph's gateways lock an upload while they complete it; the lock of one that was killed lasts for ten minutes
+    (``rgw_mp_lock_max_time``), and nobody can say before whether the object will be there.
+    """
+
+
 class InvalidPartError(IntegrityError):
     """The store does not have a part under the ETag that it is said to have."""
 
 
-def translate(error: Exception, what: str, *, write: bool) -> StorageError:
+def translate(error: Exception, what: str, *, condition: Condition = "") -> StorageError:
     """The error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
 
-    ``write`` says what a failed precondition means: that the object is there already, or that it has changed.
+    ``condition`` is the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
+    already, with ``"same"`` it has changed.
     """
     scrub(error)
     if isinstance(error, sdk.ClientError):
-        return _of_answer(error.response, str(error), what, write=write)
+        return _of_answer(error.response, str(error), what, condition=condition)
     text = f"{what}: {redact(str(error)) or type(error).__name__}"
     if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.ProfileNotFound)):
         return StoragePermissionError(
@@ -92,14 +104,19 @@ _TRANSIENT_SDK = (
 )
 
 
-def _of_answer(response: Mapping[str, Any], text: str, what: str, *, write: bool) -> StorageError:
-    code = str(response.get("Error", {}).get("Code", ""))
+def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: Condition) -> StorageError:
+    code = str(response.get("Error", {}).get("Code") or "")
     metadata = response.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
-    words = str(response.get("Error", {}).get("Message", ""))[:500]
+    words = str(response.get("Error", {}).get("Message") or "")[:500]
     text = f"{what}: {code} (HTTP {status})" + (f": {words}" if words and words != code else "")
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
+    if "completion is already in progress" in words.lower():
+        return CompletingError(
+            f"{text}; the lock of a gateway that died while it completed the upload lasts up to ten minutes on Ceph "
+            "(rgw_mp_lock_max_time)"
+        )
     if code in _TRANSIENT or (status in _TRANSIENT_STATUS and code != "NotImplemented"):
         return TransientStorageError(text, retry_after=_retry_after(metadata.get("HTTPHeaders", {})))
     if code == "NoSuchUpload":
@@ -110,8 +127,8 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, write: bool
         if status == 403 and words in ("", "Forbidden"):
             text += "; without the right to list the bucket this is also what a missing object looks like"
         return StoragePermissionError(text)
-    if status == 412 or code == "PreconditionFailed":
-        if write:
+    if condition and (status == 412 or code == "PreconditionFailed"):
+        if condition == "none":
             return ObjectExistsError(f"{text}; it is there already")
         return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
     if status == 404:
@@ -156,4 +173,4 @@ def scrub(error: BaseException) -> None:
             one.doc = ""  # what a service of the machine sent, credentials perhaps
         if isinstance(one, sdk.ClientError):
             details = one.response.get("Error", {})
-            one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if key in details}
+            one.response["Error"] = {key: redact(str(details[key])) for key in ("Code", "Message") if details.get(key)}

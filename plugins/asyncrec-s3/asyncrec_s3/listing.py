@@ -60,7 +60,7 @@ class Listing:
         return self._page.pop()
 
     async def _fetch(self, params: dict[str, Any]) -> None:
-        request = partial(self._bucket.call, self._verb, self._what, write=False, **params)
+        request = partial(self._bucket.call, self._verb, self._what, **params)
         answer = await self._bucket.repeat(request, self._what)
         page = answer.get(self._entries, [])
         if self._ordered:

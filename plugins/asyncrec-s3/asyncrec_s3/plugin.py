@@ -26,6 +26,7 @@ def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
     Raises:
         ValueError, TypeError: the URL or an option cannot be.
         StoragePermissionError: on entering, when the profile or the credentials asked for are not there.
+        StorageError: on entering, when the file that ``verify`` or ``AWS_CA_BUNDLE`` names cannot be used.
     """
     from .options import Options
 

@@ -4,6 +4,12 @@ The last request of an object (a put, or the Complete of an upload) may take eff
 it is then refused. So each object is written with an id of its writer in its metadata, and HEAD decides: an object
 with our id is ours. What the store says it has is compared with what was sent: size, CRC32C where the store keeps
 one, ETag where it follows from the MD5s.
+
+Of an exclusive object the condition on the last request decides, ``If-None-Match: *``. A store whose answers have not
+shown that it honours it is not believed: its first put comes after a look, is sent once more, and has to be refused
+then. The
+completion of an upload cannot be tried in this way, for it may replace what is there; so there is a look before it, and
+one behind it. Two that complete at the same moment may still both be told that they won: see `asyncrec.storage.base`.
 """
 
 from __future__ import annotations
@@ -14,12 +20,17 @@ from typing import Any
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage.retry import DEFAULT, RetryPolicy
 
 from .bucket import Bucket, Found, bare, crc_of, date_of
-from .errors import UploadGoneError
+from .errors import CompletingError, UploadGoneError
 from .parts import is_md5
 
 __all__ = ["Content", "Publication"]
+
+# For a look that saves work, or sees what comes of a race most of the time: a store that is down is told of by the
+# request that follows, and whoever waits at an exit does not wait for it twice.
+_BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +59,23 @@ class Publication:
         self._shown = shown
         self._writer = writer
         self._exclusive = exclusive
+        self._tried: tuple[Content, Callable[[], Awaitable[None]] | None] | None = None
 
     @property
     def condition(self) -> dict[str, str]:
         return {"IfNoneMatch": "*"} if self._exclusive else {}
+
+    def refuse_unable(self) -> None:
+        """Where the object must be new, and the store was seen to ignore that.
+
+        Raises:
+            StorageError
+        """
+        if self._exclusive and self._bucket.excludes_puts is False:
+            raise StorageError(
+                f"{self._bucket.what('create', self._key)}: this store ignores If-None-Match, so two writers could "
+                "overwrite each other unseen: nothing is created exclusively on it; see 'asyncrec doctor'"
+            )
 
     async def refuse_existing(self) -> None:
         """Where the object must be new and is there: say so before all of it is uploaded.
@@ -63,10 +87,10 @@ class Publication:
         """
         if self._exclusive:
             try:
-                found = await self._look()
+                found = await self._look(_BRIEF)
             except StorageError:
                 return
-            if found is not None:
+            if found is not None and found.writer != self._writer:
                 raise ObjectExistsError(f"{self._bucket.what('create', self._key)}: it is there already")
 
     async def publish(
@@ -85,16 +109,62 @@ class Publication:
         Raises:
             ObjectExistsError: another's object is there, and was not to be replaced.
             IntegrityError: the store has something else than was sent; it was deleted.
+            CompletingError: it is not there yet, and may be later: call this again, or `give_up`.
             StorageError: it is not there; a note says so where even that is unknown.
         """
+        put = withdraw is None
+        self._tried = content, withdraw
         try:
             answer = await self._bucket.repeat(request, what)
+        except CompletingError as error:
+            try:
+                found = await self._look()
+            except StorageError:
+                raise error from None
+            if found is None or not self._is_ours(found, content):
+                raise
+            return self._check(found, content)
         except (TransientStorageError, UploadGoneError, ObjectExistsError) as error:
-            return await self._settle(error, content, withdraw)
-        if withdraw is None and _confirmed(answer, content):
-            # A put: the store compared what it got with the checksum, and says what it has. No need to ask again.
-            return self._of_answer(answer, content)
-        return await self._verify(answer, content)
+            if isinstance(error, ObjectExistsError):
+                self._bucket.learn_exclusion(**{"puts" if put else "parts": True})
+            info = await self._settle(error, content, withdraw)
+        else:
+            # Of a put that it compared with a checksum the store has said what it has: no need to ask again.
+            confirmed = put and _confirmed(answer, content)
+            info = self._of_answer(answer, content) if confirmed else await self._verify(answer, content, put=put)
+        if self._exclusive and put and self._bucket.excludes_puts is None:
+            await self._prove(request, what)
+        return info
+
+    async def give_up(self, error: StorageError) -> ObjectInfo:
+        """See to it that what `publish` has not ended does not end later; or the object, if it has ended since.
+
+        Raises:
+            StorageError: ``error``, or what `publish` raises.
+        """
+        assert self._tried is not None, "it was tried"
+        return await self._settle(error, *self._tried)
+
+    async def _prove(self, request: Callable[[], Awaitable[dict[str, Any]]], what: str) -> None:
+        """The object is there: the same request has to be refused now.
+
+        Raises:
+            StorageError: it was not, so nothing is proven by its success either; the object was taken away again.
+        """
+        try:
+            # Twice: in between, somebody may have deleted the object, as is his right.
+            for _ in range(2):
+                await self._bucket.repeat(request, what)
+        except ObjectExistsError:
+            self._bucket.learn_exclusion(puts=True)
+            return
+        except StorageError:
+            return  # ours was taken; the next one will show
+        self._bucket.learn_exclusion(puts=False)
+        found = await self._look()
+        if found is not None and found.writer == self._writer:
+            await self._bucket.delete(self._key)
+        self.refuse_unable()
 
     async def _settle(
         self, error: StorageError, content: Content, withdraw: Callable[[], Awaitable[None]] | None
@@ -114,11 +184,17 @@ class Publication:
             raise ObjectExistsError(f"{what}: another's object is there already") from error
         raise error
 
-    async def _verify(self, answer: dict[str, Any], content: Content) -> ObjectInfo:
+    async def _verify(self, answer: dict[str, Any], content: Content, *, put: bool) -> ObjectInfo:
         found = await self._look()
         if found is None:
             raise IntegrityError(f"{self._what()}: the store acknowledged it, and does not have it")
         if not self._is_ours(found, content):
+            if self._exclusive and not put and not self._bucket.excludes_parts:
+                # Ours was published, and replaced by one that was to be new as well, or by one that may replace it: in
+                # both cases there is nothing of ours.
+                raise ObjectExistsError(
+                    f"{self._bucket.what('create', self._key)}: another's object is there; it was published as ours was"
+                )
             # Replaced by another writer since, as is its right: ours was published.
             return self._of_answer(answer, content)
         try:
@@ -161,9 +237,9 @@ class Publication:
         etag = bare(answer.get("ETag") or "") or content.etag or "unknown"
         return ObjectInfo(self._shown, content.size, etag, crc_of(answer), date_of(answer))
 
-    async def _look(self) -> Found | None:
+    async def _look(self, policy: RetryPolicy = DEFAULT) -> Found | None:
         try:
-            return await self._bucket.head(self._key, shown=self._shown)
+            return await self._bucket.head(self._key, shown=self._shown, policy=policy)
         except ObjectNotFoundError:
             return None
 

@@ -12,7 +12,7 @@ the caller reaches.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -23,11 +23,12 @@ import crc32c
 
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo
+from asyncrec.storage.retry import Backoff, RetryPolicy
 from asyncrec.tasks import in_thread
 
 from .body import body_of
 from .bucket import writer_metadata
-from .errors import InvalidPartError
+from .errors import CompletingError, InvalidPartError
 from .parts import MAX_PARTS, MIB, Digest, base64_of_crc, part_size
 from .publication import Content, Publication
 from .upload import MultipartUpload
@@ -41,6 +42,9 @@ B = TypeVar("B", bytearray, memoryview)
 
 # Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.
 _PUBLISH_SECONDS = 150.0
+# For an upload whose completion the store says is under way: longer than Ceph keeps the lock of a gateway that died
+# (600 s), and about half as many questions again as the waits between them need in the mean.
+_LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 
 class S3Sink(ByteSink):
@@ -67,6 +71,7 @@ class S3Sink(ByteSink):
         self._storage.check()
         if self._state != "new":
             raise RuntimeError("a sink is entered once")
+        self._publication.refuse_unable()
         await anyio.lowlevel.checkpoint()
         self._state = "open"
         return self
@@ -150,12 +155,39 @@ class S3Sink(ByteSink):
         return into
 
     async def _publish(self) -> None:
+        backoff = Backoff(self._bucket.what("publish", self._key), _LOCKED)
+        while self.published is None:
+            try:
+                await self._attempt(self._complete if self._upload.started else self._put)
+            except CompletingError as error:
+                await self._wait_for_completion(backoff, TransientStorageError(str(error)))
+
+    async def _wait_for_completion(self, backoff: Backoff, busy: TransientStorageError) -> None:
+        """A while; not shielded, so that who is cancelled need not wait. At the end of patience: it is there, or not.
+
+        Raises:
+            TransientStorageError: patience has run out, and it is not there.
+        """
+        try:
+            await backoff.wait(busy)
+        except BaseException as end:
+            try:
+                await self._attempt(partial(self._publication.give_up, busy))
+            except StorageError:
+                if end is not busy:
+                    raise end from None
+                raise
+            if end is not busy:
+                raise
+
+    async def _attempt(self, publish: Callable[[], Awaitable[ObjectInfo]]) -> None:
+        """Run it in a task of the storage, which no cancellation of the caller reaches."""
         outcome: list[Exception] = []
 
         async def job() -> None:
             try:
                 with anyio.move_on_after(_PUBLISH_SECONDS, shield=True):
-                    self.published = await (self._complete() if self._upload.started else self._put())
+                    self.published = await publish()
             except Exception as error:
                 outcome.append(error)
 
@@ -169,6 +201,9 @@ class S3Sink(ByteSink):
             )
 
     async def _put(self) -> ObjectInfo:
+        if self._bucket.excludes_puts is None:
+            # The one that shows what the store does must not replace anything.
+            await self._publication.refuse_existing()
         data = self._short
         threads = self._storage.threads
         # Asking what the store knows is for parts: a put that is refused for it would not show what it was refused for.
@@ -183,7 +218,6 @@ class S3Sink(ByteSink):
             return await self._bucket.call(
                 "put_object",
                 what,
-                write=True,
                 size=len(data),
                 Key=self._key,
                 Body=await body_of(data, hashed=self._storage.options.payload_signing, limiter=threads),
@@ -198,6 +232,8 @@ class S3Sink(ByteSink):
         return await self._publication.publish(request, content, what)
 
     async def _complete(self) -> ObjectInfo:
+        if not self._bucket.excludes_parts:
+            await self._publication.refuse_existing()
         try:
             return await self._complete_once()
         except InvalidPartError:
@@ -213,7 +249,7 @@ class S3Sink(ByteSink):
             whole = {"ChecksumCRC32C": base64_of_crc(crc), "ChecksumType": "FULL_OBJECT"}
             params |= whole | {"MpuObjectSize": self._size}
         content = Content(size=self._size, crc32c=crc, etag=self._upload.etag, certain=self._upload.certain)
-        request = partial(self._bucket.call, "complete_multipart_upload", what, write=True, **params)
+        request = partial(self._bucket.call, "complete_multipart_upload", what, **params)
         return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
 
 

@@ -22,6 +22,7 @@ from asyncrec.tasks import TaskScope
 from .bucket import Bucket, bare
 from .buffers import Buffers
 from .client import connect
+from .exclusion import excludes_parts
 from .listing import Listing
 from .options import Options
 from .parts import MIB
@@ -189,6 +190,13 @@ class S3Storage(Storage):
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
         self.check()
         await self.bucket.abort(self.options.prefix + check_key(upload.key), upload.etag)
+
+    # ExclusiveParts ----------------------------------------------------------------------------------------------
+
+    async def excludes_parts(self, key: str) -> bool:
+        """Whether the store honours the condition of a multipart completion; tried, with eight requests."""
+        self.check()
+        return await excludes_parts(self.bucket, self.options.prefix + check_key(key))
 
 
 class _Infos:

@@ -160,7 +160,7 @@ class MultipartUpload:
         # Shielded, or the id of an upload that has begun would be lost; `abandon` sets it a limit.
         with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
             try:
-                answer = await self._bucket.call("create_multipart_upload", what, write=True, **params)
+                answer = await self._bucket.call("create_multipart_upload", what, **params)
                 if not answer.get("UploadId"):
                     raise TransientStorageError(f"{what}: the answer names no upload")
             except TransientStorageError:
@@ -204,7 +204,6 @@ class MultipartUpload:
         answer = await self._bucket.call(
             "upload_part",
             what,
-            write=True,
             size=len(data),
             Key=self._key,
             UploadId=self._id,

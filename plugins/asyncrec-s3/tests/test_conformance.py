@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,21 @@ class _S3(StorageConformance):
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return await anyio.to_thread.run_sync(partial(self.store.unfinished, self._key(storage, "")))
+
+    @contextmanager
+    def losing_an_answer(self, storage: Storage) -> Iterator[None]:
+        lost: list[str] = []
+
+        def plan(request: Any) -> str | None:
+            if lost or request.operation not in ("PutObject", "CompleteMultipartUpload"):
+                return None
+            lost.append(request.operation)
+            return "reset-after"
+
+        self.proxy.plan = plan
+        yield
+        self.proxy.plan = lambda request: None
+        assert lost
 
 
 if KIND == "seaweedfs":
@@ -99,3 +114,13 @@ else:
 
     class TestS3(_S3):
         """Every case."""
+
+    class TestS3LikeCeph(_S3):
+        """On a store that honours the condition of a put, and ignores that of a completion; and keeps no CRC32C."""
+
+        exclusive_parts = False  # what is completed last stays, if both looked before either was completed
+
+        @pytest.fixture(autouse=True)
+        def _ceph(self, _setting: None) -> None:
+            self.proxy.ignores = frozenset({"CompleteMultipartUpload"})
+            self.proxy.echoes = False

@@ -88,7 +88,7 @@ async def test_one_fault_in_writing_is_got_over(open_storage: Open, proxy: Any, 
     async def write(storage: S3Storage, key: str, data: bytes) -> None:
         published[key] = await storage.put(key, data, exclusive=True)
 
-    jobs = {"small-0": SMALL} | {f"large-{n}": LARGE for n in range(6)}
+    jobs = {"small-0": SMALL} | {f"large-{n}": LARGE for n in range(7)}
     async with open_storage() as storage:
         proxy.plan = nth_of_key(fault)
         async with anyio.create_task_group() as group:
@@ -100,17 +100,19 @@ async def test_one_fault_in_writing_is_got_over(open_storage: Open, proxy: Any, 
             await whole(key, data)
             assert published[key].size == len(data)
             assert published[key].etag == (await storage.head(key)).etag
-    assert hit == set(jobs)
+    # A store that refuses a repeated completion has shown that it honours the condition, and is looked at once less.
+    assert hit >= set(jobs) - {"large-6"}
 
 
 async def test_an_upload_sends_as_many_requests_as_are_failed_in_turn(open_storage: Open, proxy: Any) -> None:
-    """One for a small object, six at the most for a large one: the test above leaves none out."""
+    """One for a small object, seven at the most for a large one: the test above leaves none out."""
     async with open_storage(read_timeout=60) as storage:
+        await storage.put("first", SMALL, exclusive=True)
         await storage.put("small", SMALL, exclusive=True)
         await storage.put("large", LARGE, exclusive=True)
     keys = [request.key.rpartition("/")[2] for request in proxy.requests if request.key]
     assert keys.count("small") == 1
-    assert keys.count("large") <= 6
+    assert keys.count("large") <= 7
 
 
 @pytest.mark.parametrize("fault", ["500", "slowdown", "reset", "stall", "truncate", "etag"])

@@ -7,6 +7,7 @@ import os
 import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,7 +18,7 @@ from asyncrec_s3.plugin import open_s3
 from asyncrec_s3.storage import S3Storage, Slots
 
 import asyncrec
-from asyncrec.errors import StoragePermissionError
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage.base import UnfinishedUploads
 
 pytestmark = pytest.mark.anyio
@@ -368,3 +369,27 @@ async def test_cancelled_by_asyncio_itself(
             bytes(CHUNK) + b"end" if published else None
         )
         assert await anyio.to_thread.run_sync(store.unfinished, prefix) == []
+
+
+@pytest.mark.parametrize("how", ["verify", "AWS_CA_BUNDLE", "ca_bundle"])
+@pytest.mark.parametrize(("kind", "words"), [("missing", "No such file"), ("no bundle", "PEM"), ("folder", "director")])
+async def test_authorities_that_cannot_be_used_are_named_at_once(
+    proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str, words: str
+) -> None:
+    """And by whom they were named: no request is sent, and nothing is tried again."""
+    path = tmp_path / "authorities.pem"
+    if kind == "no bundle":
+        path.write_text("no certificate")
+    if kind == "folder":
+        path.mkdir()
+    if how == "AWS_CA_BUNDLE":
+        monkeypatch.setenv(how, str(path))
+    if how == "ca_bundle":
+        (tmp_path / "config").write_text(f"[default]\nca_bundle = {path}\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    options = {"verify": str(path)} if how == "verify" else {}
+    with pytest.raises(StorageError, match=rf"authorities.pem, the authorities named by .*{how}.*{words}") as caught:
+        async with open_s3("s3://crawl", endpoint_url=proxy.endpoint, **options):
+            pass
+    assert not isinstance(caught.value, TransientStorageError)
+    assert proxy.requests == []

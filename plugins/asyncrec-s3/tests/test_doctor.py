@@ -1,0 +1,39 @@
+"""What `asyncrec doctor` says of stores that are exclusive in everything, in puts, in nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asyncrec import tools
+
+pytestmark = pytest.mark.anyio
+
+SMALL, PARTS = "one of two writers wins, small object", "one of two writers wins, several parts"
+
+
+@pytest.mark.parametrize(
+    ("ignores", "ok", "small", "parts"),
+    [
+        ([], True, True, True),
+        (["CompleteMultipartUpload"], True, True, None),
+        (["CompleteMultipartUpload", "PutObject"], False, False, False),
+    ],
+    ids=["all", "puts", "nothing"],
+)
+async def test_small_objects_and_several_parts_are_told_apart(
+    store: Any, proxy: Any, prefix: str, ignores: list[str], ok: bool, small: bool, parts: bool | None
+) -> None:
+    """Whoever happens to win the races; and nothing is left."""
+    proxy.ignores = frozenset(ignores)
+    options = {"endpoint_url": proxy.endpoint, "chunk_size": 5 << 20}
+    report = await tools.doctor(f"s3://{store.bucket}/{prefix}", storage_options=options)
+    marks = {check.name: check for check in report.checks}
+    assert (report.ok, marks[SMALL].ok, marks[PARTS].ok) == (ok, small, parts), report.to_json()
+    if parts is None:
+        assert "not on this store" in marks[PARTS].detail
+    if small is False:
+        assert "ignores If-None-Match" in marks[SMALL].detail
+    assert store.keys(prefix) == []
+    assert store.unfinished(prefix) == []

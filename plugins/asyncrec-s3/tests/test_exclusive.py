@@ -1,0 +1,216 @@
+"""What `exclusive` comes to on stores that honour the condition of puts and completions, of puts only, of none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from asyncrec_s3.plugin import open_s3
+from asyncrec_s3.storage import S3Storage
+from s3_store import CHUNK
+
+from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.storage.base import ByteSink, ExclusiveParts
+
+pytestmark = pytest.mark.anyio
+
+SMALL = random.Random(1).randbytes(1_000)
+LARGE = random.Random(2).randbytes(CHUNK + 1_000)
+OTHER = random.Random(3).randbytes(CHUNK + 1_000)
+CEPH = frozenset({"CompleteMultipartUpload"})
+NOTHING = CEPH | {"PutObject"}
+
+Open = Callable[..., AbstractAsyncContextManager[S3Storage]]
+
+
+@pytest.fixture
+def open_storage(store: Any, proxy: Any, prefix: str, small_parts: None) -> Open:
+    @asynccontextmanager
+    async def open_() -> AsyncIterator[S3Storage]:
+        async with open_s3(f"s3://{store.bucket}/{prefix}", endpoint_url=proxy.endpoint, chunk_size=CHUNK) as storage:
+            assert isinstance(storage, S3Storage)
+            yield storage
+
+    return open_
+
+
+async def send(sink: ByteSink, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        size = sink.chunk_size
+        await sink.send([view[:size]])
+        view = view[size:]
+
+
+async def test_the_first_exclusive_put_is_sent_once_more_and_no_other_is(open_storage: Open, proxy: Any) -> None:
+    """After a look. A store that honours the condition refuses it then; what one storage has learnt the others know."""
+    async with open_storage() as storage, open_storage() as other:
+        await storage.put("a", SMALL, exclusive=True)
+        assert proxy.operations() == ["HeadObject", "PutObject", "PutObject"]
+        await other.put("b", SMALL, exclusive=True)
+        assert proxy.operations() == ["HeadObject", *["PutObject"] * 3]
+        assert await storage.get("a") == await storage.get("b") == SMALL
+
+
+@pytest.mark.parametrize("ignores", [frozenset(), NOTHING], ids=["honours", "ignores"])
+async def test_while_nothing_is_known_an_object_that_is_there_is_not_at_risk(
+    open_storage: Open, proxy: Any, ignores: frozenset[str]
+) -> None:
+    """It is found by a look, and no put is sent."""
+    proxy.ignores = ignores
+    async with open_storage() as storage:
+        await storage.put("a", SMALL)
+        proxy.requests.clear()
+        with pytest.raises(ObjectExistsError):
+            await storage.put("a", OTHER[:10], exclusive=True)
+        assert proxy.operations() == ["HeadObject"]
+        assert await storage.get("a") == SMALL
+
+
+async def test_a_put_that_is_refused_shows_that_the_condition_is_honoured(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """Another's came between the look and the put."""
+    proxy.plan = lambda request: store.put(f"{prefix}/a", OTHER) if request.operation == "PutObject" else None
+    async with open_storage() as storage:
+        with pytest.raises(ObjectExistsError):
+            await storage.put("a", SMALL, exclusive=True)
+        proxy.reset()
+        await storage.put("b", SMALL, exclusive=True)
+        assert proxy.operations() == ["PutObject"]
+        assert await storage.get("a") == OTHER
+
+
+async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, proxy: Any, store: Any) -> None:
+    """Its first exclusive object is taken away again, nothing else is created exclusively, and the rest works."""
+    proxy.ignores = NOTHING
+    async with open_storage() as storage:
+        with pytest.raises(StorageError, match=r"/a: this store ignores If-None-Match"):
+            await storage.put("a", SMALL, exclusive=True)
+        proxy.requests.clear()
+        for data in (SMALL, LARGE):
+            with pytest.raises(StorageError, match="ignores If-None-Match"):
+                await storage.put("b", data, exclusive=True)
+        assert proxy.requests == []
+        assert [info.key async for info in storage.list_objects()] == []
+        await storage.put("c", SMALL)
+        assert await storage.get("c") == SMALL
+
+
+async def test_an_object_deleted_meanwhile_is_no_sign_of_an_ignored_condition(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """Somebody deletes the object between the put and its proof: the proof is tried once more."""
+
+    def plan(request: Any) -> None:
+        if request.number == 2:
+            store.client.delete_object(Bucket=store.bucket, Key=f"{prefix}/a")
+
+    async with open_storage() as storage:
+        proxy.plan = plan
+        await storage.put("a", SMALL, exclusive=True)
+        await storage.put("b", SMALL, exclusive=True)
+    assert proxy.operations() == ["HeadObject", *["PutObject"] * 4]
+
+
+@pytest.mark.parametrize("fault", ["500", "403", "500-after"])
+async def test_a_put_that_was_taken_stays_when_its_proof_fails(
+    open_storage: Open, proxy: Any, store: Any, prefix: str, fault: str
+) -> None:
+    async with open_storage() as storage:
+        proxy.plan = lambda request: fault if request.number >= 2 else None
+        await storage.put("a", SMALL, exclusive=True)
+    assert store.get(f"{prefix}/a") == SMALL
+
+
+async def test_of_two_long_objects_the_second_to_be_completed_is_refused_by_a_look(
+    open_storage: Open, proxy: Any
+) -> None:
+    """The store would have replaced the first one's."""
+    proxy.ignores, proxy.echoes = CEPH, False
+    async with open_storage() as storage:
+        with pytest.raises(ObjectExistsError):
+            async with storage.open_sink("x", exclusive=True) as late:
+                await send(late, OTHER)
+                async with storage.open_sink("x", exclusive=True) as early:
+                    await send(early, LARGE)
+        assert await storage.get("x") == LARGE
+        assert [info async for info in storage.list_unfinished()] == []
+
+
+async def test_a_long_object_that_was_replaced_at_once_is_no_victory(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """Another had looked as well, found nothing, and was completed just behind it."""
+    proxy.ignores, proxy.echoes = CEPH, False
+
+    def plan(request: Any) -> None:
+        if request.operation == "HeadObject" and "CompleteMultipartUpload" in proxy.operations():
+            store.put(f"{prefix}/x", OTHER)
+
+    async with open_storage() as storage:
+        proxy.plan = plan
+        with pytest.raises(ObjectExistsError, match="another's object"):
+            await storage.put("x", LARGE, exclusive=True)
+        assert await storage.get("x") == OTHER
+
+
+async def test_an_object_that_was_exclusive_and_then_replaced_was_published(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """Where the store keeps exclusive writers apart, who replaced it may do so."""
+
+    def plan(request: Any) -> None:
+        if request.operation == "HeadObject" and "CompleteMultipartUpload" in proxy.operations():
+            store.put(f"{prefix}/x", OTHER)
+
+    async with open_storage() as storage:
+        assert await storage.excludes_parts("probe")
+        proxy.requests.clear()
+        proxy.plan = plan
+        assert (await storage.put("x", LARGE, exclusive=True)).size == len(LARGE)
+
+
+@pytest.mark.parametrize(("ignores", "expected"), [(frozenset(), True), (CEPH, False), (NOTHING, False)])
+async def test_a_store_can_be_asked_whether_completions_are_exclusive(
+    open_storage: Open, proxy: Any, ignores: frozenset[str], expected: bool
+) -> None:
+    """And it leaves nothing behind; what it shows is believed from then on."""
+    proxy.ignores = ignores
+    async with open_storage() as storage:
+        assert isinstance(storage, ExclusiveParts)
+        assert await storage.excludes_parts("probe/it") is expected
+        assert [info.key async for info in storage.list_objects()] == []
+        assert [info.key async for info in storage.list_unfinished()] == []
+        proxy.requests.clear()
+        await storage.put("x", LARGE, exclusive=True)
+        assert proxy.operations().count("HeadObject") == (2 if expected else 3)
+
+
+async def test_asking_whether_completions_are_exclusive_survives_a_lost_answer(open_storage: Open, proxy: Any) -> None:
+    proxy.ignores = CEPH
+    lost: list[int] = []
+
+    def plan(request: Any) -> str | None:
+        if request.operation == "CompleteMultipartUpload" and not lost:
+            lost.append(request.number)
+            return "500-after"
+        return None
+
+    proxy.plan = plan
+    async with open_storage() as storage:
+        assert await storage.excludes_parts("probe") is False
+    assert lost
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
+async def test_a_store_that_is_down_is_not_waited_for_twice(open_storage: Open, proxy: Any, data: bytes) -> None:
+    """The look gives up soon: what follows it says that nothing works."""
+    proxy.plan = lambda request: "500"
+    async with open_storage() as storage:
+        with pytest.raises(TransientStorageError, match="/x"):
+            await storage.put("x", data, exclusive=True)
+    assert proxy.operations().count("HeadObject") <= 4 + 10  # those of the look, and of settling behind a last request

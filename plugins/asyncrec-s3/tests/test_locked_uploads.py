@@ -1,0 +1,113 @@
+"""A store that says the completion is under way: the upload's lock outlives the gateway that was completing it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import pytest
+from asyncrec_s3.plugin import open_s3
+from asyncrec_s3.storage import S3Storage
+from s3_store import CHUNK
+
+from asyncrec.errors import TransientStorageError
+
+pytestmark = pytest.mark.anyio
+
+LARGE = random.Random(2).randbytes(CHUNK + 1_000)
+
+Open = Callable[..., AbstractAsyncContextManager[S3Storage]]
+
+
+@pytest.fixture
+def open_storage(store: Any, proxy: Any, prefix: str, small_parts: None) -> Open:
+    @asynccontextmanager
+    async def open_() -> AsyncIterator[S3Storage]:
+        async with open_s3(f"s3://{store.bucket}/{prefix}", endpoint_url=proxy.endpoint, chunk_size=CHUNK) as storage:
+            assert isinstance(storage, S3Storage)
+            yield storage
+
+    return open_
+
+
+def locked(proxy: Any, first: str, times: float) -> Callable[[Any], str | None]:
+    """The first completion ends in ``first``; the next ``times`` find the upload locked."""
+
+    def plan(request: Any) -> str | None:
+        if request.operation != "CompleteMultipartUpload":
+            return None
+        before = proxy.operations().count("CompleteMultipartUpload") - 1
+        return first if before == 0 else "busy" if before <= times else None
+
+    return plan
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_it_is_waited_for_longer_than_a_fault_would_be(
+    open_storage: Open, proxy: Any, store: Any, prefix: str, exclusive: bool
+) -> None:
+    """The parts are all there, and cannot be sent again: only the lock has to end."""
+    proxy.plan = locked(proxy, "reset", 25)
+    async with open_storage() as storage:
+        info = await storage.put("x", LARGE, exclusive=exclusive)
+    assert info.size == len(LARGE)
+    assert store.get(f"{prefix}/x") == LARGE
+    assert store.unfinished(prefix) == []
+
+
+async def test_what_was_completed_is_found_by_looking(open_storage: Open, proxy: Any) -> None:
+    proxy.plan = locked(proxy, "reset-after", float("inf"))
+    async with open_storage() as storage:
+        info = await storage.put("x", LARGE, exclusive=True)
+        assert info.etag == (await storage.head("x")).etag
+    assert proxy.operations().count("CompleteMultipartUpload") == 2
+
+
+async def test_a_lock_that_never_ends_is_given_up_and_named(
+    open_storage: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """In a bounded number of requests; nothing is published, nothing left."""
+    proxy.plan = locked(proxy, "reset", float("inf"))
+    async with open_storage() as storage:
+        with pytest.raises(TransientStorageError, match=r"/x: .*completion is already in progress.*lock") as caught:
+            await storage.put("x", LARGE)
+    assert any("given up after 60 attempts" in note for note in caught.value.__notes__)
+    assert proxy.operations().count("CompleteMultipartUpload") <= 61
+    assert store.get(f"{prefix}/x") is None
+    assert store.unfinished(prefix) == []
+
+
+@pytest.mark.parametrize("first", ["reset", "reset-after"])
+async def test_whoever_is_cancelled_does_not_wait_for_it(
+    open_storage: Open, proxy: Any, store: Any, prefix: str, first: str
+) -> None:
+    """The upload is taken away; or it was completed, and `published` says so."""
+    token = anyio.lowlevel.current_token()
+    scope = anyio.CancelScope()
+    ours = locked(proxy, first, float("inf"))
+
+    def plan(request: Any) -> str | None:
+        fault = ours(request)
+        if fault == "busy":
+            anyio.from_thread.run_sync(scope.cancel, token=token)
+        # The first look behind it fails, or it would be over already.
+        return "403" if request.operation == "HeadObject" and scope.cancel_called and not looked() else fault
+
+    def looked() -> bool:
+        return "AbortMultipartUpload" in proxy.operations()
+
+    proxy.plan = plan
+    async with open_storage() as storage:
+        with scope:
+            async with storage.open_sink("x") as sink:
+                await sink.send([LARGE[:CHUNK]])
+                await sink.send([LARGE[CHUNK:]])
+    assert scope.cancelled_caught
+    assert (sink.published is not None) == (first == "reset-after")
+    assert store.get(f"{prefix}/x") == (None if first == "reset" else LARGE)
+    assert store.unfinished(prefix) == []

@@ -30,6 +30,7 @@ __all__ = ["MAX_SEGMENT_BYTES", "Segment", "ShardEntry", "format_time", "parse_s
 MAX_SEGMENT_BYTES = 512 << 20
 
 _VERSION = 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
@@ -192,6 +193,7 @@ def _relative(path: Any, name: str) -> str:
         or not path
         or path.startswith(("/", "\\"))
         or "\0" in path
+        or _SURROGATE.search(path)  # which no store can have in a name
         or _SCHEME.match(path)
         or any(part in ("", ".", "..") for part in path.replace("\\", "/").split("/"))
         or path[1:2] == ":"

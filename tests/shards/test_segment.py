@@ -50,7 +50,21 @@ def test_unknown_members_are_kept() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../x", "a/../b", "/etc/passwd", "s3://b/x", "file:///x", "", ".", "a//b", "a\\..\\b", "\\x", "C:x", "a\0b"],
+    [
+        "../x",
+        "a/../b",
+        "/etc/passwd",
+        "s3://b/x",
+        "file:///x",
+        "",
+        ".",
+        "a//b",
+        "a\\..\\b",
+        "\\x",
+        "C:x",
+        "a\0b",
+        "a\ud800",
+    ],
 )
 @pytest.mark.parametrize("member", ["path", "index", "keys"])
 def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> None:

@@ -109,7 +109,7 @@ class Journal:
                 )
             # Locked before it has its name: nobody may take it for that of a writer which has died.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
-            fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             lock = FileLock(fd, path)
             try:
                 _write(system, fd, b"%d\n" % os.getpid() + note.encode())

@@ -31,7 +31,7 @@ SPOOL_LIMIT = 8 << 30
 
 
 class SpoolFolder(LocalStorage):
-    """The folder, as the storage that shards are written to.
+    """The folder, as the storage that shards are written to. Nothing in it is published, so it is this user's alone.
 
     Attributes:
         limit: bytes of shards that may wait in it, and of those open; on top come what was taken in before it was
@@ -40,6 +40,8 @@ class SpoolFolder(LocalStorage):
         on_sent: called with a shard's key and the bytes that now lie on the disk.
         on_used: called when ``used`` has changed.
     """
+
+    private = True
 
     def __init__(self, folder: str | os.PathLike[str], owner: str, *, limit: int) -> None:
         if limit <= 0:
@@ -101,9 +103,9 @@ async def lock_spool(path: str | os.PathLike[str]) -> AsyncIterator[LocalStorage
 
 def _lock(folder: LocalStorage) -> FileLock:
     with mapped_errors("opening the spool", folder.root):
-        folder.disk.make_folder(folder.folder)
+        folder.disk.make_folder(folder.folder, 0o700)
         path = os.path.join(folder.folder, LOCK_NAME)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         lock = FileLock(fd, path)
         os.ftruncate(fd, 0)
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)

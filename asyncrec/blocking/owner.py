@@ -66,12 +66,19 @@ class Owner(Generic[A]):
         self._task.result()
         return self._held.suppressed
 
-    def __del__(self) -> None:
-        task = getattr(self, "_task", None)
+    def abandon(self) -> bool:
+        """Close what is held, as an exception would, and do not wait; whether anything was. From a finaliser, too."""
+        task: Call[None] | None
+        task, self._task = getattr(self, "_task", None), None
         # In a child made by fork nothing is open: the loop is its parent's.
         if task is None or self._held.ended or self._portal.is_of_another_process():
-            return
+            return False
         task.abandon()
+        return True
+
+    def __del__(self) -> None:
+        if not self.abandon():
+            return
         text = f"{self.what}: dropped without being closed; use it in a `with`"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
@@ -239,6 +246,10 @@ class Opened(AbstractContextManager[H, bool]):
         owner = self._open()
         self._handle = self._make(owner, owner.enter())
         return self._handle
+
+    def abandon(self) -> None:
+        """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
+        self._handle._owner.abandon()
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

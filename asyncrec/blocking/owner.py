@@ -8,6 +8,7 @@ may use; or by `Owner.call_inside`, in the owner's task, one after the other, fo
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -29,42 +30,57 @@ Ts = TypeVarTuple("Ts")
 
 
 class Owner(Generic[A]):
-    """Holds ``context`` open, from `enter` to `leave`. ``what`` names it in errors."""
+    """Holds ``context`` open, from `enter` to `leave`. ``what`` names it in errors.
 
-    def __init__(self, context: AbstractAsyncContextManager[A], what: str) -> None:
+    One that is dropped, as Python's own files may be, closes what it holds, as an exception would, and warns of it.
+    What still uses what it holds, keeps it: ``keeps`` is another that this one's context needs.
+    """
+
+    def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
         self._portal = current_portal()
-        self._context = context
+        # On the loop nothing refers to this object, so that it can be dropped.
+        self._held = _Held(context, what)
+        self._keeps = keeps
+        self._task: Call[None] | None = None
         self.what = what
-        self._jobs: deque[_Job] = deque()
-        self._leaving: tuple[BaseException | None] | None = None
-        self._entered = threading.Event()
-        self._opened = False
-        self._ended = False
-        self._suppressed = False
 
     def enter(self) -> A:
         """Enter the context; returns what it gives."""
         self._portal.check(self.what)
-        self._task = Call(self._portal, self._hold)
+        held = self._held
+        self._task = Call(self._portal, held.hold)
         try:
-            self._entered.wait()
+            held.entered.wait()
         except BaseException:
             self._task.cancel()
             raise
-        if self._ended and not self._opened:
+        if held.ended and not held.opened:
             self._task.result()  # raises
-        return self._value
+        return held.value
 
     def leave(self, error: BaseException | None) -> bool:
         """Leave the context, with the error that the body ended with; returns whether that was suppressed."""
         self._portal.check(self.what)
-        self._portal.portal.call(self._leave, error)
+        assert self._task is not None, "it was entered"
+        self._portal.portal.call(self._held.leave, error)
         self._task.result()
-        return self._suppressed
+        return self._held.suppressed
 
-    def abandon(self) -> None:
-        """Cancel what is held, without waiting: for what was dropped, and is finalised anywhere."""
-        self._task._future.cancel()
+    def abandon(self) -> bool:
+        """Close what is held, as an exception would, and do not wait; whether anything was. From a finaliser, too."""
+        task: Call[None] | None
+        task, self._task = getattr(self, "_task", None), None
+        # In a child made by fork nothing is open: the loop is its parent's.
+        if task is None or self._held.ended or self._portal.is_of_another_process():
+            return False
+        task.abandon()
+        return True
+
+    def __del__(self) -> None:
+        if not self.abandon():
+            return
+        text = f"{self.what}: dropped without being closed; use it in a `with`"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """``await func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
@@ -76,7 +92,7 @@ class Owner(Generic[A]):
         async def work() -> T:
             return await func(*args)
 
-        return self._portal.run(self._inside, work, what=self.what)
+        return self._portal.run(self._held.inside, work, what=self.what)
 
     def call_sync(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
         """``func(*args)`` on the loop's thread, for what is not safe to use from another."""
@@ -86,31 +102,52 @@ class Owner(Generic[A]):
 
         return self._portal.run(work, what=self.what)
 
-    # -- on the loop --------------------------------------------------------------------------------------------------
 
-    async def _hold(self) -> None:
+class _Held(Generic[A]):
+    """The owner's task, on the loop.
+
+    Attributes:
+        entered: set when the context was entered, or that failed.
+        opened: it was entered.
+        ended: it was left, or never entered.
+        suppressed: leaving it suppressed the error.
+    """
+
+    value: A
+
+    def __init__(self, context: AbstractAsyncContextManager[A], what: str) -> None:
+        self._context = context
+        self._what = what
+        self._jobs: deque[_Job] = deque()
+        self.leaving: tuple[BaseException | None] | None = None
+        self.entered = threading.Event()
+        self.opened = False
+        self.ended = False
+        self.suppressed = False
+
+    async def hold(self) -> None:
         self._wake = anyio.Event()
         try:
-            async with _Released(self._context, self) as self._value:
-                self._opened = True
-                self._entered.set()
+            async with _Released(self._context, self) as self.value:
+                self.opened = True
+                self.entered.set()
                 await self._serve()
         finally:
-            self._ended = True
-            self._entered.set()
+            self.ended = True
+            self.entered.set()
             for job in self._jobs:
                 job.done.set()
 
     async def _serve(self) -> None:
-        while self._leaving is None:
+        while self.leaving is None:
             await self._wake.wait()
             self._wake = anyio.Event()
             while self._jobs:
                 await self._jobs.popleft().run()
 
-    async def _inside(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self._ended or self._leaving is not None:
-            raise anyio.ClosedResourceError(f"{self.what}: closed; use it inside its `with`")
+    async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self.ended or self.leaving is not None:
+            raise anyio.ClosedResourceError(f"{self._what}: closed; use it inside its `with`")
         job = _Job(work)
         self._jobs.append(job)
         self._wake.set()
@@ -124,21 +161,21 @@ class Owner(Generic[A]):
         if job.error is not None:
             raise job.error
         if not job.succeeded:
-            raise anyio.ClosedResourceError(f"{self.what}: closed while it was used")
+            raise anyio.ClosedResourceError(f"{self._what}: closed while it was used")
         result: T = job.result
         return result
 
-    def _leave(self, error: BaseException | None) -> None:
-        self._leaving = (error,)
+    def leave(self, error: BaseException | None) -> None:
+        self.leaving = (error,)
         self._wake.set()
 
 
 class _Released(Generic[A]):
     """Leaves the owner's context with the error of the caller's body, which is not one of the owner's task."""
 
-    def __init__(self, context: AbstractAsyncContextManager[A], owner: Owner[A]) -> None:
+    def __init__(self, context: AbstractAsyncContextManager[A], held: _Held[A]) -> None:
         self._context = context
-        self._owner = owner
+        self._held = held
 
     async def __aenter__(self) -> A:
         return await self._context.__aenter__()
@@ -146,10 +183,10 @@ class _Released(Generic[A]):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if exc is not None:  # cancelled: interrupted while leaving, or Python ends
+        if exc is not None:  # cancelled: interrupted while leaving, dropped, or Python ends
             return bool(await self._context.__aexit__(exc_type, exc, traceback))
-        assert self._owner._leaving is not None, "nothing else ends it"
-        (error,) = self._owner._leaving
+        assert self._held.leaving is not None, "nothing else ends it"
+        (error,) = self._held.leaving
         try:
             traceback = error.__traceback__ if error else None
             suppressed = await self._context.__aexit__(type(error) if error else None, error, traceback)
@@ -157,7 +194,7 @@ class _Released(Generic[A]):
             if raised is not error:
                 raise
         else:
-            self._owner._suppressed = error is not None and bool(suppressed)
+            self._held.suppressed = error is not None and bool(suppressed)
         return False
 
 
@@ -209,6 +246,10 @@ class Opened(AbstractContextManager[H, bool]):
         owner = self._open()
         self._handle = self._make(owner, owner.enter())
         return self._handle
+
+    def abandon(self) -> None:
+        """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
+        self._handle._owner.abandon()
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

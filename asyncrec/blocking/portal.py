@@ -10,10 +10,12 @@ cancelled has cleaned up. A second interruption does not wait for that.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Generic, TypeVar, TypeVarTuple
 
 from anyio.from_thread import start_blocking_portal
@@ -32,6 +34,7 @@ class Portal:
         self._context = start_blocking_portal("asyncio", name="asyncrec.blocking")
         self.portal = self._context.__enter__()
         self._thread = self.portal.call(threading.get_ident)
+        self._loop = self.portal.call(asyncio.get_running_loop)
         # When Python ends it first waits for all threads, and anyio's worker threads wait for their loop to end: exit
         # handlers would come too late. So a thread of ours waits for the main one, and ends the loop then. No daemon:
         # Python waits for it, and so for the clean-up of whatever is still open.
@@ -43,7 +46,7 @@ class Portal:
         Raises:
             RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread.
         """
-        if self._pid != os.getpid():
+        if self.is_of_another_process():
             raise RuntimeError(
                 f"{what} was opened in process {self._pid}, before this one ({os.getpid()}) was forked from it; its "
                 "event loop did not come along: open it again in this process"
@@ -53,6 +56,14 @@ class Portal:
                 f"{what} was used by a callback on asyncrec.blocking's own event loop, and would wait for itself: use "
                 "the asynchronous API there"
             )
+
+    def is_of_another_process(self) -> bool:
+        return self._pid != os.getpid()
+
+    def call_soon(self, func: Callable[[], object]) -> None:
+        """Call it on the loop, and do not wait for that: from anywhere, a finaliser too. Nothing where it has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(func)
 
     def is_own_thread(self) -> bool:
         return self._thread == threading.get_ident()
@@ -85,6 +96,7 @@ class Call(Generic[T]):
             finally:
                 self._ended.set()
 
+        self._portal = portal
         self._future = portal.portal.start_task_soon(run)
 
     def result(self) -> T:
@@ -108,6 +120,10 @@ class Call(Generic[T]):
         """Cancel it, and wait until it has ended."""
         self._future.cancel()
         self._ended.wait()
+
+    def abandon(self) -> None:
+        """Cancel it, and do not wait: for what was dropped, and is finalised anywhere."""
+        self._portal.call_soon(self._future.cancel)
 
 
 _portal: Portal | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
@@ -68,11 +68,7 @@ class Dataset(Handle[dataset.Dataset]):
 
     def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
         """See `asyncrec.Dataset.shuffled`, whose arguments these are."""
-        shard = options.get("shard", (0, 1))
-        return Opened(
-            lambda owner, value: Stream(owner, value, shard=shard, chunk=CHUNK),
-            lambda: Owner(self._value.shuffled(**options), "shuffled"),
-        )
+        return _stream(lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK)
 
 
 def as_stream(
@@ -82,11 +78,7 @@ def as_stream(
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        shard: Any = kwargs.get("shard", (0, 1))
-        return Opened(
-            lambda owner, value: Stream(owner, value, shard=shard, chunk=chunk),
-            lambda: Owner(func(*args, **kwargs), func.__name__),
-        )
+        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk)
 
     return opened
 
@@ -95,13 +87,19 @@ def _of_dataset(
     func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
 ) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
     """As `as_stream`, for batches drawn from a `Dataset` of this module."""
-    opened = as_stream(func, chunk=1)
 
     @wraps(func)
-    def opened_of(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        return opened(dataset._value, *args, **kwargs)
+    def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        return _stream(
+            lambda: Owner(func(dataset._value, *args, **kwargs), func.__name__, keeps=dataset._owner), kwargs, 1
+        )
 
-    return opened_of
+    return opened
+
+
+def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
+    shard = options.get("shard", (0, 1))
+    return Opened(lambda owner, value: Stream(owner, value, shard=shard, chunk=chunk), open_)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)

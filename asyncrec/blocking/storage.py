@@ -67,13 +67,16 @@ class Storage(Handle[base.Storage]):
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> Opened[ByteSink]:
         """See `asyncrec.Storage.open_sink`."""
-        return Opened(ByteSink, lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key))
+        return Opened(ByteSink, lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner))
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> Opened[ByteSource]:
         """See `asyncrec.Storage.open_source`."""
-        return Opened(ByteSource, lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key))
+        return Opened(
+            ByteSource,
+            lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key, keeps=self._owner),
+        )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `asyncrec.Storage.list_objects`. Listed some 1,000 at a time, and between them nothing is held open."""

@@ -168,6 +168,7 @@ class TFRecordWriter:
 
     def __del__(self, warn: Any = warnings.warn) -> None:
         if getattr(self, "_opened", False):
+            self._context.abandon()
             warn(
                 f"{self._path}: the writer was never closed, so that nothing was written; close it, or use `with`",
                 RuntimeWarning,  # a ResourceWarning would not be shown: with TensorFlow the file was there

@@ -56,6 +56,8 @@ class Sparse(Entry):
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
         object.__setattr__(self, "indices", (self.indices,) if isinstance(self.indices, str) else tuple(self.indices))
+        if not all(isinstance(name, str) for name in (self.values, *self.indices)):
+            raise SchemaError(f"{self!r}: values and indices are names of features")
         if len(self.indices) != len(self.shape) or not self.shape:
             raise SchemaError(f"{self!r}: one index feature per axis, and at least one")
 
@@ -130,14 +132,18 @@ def from_json(value: Mapping[str, Any]) -> Entry:
     if not isinstance(value, Mapping):
         raise SchemaError(f"{value!r:.80} is no entry of a schema")
     fields = dict(value)
-    kind = {kind.__name__: kind for kind in (FixedLen, VarLen, Tensor, Sparse, Sequence)}.get(fields.pop("kind", ""))
+    name = fields.pop("kind", "")
+    kind = next((kind for kind in (FixedLen, VarLen, Tensor, Sparse, Sequence) if kind.__name__ == name), None)
     if kind is None:
-        raise SchemaError(f"{value.get('kind')!r} is no entry of a schema this version knows")
+        raise SchemaError(f"{name!r:.80} is no entry of a schema this version knows")
+    for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
+        if field in fields and not isinstance(fields[field], expected):
+            raise SchemaError(f"no entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
     try:
         if kind is Sequence:
             return Sequence(from_json(fields["entry"]))  # type: ignore[arg-type]  # checked by Sequence itself
         if fields.get("default") is not None:
             fields["default"] = from_plain(fields["default"], fields["dtype"])
         return kind(**fields)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SchemaError(f"no entry of a schema: {value!r} ({error})") from error
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise SchemaError(f"no entry of a schema: {value!r:.200} ({error})") from error

@@ -56,7 +56,7 @@ def dtype_name(dtype: object) -> str:
         return "bytes" if dtype is bytes else "str"
     try:
         name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is no type is the TypeError below
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
         name = None
     if name not in _KINDS:
         raise SchemaError(f"{dtype!r} is no type of a schema; there are {', '.join(_KINDS)}")
@@ -111,9 +111,8 @@ def raw_array(values: Sequence[bytes], dtype: str) -> Array:
 def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
     """A default as an array of this shape and type; one value serves for all. Raises SchemaError if it does not fit."""
     wanted = {"bytes": bytes, "str": str}.get(dtype)
-    array = np.asarray(default, dtype=object if wanted else None)
     try:
-        array = np.broadcast_to(array, shape)
+        array = np.broadcast_to(np.asarray(default, dtype=object if wanted else None), shape)
     except ValueError:
         raise SchemaError(f"the default {default!r} has not the shape {shape}") from None
     if wanted:

@@ -18,6 +18,7 @@ float32 when it was stored: only ``raw=True`` keeps float64 exactly.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 Columns: TypeAlias = Mapping[str, Column]
+
+_MOST_AXES = 32  # of NumPy's arrays, in every version of it
 
 
 class Ragged(NamedTuple):
@@ -119,7 +122,12 @@ def normalise(entry: Any) -> None:
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(int(size) for size in shape)
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise SchemaError(f"{shape!r:.200} is no shape: a tuple of whole numbers") from None
+    if len(sizes) > _MOST_AXES:
+        raise SchemaError(f"a shape of {len(sizes)} axes; an array has at most {_MOST_AXES}")
     if min(sizes, default=0) < 0:
         raise SchemaError(f"the shape {sizes} has a negative size; VarLen and Tensor are for sizes that differ")
     return sizes

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from asyncrec.errors import SchemaError
 from asyncrec.example.dtypes import Misfit, cast, default_array, kind_of, plain, raw_array
 from asyncrec.example.entries import (
     Columns,
@@ -28,6 +29,9 @@ from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw
 __all__ = ["FixedLen", "Tensor", "VarLen"]
 
 _ABSENT: Raw = (NONE, b"")
+_VALUE_BYTES = 8
+# Of an array that is made where a record has none: as much as a record may hold.
+_MOST_DEFAULT = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class FixedLen(Entry):
     """As many values in every record as ``shape`` has; ``default``, of that shape or one value, where it is absent.
 
     With ``raw=True`` they are stored as one bytes value, the array's own bytes, little-endian and in C order: exact for
-    every type, float64 among them. Raises SchemaError for an unknown type or a default that does not fit.
+    every type, float64 among them. Raises SchemaError for an unknown type, a default that does not fit or is larger
+    than a record may be, or a shape that no array has.
     """
 
     shape: tuple[int, ...]
@@ -46,6 +51,15 @@ class FixedLen(Entry):
     def __post_init__(self) -> None:
         normalise(self)
         object.__setattr__(self, "shape", shape_of(self.shape))
+        # A schema may come from somebody else's manifest: what it says is not made before a record has it.
+        size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
+        if size >= 1 << 63:
+            raise SchemaError(f"the shape {self.shape}: no array is so large")
+        if self.default is not None and size > _MOST_DEFAULT:
+            raise SchemaError(
+                f"a default of the shape {self.shape}: each record without the feature would take {size:,} bytes, and "
+                f"the most is {_MOST_DEFAULT:,}; use VarLen, which reads an absent feature as empty"
+            )
         if self.default is not None:
             object.__setattr__(self, "default", default_array(self.default, self.shape, self.dtype).tolist())
 

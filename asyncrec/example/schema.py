@@ -124,12 +124,22 @@ class Schema:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Schema:
         """The schema that ``to_json`` gave. Raises SchemaError for what is none, or of a later version."""
+        try:
+            return cls._from_json(value)
+        except RecursionError:
+            raise SchemaError("no schema: it is nested too deeply") from None
+
+    @classmethod
+    def _from_json(cls, value: Mapping[str, Any]) -> Schema:
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
             raise SchemaError(f"no schema: {value!r:.200}")
         if value.get("version") != _VERSION:
             raise SchemaError(f"a schema of version {value.get('version')!r}; this asyncrec knows {_VERSION}")
+        allow_extra = value.get("allow_extra", False)
+        if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):
+            raise SchemaError(f"no schema: {value!r:.200}")
         features = {name: from_json(entry) for name, entry in value["features"].items()}
-        return cls(features, allow_extra=value.get("allow_extra", False))
+        return cls(features, allow_extra=allow_extra)
 
     def merge(self, other: Schema) -> Schema:
         """A schema that decodes what either decodes. Raises SchemaError, naming the feature and both sides.

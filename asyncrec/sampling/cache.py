@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -23,6 +24,7 @@ from asyncrec.errors import IntegrityError
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter, ResumingSource
 from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.local_disk import open_own
 from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
@@ -114,9 +116,10 @@ class ShardCache:
         """Whether the file is here, whole; and say that it was used now."""
         path = os.path.join(self._folder, name)
         try:
-            if os.stat(path).st_size != size:
+            status = os.stat(path, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
                 return False
-            os.utime(path)
+            os.utime(path, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
@@ -127,7 +130,7 @@ class ShardCache:
             files: list[tuple[float, int, str]] = []
             for entry in os.scandir(self._folder):
                 with suppress(FileNotFoundError):
-                    status = entry.stat()
+                    status = entry.stat(follow_symlinks=False)
                     if entry.name.endswith(".partial"):
                         if status.st_mtime < time.time() - _ABANDONED_SECONDS:
                             os.unlink(entry.path)
@@ -151,8 +154,9 @@ class ShardCache:
             os.close(fd)
 
     def _open_lock(self, name: str) -> int:
-        os.makedirs(self._folder, exist_ok=True)
-        return os.open(os.path.join(self._folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
+        self.storage.disk.make_folder(self._folder, 0o700)
+        return open_own(os.path.join(self._folder, name), os.O_RDWR | os.O_CREAT, 0o666, anyones=True)
 
 
 def _locked(fd: int) -> bool:

@@ -1,7 +1,9 @@
 """The class of every record of a data set, as one column: read once, and kept beside the index where that is allowed.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON.
-The hash is of the snapshot and of the feature, so that another snapshot is another object.
+The hash is of the snapshot and of the feature, so that another snapshot is another object. Whoever may write to the
+store may have put something else there: it is not unpacked before it says that it has as many codes as there are
+records, and what is no column of this data set is made anew.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import io
 import json
 import logging
 import threading
+import zipfile
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,6 +36,10 @@ _log = logging.getLogger("asyncrec.sampling")
 
 # Shards read through at once: they are decoded by threads that mostly hold the interpreter, so more gain nothing.
 _SHARDS_AT_ONCE = 4
+# Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
+_LABEL_BYTES = 16 << 20
+_NPY_HEADER_BYTES = 1 << 10
+_DIRECTORY_BYTES = 1 << 10
 
 ClassFn = Callable[[bytes], Hashable]
 ClassesOf = Callable[[Sequence[bytes]], list[Any]]
@@ -61,7 +68,9 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         raise TypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
     key = None
     if feature is not None:
-        digest = hashlib.blake2b(f"{dataset.manifest.id}\0{feature}".encode(), digest_size=8).hexdigest()
+        digest = hashlib.blake2b(
+            f"{dataset.manifest.id}\0{feature}".encode("utf-8", "surrogatepass"), digest_size=8
+        ).hexdigest()
         key = f"_classes/{dataset.name or 'all'}-{digest}.npz"
         column = await _load(dataset, key)
         if column is not None:
@@ -79,22 +88,22 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
 
 async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
     try:
-        content = await dataset.folder.get(key)
-        column = await in_thread(_parse, content)
+        content = await dataset.folder.get(key, max_bytes=_most_bytes(len(dataset)))
+        return await in_thread(_parse, content, len(dataset))
     except ObjectNotFoundError:
         return None
     except ValueError as error:
         _log.warning("%s: not a column of classes: %s; it is made anew", key, error)
         return None
-    if len(column.codes) != len(dataset):
-        _log.warning("%s: %d classes for %d records; it is made anew", key, len(column.codes), len(dataset))
-        return None
-    return column
 
 
 async def _keep(dataset: Dataset, key: str, column: ClassColumn) -> None:
+    content = await in_thread(_encode, column)
+    if len(content) > _most_bytes(len(dataset)):
+        _log.info("%s: the column of classes is kept in memory only: its labels are long", key)
+        return
     try:
-        await dataset.folder.put(key, await in_thread(_encode, column))
+        await dataset.folder.put(key, content)
     except StorageError as error:
         _log.info("%s: the column of classes is kept in memory only: %s", key, error)
 
@@ -159,16 +168,51 @@ def _encode(column: ClassColumn) -> bytes:
     return file.getvalue()
 
 
-def _parse(content: bytes) -> ClassColumn:
-    """Raises ValueError for what `_encode` did not make."""
+def _most_bytes(records: int) -> int:
+    """Of what `_encode` makes of so many."""
+    return 4 * records + _LABEL_BYTES + 2 * _NPY_HEADER_BYTES + _DIRECTORY_BYTES
+
+
+def _parse(content: bytes, records: int) -> ClassColumn:
+    """Raises ValueError for what `_encode` did not make for so many records."""
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            codes, text = arrays["codes"], arrays["labels"].tobytes()
+        if _directory_bytes(content) > _DIRECTORY_BYTES:
+            raise ValueError("not an archive of two arrays")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            codes = _array(archive, "codes.npy", np.dtype("<i4"), most=records)
+            text = _array(archive, "labels.npy", np.dtype(np.uint8), most=_LABEL_BYTES).tobytes()
         described = json.loads(text)
         labels = [bytes.fromhex(label) if described["bytes"] else label for label in described["labels"]]
+        if not all(isinstance(label, bytes | int | float) for label in labels):
+            raise ValueError("a label is a number or bytes")
     except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    known = codes.dtype == np.int32 and codes.ndim == 1 and (not len(codes) or codes.min() >= 0)
-    if not known or set(np.unique(codes).tolist()) != set(range(len(labels))):
+    if len(codes) != records:
+        raise ValueError(f"{len(codes):,} classes for {records:,} records")
+    known = not records or (codes.min() >= 0 and codes.max() < len(labels))
+    if not known or not np.bincount(codes, minlength=len(labels)).all():
         raise ValueError("the codes are not those of its labels")
     return ClassColumn(codes, tuple(labels))
+
+
+def _directory_bytes(content: bytes) -> int:
+    """The size of an archive's directory, where zipfile finds it, which takes in all of it at many times its size."""
+    if content[-42:-38] == b"PK\6\7":  # of one beyond 2 GiB
+        return int.from_bytes(content[-98:-42][40:48], "little")
+    return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
+
+
+def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
+    """An array of one dimension, of at most so many values; nothing else is unpacked."""
+    limit = most * dtype.itemsize + _NPY_HEADER_BYTES
+    with archive.open(name) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{name} has more than {most:,} values")
+    data = io.BytesIO(content)
+    if np.lib.format.read_magic(data) != (1, 0):
+        raise ValueError(f"{name} is of another version")
+    shape, _, found = np.lib.format.read_array_header_1_0(data)
+    if len(shape) != 1 or found != dtype:
+        raise ValueError(f"{name} is of {found} and the shape {shape}")
+    return np.frombuffer(content, dtype, shape[0], data.tell()).copy()

@@ -76,7 +76,7 @@ def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime
     ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot.
 
     Raises:
-        ManifestError: no state of this data set has that id.
+        ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.
     """
     events: list[tuple[str, int, str, ShardEntry | str]] = []
     described: list[tuple[str, str, Segment]] = []
@@ -108,6 +108,10 @@ def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime
             break
     if not found:
         raise ManifestError(f"{path}: no snapshot with id {wanted}; it may belong to another data set, or be older")
+
+    for counts in ((entry.records for _, entry in shards.values()), (entry.bytes for _, entry in shards.values())):
+        if (total := sum(counts)) >= 1 << 63:
+            raise ManifestError(f"{path}: its shards would have {total} records or bytes together; no data set has")
 
     described.sort(key=lambda item: item[:2])
     schema: Mapping[str, Any] | None = None

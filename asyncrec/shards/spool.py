@@ -33,7 +33,7 @@ SPOOL_LIMIT = 8 << 30
 
 
 class SpoolFolder(LocalStorage):
-    """The folder, as the storage that shards are written to.
+    """The folder, as the storage that shards are written to. Nothing in it is published, so it is this user's alone.
 
     Attributes:
         limit: bytes of shards that may wait in it, and of those open; on top come what was taken in before it was
@@ -42,6 +42,8 @@ class SpoolFolder(LocalStorage):
         on_sent: called with a shard's key and the bytes that now lie on the disk.
         on_used: called when ``used`` has changed.
     """
+
+    private = True
 
     def __init__(self, folder: str | os.PathLike[str], owner: str, *, limit: int) -> None:
         if limit <= 0:
@@ -105,7 +107,7 @@ async def lock_spool(path: str | os.PathLike[str]) -> AsyncIterator[LocalStorage
 
 def _lock(folder: LocalStorage) -> FileLock:
     with mapped_errors("opening the spool", folder.root):
-        folder.disk.make_folder(folder.folder)
+        folder.disk.make_folder(folder.folder, 0o700)
         path = os.path.join(folder.folder, LOCK_NAME)
         fd = open_own(path, os.O_RDWR | os.O_CREAT)
         lock = FileLock(fd, path)

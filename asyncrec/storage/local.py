@@ -59,6 +59,8 @@ class LocalStorage(Storage):
 
     flush_level = "spooled"
     owner: str | None = None
+    # Objects are readable by this user alone, as unfinished ones always are: for folders that nobody else reads from.
+    private = False
 
     def __init__(self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = os) -> None:
         if chunk_size < 1:
@@ -90,7 +92,7 @@ class LocalStorage(Storage):
         promises nothing, and an exception leaves nothing in any case.
         """
         owned = LocalStorage(self.root, chunk_size=self.chunk_size)
-        owned.disk, owned.folder, owned.owner = self.disk, self.folder, owner
+        owned.disk, owned.folder, owned.owner, owned.private = self.disk, self.folder, owner, self.private
         if not keep:
             owned.flush_level = "buffered"
         return owned
@@ -130,6 +132,7 @@ class LocalStorage(Storage):
             owner=self.owner,
             keep=self.flush_level == "spooled",
             zeros=zeros,
+            private=self.private,
         )
 
     def open_source(

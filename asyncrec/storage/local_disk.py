@@ -81,10 +81,14 @@ class Disk:
         finally:
             os.close(folder)
 
-    def make_folder(self, path: str) -> None:
-        """Make the folder with its parents, each durable in its own parent before it is used. Blocks."""
+    def make_folder(self, path: str, mode: int = 0o777) -> None:
+        """Make the folder with its parents, each durable in its own parent before it is used. Blocks.
+
+        ``mode`` is its own, where it is made here; its parents have what the umask leaves.
+        """
         if os.path.isdir(path):
             return
+        wanted = path
         # The lock: nobody takes a folder for durable that another thread has made and not yet synced.
         with self._making_folders:
             missing = []
@@ -93,7 +97,7 @@ class Disk:
                 path = os.path.dirname(path)
             for each in reversed(missing):
                 try:
-                    self.system.mkdir(each)
+                    self.system.mkdir(each, mode if each == wanted else 0o777)
                 except FileExistsError as error:
                     if not os.path.isdir(each):
                         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), each) from error
@@ -157,7 +161,9 @@ def is_partial(name: str) -> bool:
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
 
 
-def open_own(path: str, flags: int, mode: int = 0o600, *, linked: bool = False, system: Any = os) -> int:
+def open_own(
+    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = os
+) -> int:
     """A descriptor of a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
     For the files that this library keeps beside objects (locks, notes, journals) in a folder that others may write to,
@@ -169,6 +175,7 @@ def open_own(path: str, flags: int, mode: int = 0o600, *, linked: bool = False, 
         flags: as for `os.open`. With ``O_TRUNC`` the file is cut only after it was found to be one's own.
         mode: of a file that is made; the umask takes from it as ever.
         linked: another name may lead to the file, as while it is published under its own.
+        anyones: it may be another user's: a lock, in a folder that users share, whose content nobody believes.
 
     Raises:
         ObjectNotFoundError: there is no such file, or it was removed meanwhile.
@@ -190,7 +197,7 @@ def open_own(path: str, flags: int, mode: int = 0o600, *, linked: bool = False, 
                 raise _not_own(StorageError, path, "it is no regular file", errno.EINVAL)
             if not status.st_nlink:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if status.st_uid not in (os.geteuid(), 0):
+            if not anyones and status.st_uid not in (os.geteuid(), 0):
                 who = f"it belongs to the user {status.st_uid}, and this process to {os.geteuid()}"
                 raise _not_own(StoragePermissionError, path, who, errno.EPERM)
             if status.st_nlink > 1 and not linked:

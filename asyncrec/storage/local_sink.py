@@ -1,10 +1,10 @@
-"""`LocalSink`: one file being written, seen by nobody until it is whole.
+"""`LocalSink`: one file being written, seen by nobody until it is whole, and until then its user's alone (mode 0600).
 
 The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first `send`, or on opening where the storage
-has an owner (`LocalStorage.owned_by`), whose id is then in the name; publishing is one hop to a thread:
-fsync, check of the size, `os.replace` (`os.link` when exclusive), fsync of the folder. Everything that touches the
-disk runs in worker threads that are waited for, so that neither a descriptor nor a file is left by a cancellation.
-Only chunks for a filesystem that lives in memory are copied there and then.
+has an owner (`LocalStorage.owned_by`), whose id is then in the name; publishing is one hop to a thread: the mode that
+an object has, fsync, check of the size, `os.replace` (`os.link` when exclusive), fsync of the folder. Everything that
+touches the disk runs in worker threads that are waited for, so that neither a descriptor nor a file is left by a
+cancellation. Only chunks for a filesystem that lives in memory are copied there and then.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") and "SC_IOV_MAX" i
 _MOST_TO_MEMORY = 2 << 20
 # With hundreds of shards open: so small a write still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
+# An unfinished file is its user's alone: who may read the data set may not read what was never published.
+_UNPUBLISHED = 0o600
 
 
 class LocalSink(ByteSink):
@@ -58,6 +60,7 @@ class LocalSink(ByteSink):
         owner: str | None = None,
         keep: bool = True,
         zeros: int = 0,
+        private: bool = False,
     ) -> None:
         """``zeros``: bytes that the owner's unfinished file begins with, from the moment that it is there."""
         self.chunk_size = chunk_size
@@ -67,6 +70,8 @@ class LocalSink(ByteSink):
         self._before_write: Callable[[], None] | None = None
         self._owner = owner
         self._keep = keep
+        self._private = private
+        self._mode = _UNPUBLISHED  # of the object, once it is published
         self._disk = disk
         self._system = disk.system
         self._key = key
@@ -182,8 +187,15 @@ class LocalSink(ByteSink):
         partial = os.path.join(folder, partial_name(name, self._owner))
         # Whoever finds the file with its zeros missing would take what follows for lost.
         begun = os.path.join(folder, partial_name(name, f"{self._owner}~begun")) if self._zeros else partial
-        self._fd = self._system.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._partial = begun
+        status = self._open_partial(begun, _UNPUBLISHED if self._private else 0o666)
+        self._mode = stat.S_IMODE(status.st_mode)
+        if self._mode & 0o077:
+            # That is what the umask, or the folder's access list, gives an object; nobody else reads it before. Made
+            # anew and not changed: who had opened it before the change would read on.
+            self._close()
+            self._system.unlink(begun)
+            self._partial = None
+            status = self._open_partial(begun, _UNPUBLISHED)
         with suppress(OSError):  # a filesystem without locks: then its age alone says whether somebody writes it
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if self._zeros:
@@ -192,7 +204,13 @@ class LocalSink(ByteSink):
             self._system.replace(begun, partial)
             self._partial = partial
             self._disk.sync_folder(folder)
-        self._in_memory = self._disk.lives_in_memory(self._system.fstat(self._fd).st_dev)
+        self._in_memory = self._disk.lives_in_memory(status.st_dev)
+
+    def _open_partial(self, partial: str, mode: int) -> os.stat_result:
+        self._fd = self._system.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        self._partial = partial
+        status: os.stat_result = self._system.fstat(self._fd)
+        return status
 
     def _write(self, buffers: Sequence[Buffer]) -> int:
         if self._before_write is not None:
@@ -238,6 +256,8 @@ class LocalSink(ByteSink):
     def _publish(self) -> None:
         self._create()
         assert self._partial is not None, "made with the descriptor"
+        if self._mode != _UNPUBLISHED:
+            self._system.fchmod(self._fd, self._mode)
         self._system.fsync(self._fd)
         status = self._system.fstat(self._fd)
         if status.st_size != self._size:
@@ -280,10 +300,10 @@ class LocalSink(ByteSink):
             raise self._exists_already() from error
 
     def _abandon(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            with suppress(OSError):  # what was promised has been synced before
-                os.close(fd)
+        if self._fd >= 0 and self._partial is not None and self._acknowledged and self._mode != _UNPUBLISHED:
+            with suppress(OSError):  # it was to be published, and stays unfinished
+                self._system.fchmod(self._fd, _UNPUBLISHED)
+        self._close()
         if self._partial is not None and not self._acknowledged:
             partial, self._partial = self._partial, None
             try:
@@ -292,6 +312,12 @@ class LocalSink(ByteSink):
                 pass
             except OSError as error:
                 logger.warning("%s: the unfinished file %s cannot be removed: %s", self._shown, partial, error)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):  # what was promised has been synced before
+                os.close(fd)
 
 
 def _nbytes(buffer: Buffer) -> int:

@@ -26,7 +26,7 @@ class FileLock:
         """Take the lock.
 
         Raises:
-            StorageError: somebody has it; its text is `in_use`. The descriptor is closed then.
+            StorageError: somebody has it; its text says which process. The descriptor is closed then.
         """
         self.fd = fd
         self.path = path
@@ -37,10 +37,11 @@ class FileLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            in_use = _in_use(fd, path)
             self.release()
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
-            raise in_use(path) from None
+            raise in_use from None
         _held.add(self)
 
     def release(self) -> None:
@@ -51,11 +52,10 @@ class FileLock:
             _held.discard(self)
 
 
-def in_use(path: str) -> StorageError:
+def _in_use(fd: int, path: str) -> StorageError:
     """The error that names who has the lock, by the process number that stands first in the file."""
     try:
-        with open(path, "rb") as file:
-            owner = file.read(20).partition(b"\n")[0].decode("ascii", "replace")
+        owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:
         owner = ""
     who = f"process {owner}" if owner.isdigit() else "another process"

@@ -147,7 +147,7 @@ async def _opening(
 
 
 async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
-    if scheme and not _plugins.loaded:
+    if scheme not in _plugins.built_in and not _plugins.loaded:
         # Reading the metadata of what is installed, and importing it: tens of milliseconds, once.
         await in_thread(_plugins.load)
     shown = redact(os.fspath(path))

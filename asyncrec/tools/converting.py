@@ -44,8 +44,9 @@ Progress = Callable[[int, int | None], None]
 
 # Told one by one; beyond it they are counted.
 _MOST_TOLD = 1000
-# Records handed to an encoder at once.
+# Records handed to an encoder at once, and the bytes at which they are fewer.
 _BATCH = 1024
+_BATCH_BYTES = 64 << 20
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
 _NEEDS = {"parquet": "pyarrow", "warc": "warcio"}
@@ -299,7 +300,7 @@ async def _export(
         seen = 0
         async for found in RecordStream(selection, (), stack):
             held += [each.data for each in found]
-            while len(held) >= _BATCH:
+            while len(held) >= _BATCH or (held and sum(map(len, held)) >= _BATCH_BYTES):
                 batch, held = held[:_BATCH], held[_BATCH:]
                 await send(await in_thread(encoder.encode, batch))
             report.records += len(found)

@@ -369,3 +369,105 @@ def test_every_truncation_of_a_record_is_an_error() -> None:
     for cut in range(1, len(WHOLE)):
         with pytest.raises((DecodeError, SchemaError)):
             EVERYTHING.decode(WHOLE[:cut])
+
+
+def _nested(depth: int) -> Any:
+    value: Any = {"kind": "VarLen", "dtype": "int64"}
+    for _ in range(depth):
+        value = {"kind": "Sequence", "entry": value}
+    return value
+
+
+def _deep_list() -> Any:
+    value: Any = []
+    for _ in range(50_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": ["FixedLen"]},
+        {"kind": {}},
+        {"kind": None},
+        {"kind": "FixedLen", "shape": [], "dtype": ["int64"]},
+        {"kind": "FixedLen", "shape": [], "dtype": None},
+        {"kind": "FixedLen", "shape": [], "dtype": "i4,("},
+        {"kind": "FixedLen", "shape": [], "dtype": "1("},
+        {"kind": "FixedLen", "shape": [], "dtype": "\ud800"},
+        {"kind": "FixedLen", "shape": [], "dtype": "int64", "raw": [1]},
+        {"kind": "FixedLen", "shape": "12", "dtype": "int64"},
+        {"kind": "FixedLen", "shape": 3, "dtype": "int64"},
+        {"kind": "FixedLen", "shape": [1.5], "dtype": "int64"},
+        {"kind": "FixedLen", "shape": ["3"], "dtype": "int64"},
+        {"kind": "FixedLen", "shape": [[3]], "dtype": "int64"},
+        {"kind": "FixedLen", "shape": [0] * 100_000, "dtype": "int64"},
+        {"kind": "FixedLen", "shape": [2**62, 8], "dtype": "int64"},
+        {"kind": "FixedLen", "shape": [0, 2**62, 8], "dtype": "int64"},
+        {"kind": "FixedLen", "shape": [10**10], "dtype": "int64", "default": 0},
+        {"kind": "FixedLen", "shape": [10**10], "dtype": "str", "default": "x"},
+        {"kind": "FixedLen", "shape": [1, 10**10], "dtype": "bytes", "default": [["eA=="]]},
+        {"kind": "FixedLen", "shape": [2], "dtype": "int64", "default": [[1], [1, 2]]},
+        {"kind": "FixedLen", "shape": [], "dtype": "int8", "default": 10**400},
+        {"kind": "FixedLen", "shape": [], "dtype": "float32", "default": 10**400},
+        {"kind": "FixedLen", "shape": [], "dtype": "bytes", "default": 5},
+        {"kind": "FixedLen", "shape": [], "dtype": "int64", "default": {"a": 1}},
+        {"kind": "Sparse", "shape": [3], "dtype": "int64", "indices": [5], "values": "v"},
+        {"kind": "Sparse", "shape": [3], "dtype": "int64", "indices": [["i"]], "values": "v"},
+        {"kind": "Sparse", "shape": [3], "dtype": "int64", "indices": ["i"], "values": ["v"]},
+        {"kind": "Sparse", "shape": [3], "dtype": "int64", "indices": "i", "values": None},
+        {"kind": "Sequence", "entry": []},
+        _nested(50_000),
+        _deep_list(),
+    ],
+    ids=lambda entry: f"{len(str(entry.get('kind')))}" if isinstance(entry, dict) else "list",
+)
+def test_an_entry_that_is_none_is_a_schema_error(entry: Any) -> None:
+    """It takes no memory either, whatever shape it claims."""
+    with pytest.raises(SchemaError):
+        Schema.from_json({"version": 1, "features": {"a": entry}})
+
+
+@pytest.mark.parametrize(
+    "more", [{"allow_extra": "no"}, {"allow_extra": None}, {"features": {5: {}}}, {"features": []}]
+)
+def test_a_schema_of_other_types_is_a_schema_error(more: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError):
+        Schema.from_json({"version": 1, "features": {}, **more})
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+_FIELDS = {
+    "kind": st.sampled_from(["FixedLen", "VarLen", "Tensor", "Sparse", "Sequence"]),
+    "dtype": st.sampled_from(["int64", "float32", "bytes", "str", "bool", "uint8", "float16"]),
+    "shape": st.lists(st.sampled_from([0, 1, 2, 10**6, 2**40]), max_size=3),
+    "default": st.integers(-3, 3) | st.text(max_size=2),
+    "raw": st.booleans(),
+    "indices": st.lists(st.text(max_size=2), max_size=2),
+    "values": st.text(max_size=2),
+    "entry": st.fixed_dictionaries({"kind": st.just("VarLen"), "dtype": st.just("int64")}),
+}
+_ENTRY = st.fixed_dictionaries(
+    {"kind": _FIELDS["kind"]}, optional={name: kind | _ANY for name, kind in _FIELDS.items() if name != "kind"}
+)
+
+
+@given(st.dictionaries(st.text(max_size=2), _ENTRY | _ANY, max_size=3))
+def test_whatever_json_holds_is_a_schema_or_a_schema_error(features: dict[str, Any]) -> None:
+    try:
+        schema = Schema.from_json({"version": 1, "features": features})
+    except SchemaError:
+        return
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) is not None
+    for record in (encode_example({}), encode_example({"a": [1, 2]})):
+        try:
+            schema.decode(record)
+            schema.decode_batch([record])
+        except (SchemaError, DecodeError):
+            pass
+    schema.decode_batch([])

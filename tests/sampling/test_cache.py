@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 import anyio
 import pytest
 
 import asyncrec
-from asyncrec.errors import IntegrityError
+from asyncrec.errors import IntegrityError, StorageError
 from asyncrec.sampling.cache import ShardCache
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import Fault, FlakyStorage
@@ -161,3 +162,44 @@ async def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path)
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
         await dataset.get(0)
     assert (old.exists(), new.exists()) == (False, True)
+
+
+async def test_a_folder_that_is_made_is_this_users_alone_and_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    """Users who share a cache make its folder, and give it the mode they want."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o775)
+    for name, mode in (("own", 0o700), ("shared", 0o775)):
+        async with asyncrec.open_dataset("pages", storage=await stored(), cache=tmp_path / name) as dataset:
+            assert await dataset.get_many(range(400)) == RECORDS
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
+
+
+async def test_a_link_under_the_name_of_a_shard_is_no_shard_and_what_it_names_is_not_touched(tmp_path: Path) -> None:
+    storage = await stored()
+    cache = tmp_path / "cache"
+    async with asyncrec.open_dataset("pages", storage=storage, cache=cache) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+    reads(storage)
+    for number, path in enumerate(files(cache)):
+        other = tmp_path / f"other-{number}"
+        path.rename(other)
+        os.utime(other, (1, 1))
+        path.symlink_to(other)
+    async with asyncrec.open_dataset("pages", storage=storage, cache=cache) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+    assert reads(storage) == 4
+    assert all(path.stat().st_mtime == 1 for path in tmp_path.glob("other-*"))
+    assert not any(path.is_symlink() for path in files(cache))
+
+
+@pytest.mark.parametrize("what", ["link", "pipe"])
+async def test_a_lock_that_is_none_is_an_error_and_nothing_is_made_elsewhere(tmp_path: Path, what: str) -> None:
+    for name in [".lock-evict", *(f".lock-{lock:02d}" for lock in range(64))]:
+        if what == "link":
+            (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+        else:
+            os.mkfifo(tmp_path / name)
+    async with asyncrec.open_dataset("pages", storage=await stored(), cache=tmp_path) as dataset:
+        with pytest.raises(StorageError, match=r"\.lock-.* (symbolic link|no regular file)"):
+            await dataset.get_many(range(400))
+    assert not (tmp_path / "elsewhere").exists()

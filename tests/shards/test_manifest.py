@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -82,3 +83,12 @@ def test_schemas_that_contradict_each_other_are_reported_and_the_latest_counts()
     assert manifest.schema == {"v": 2}
     assert manifest.metadata == {"k": 2, "only": "a"}
     assert manifest.conflicts == ("writer b wrote another schema than those before it",)
+
+
+@pytest.mark.parametrize("field", ["records", "bytes"])
+def test_counts_that_no_data_set_has_are_a_manifest_error(field: str) -> None:
+    """Each alone may be that large; together they are more than Python's len() holds."""
+    parts = [replace(commit("a", 1, name), add=(replace(entry(name, 1), **{field: 1 << 62}),)) for name in ("x", "y")]
+    assert getattr(merge_segments("p", parts[:1]), field) == 1 << 62
+    with pytest.raises(ManifestError, match="together"):
+        merge_segments("p", parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from asyncrec.errors import (
 )
 from asyncrec.records.index import parse_index
 from asyncrec.storage.base import Storage
+from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.cancellation import cancel_at_every_checkpoint
 from asyncrec.testing.clock import virtual_backend
@@ -231,6 +233,42 @@ class TestStoreDown:
         storage.down = False
         assert (await asyncrec.recover(tmp_path, storage=storage)).records >= 15
         assert (await stored(storage))[:15] == numbered(15)
+
+
+class TestModes:
+    async def test_what_is_in_a_spool_is_this_users_alone_and_what_comes_of_it_is_as_the_umask_says(
+        self, tmp_path: Path
+    ) -> None:
+        before = os.umask(0o022)
+        try:
+            spool = tmp_path / "spool"
+            down = Outage(LocalStorage(tmp_path / "store"))
+            with pytest.raises(TransientStorageError):
+                async with asyncrec.open_sharded_writer(
+                    "pages", storage=down, spool=spool, max_shard_records=100
+                ) as writer:
+                    down.down = True
+                    for record in numbered(350):
+                        await writer.write(record, key=record)
+                    await writer.flush()
+            left = [path for path in spool.rglob("*") if path.is_file()]
+            assert len(left) > 3
+            assert {stat.S_IMODE(path.stat().st_mode) for path in left} == {0o600}
+            assert stat.S_IMODE(spool.stat().st_mode) == 0o700
+            down.down = False
+            await asyncrec.recover(spool, storage=down)
+            found = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+            assert len(found) > 3
+            assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o644}
+        finally:
+            os.umask(before)
+
+    async def test_the_note_of_a_writer_is_this_users_alone(self, tmp_path: Path) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+            await writer.write(b"x")
+            await writer.flush()
+            modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()}
+        assert modes == {0o600}
 
 
 class TestLeftovers:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -251,11 +252,13 @@ async def test_the_order_of_publishing_is_the_one_that_survives_a_crash(tmp_path
     await storage.put("a/b/x", b"data")
     order = [call for call in system.calls if call not in ("lstat", "fstat", "stat")]
     made = ["mkdir", "open", "fsync"]  # a folder, and its name in its parent
-    assert order == [*made, *made, "open", "writev", "fsync", "replace", "open", "fsync"]
+    begun = ["open", "unlink", "open"]  # the mode an object has is found out, and kept from the unfinished file
+    assert order == [*made, *made, *begun, "writev", "fchmod", "fsync", "replace", "open", "fsync"]
     system.calls.clear()
     await storage.put("a/b/y", b"data", exclusive=True)
     order = [call for call in system.calls if call not in ("lstat", "fstat", "stat")]
-    assert order == ["open", "writev", "fsync", "link", "open", "fsync", "unlink"], "never without either name"
+    ending = ["link", "open", "fsync", "unlink"]
+    assert order == [*begun, "writev", "fchmod", "fsync", *ending], "never without either name"
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
@@ -690,3 +693,100 @@ async def test_two_chunks_and_a_byte_more_or_less(tmp_path: Path, extra: int) ->
         data = content(2 * sink.chunk_size + extra)
         await send_all(sink, data)
     assert await storage.get("x") == data
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    before = os.umask(0o022)
+    yield lambda mask: os.umask(mask)
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize(("mask", "published"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600), (0, 0o666)])
+async def test_an_unfinished_file_is_its_users_alone_and_an_object_is_as_the_umask_says(
+    tmp_path: Path, umask: Callable[[int], int], mask: int, published: int, exclusive: bool
+) -> None:
+    umask(mask)
+    async with LocalStorage(tmp_path).open_sink("x", exclusive=exclusive) as sink:
+        await sink.send([b"data"])
+        (partial,) = tmp_path.iterdir()
+        assert mode(partial) == 0o600
+        await sink.flush([b"more"])
+        assert mode(partial) == 0o600
+        await sink.send([b"more"])
+    assert [(path.name, mode(path)) for path in tmp_path.iterdir()] == [("x", published)]
+
+
+@pytest.mark.parametrize("fault", ["replace", "fsync", "fchmod"])
+async def test_what_is_kept_of_an_object_that_was_not_published_is_its_users_alone(
+    tmp_path: Path, umask: Callable[[int], int], fault: str
+) -> None:
+    system = System()
+    storage = LocalStorage(tmp_path, system=system)
+    with pytest.raises(StorageError):
+        async with storage.open_sink("x") as sink:
+            await sink.flush([b"data"])
+            await sink.send([b"data"])
+            calls: list[str] = []
+
+            def once(name: str, n: int) -> int | None:
+                calls.append(name)
+                return errno.EIO if name == fault and calls.count(name) == 1 else None
+
+            system.fault = once
+    (partial,) = tmp_path.iterdir()
+    assert (partial.name.endswith(".partial"), mode(partial)) == (True, 0o600)
+
+
+async def test_nobody_could_have_opened_what_is_written_while_its_mode_was_found_out(
+    tmp_path: Path, umask: Callable[[int], int]
+) -> None:
+    inodes: list[int] = []
+    system = System()
+
+    class Watching(System):
+        def __getattr__(self, name: str) -> Any:
+            if name == "open":
+                return self._opened
+            return getattr(system, name)
+
+        def _opened(self, path: str, *args: Any) -> int:
+            fd = os.open(path, *args)
+            if path.endswith(".partial"):
+                keep = os.open(path, os.O_RDONLY)  # so that the number is not given to the next
+                inodes.append(os.fstat(keep).st_ino)
+                spies.append(keep)
+            return fd
+
+    spies: list[int] = []
+    try:
+        await LocalStorage(tmp_path, system=Watching()).put("x", b"data")
+        assert (tmp_path / "x").stat().st_ino == inodes[-1] != inodes[0]
+        assert os.pread(spies[0], 10, 0) == b""
+    finally:
+        for spy in spies:
+            os.close(spy)
+
+
+async def test_the_objects_of_a_private_folder_are_its_users_alone(tmp_path: Path, umask: Callable[[int], int]) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.private = True
+    await storage.put("x", b"data")
+    async with storage.owned_by("w").open_sink("y") as sink:
+        await sink.send([b"data"])
+    assert [mode(tmp_path / name) for name in ("x", "y")] == [0o600, 0o600]
+
+
+async def test_a_folder_may_be_made_for_its_user_alone_and_one_that_is_there_keeps_its_mode(
+    tmp_path: Path, umask: Callable[[int], int]
+) -> None:
+    disk = LocalStorage(tmp_path).disk
+    disk.make_folder(str(tmp_path / "a" / "b"), 0o700)
+    assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o755, 0o700]
+    disk.make_folder(str(tmp_path / "a"), 0o700)
+    assert mode(tmp_path / "a") == 0o755

@@ -124,6 +124,14 @@ def test_another_users_file_is_refused_before_it_is_cut_and_says_whose_it_is(vic
     assert victim.read_bytes() == b"precious"
 
 
+def test_a_lock_that_users_share_may_be_anyones_and_is_a_regular_file_all_the_same(
+    tmp_path: Path, victim: Path
+) -> None:
+    os.close(open_own(str(victim), os.O_RDWR, anyones=True, system=OwnedBy(os.geteuid() + 1)))
+    (tmp_path / "lock").symlink_to(victim)
+    refused(tmp_path / "lock", "symbolic link", anyones=True)
+
+
 def test_roots_file_is_trusted(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
     os.close(open_own(str(victim), os.O_RDONLY, system=OwnedBy(0)))

@@ -55,3 +55,15 @@ def test_one_that_nobody_has_got_is_given_up(tmp_path: Path) -> None:
     FileLock(opened(path), str(path))
     gc.collect()
     FileLock(opened(path), str(path)).release()
+
+
+def test_who_has_it_is_read_from_the_file_that_was_opened_and_not_from_its_name(tmp_path: Path) -> None:
+    """Somebody may put a pipe there, on which reading would wait."""
+    path = tmp_path / "lock"
+    path.write_bytes(b"4242\n")
+    lock, other = FileLock(opened(path), str(path)), opened(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StorageError, match="process 4242 is using it"):
+        FileLock(other, str(path))
+    lock.release()

@@ -49,7 +49,7 @@ class Found:
         setattr(module, hook, hookimpl(lambda: [factory]))
         self.entries.append(Entry(name, module))
 
-    def add_broken(self, name: str, error: Exception) -> None:
+    def add_broken(self, name: str, error: BaseException) -> None:
         self.entries.append(Entry(name, error))
 
 
@@ -58,7 +58,7 @@ class Entry:
         self.name, self.value, self.loads = name, f"the_{name}", loads
 
     def load(self) -> object:
-        if isinstance(self.loads, Exception):
+        if isinstance(self.loads, BaseException):
             raise self.loads
         return self.loads
 
@@ -211,6 +211,102 @@ async def test_a_plugin_cannot_claim_local_paths_nor_give_its_scheme_as_a_string
             pass
     async with located(tmp_path / "x") as (storage, _):
         assert isinstance(storage, LocalStorage)
+
+
+@pytest.mark.parametrize("scheme", ["", "file", "memory"])
+@pytest.mark.parametrize("name", ["local", "memory", "mine"])
+async def test_what_is_built_in_means_the_same_whatever_is_installed(
+    found: Found, tmp_path: Path, scheme: str, name: str
+) -> None:
+    """Whatever the entry point is called, the names of ours included."""
+    found.add(name, scheme, "cl")
+    claimed = f"{scheme}://" if scheme else "paths without a scheme"
+    with pytest.raises(UnknownSchemeError, match=f"the plugin '{name}' claims {claimed}, which are built in"):
+        async with open_storage("cl://x"):
+            pass
+    for path, kind in ((tmp_path / "x", LocalStorage), (f"file://{tmp_path}/x", LocalStorage), ("memory://x/y", None)):
+        async with located(path) as (storage, key):
+            await storage.put(key, b"x")
+            assert kind is None or isinstance(storage, kind)
+    assert found.opened == []
+
+
+async def test_what_is_built_in_looks_for_no_plugin(found: Found, tmp_path: Path) -> None:
+    found.add_broken("x", SystemExit("never looked at"))
+    for path in ("memory://x", "MEMORY://x", f"file://{tmp_path}", f"FILE:{tmp_path}", tmp_path, "x.rec"):
+        async with located(path):
+            pass
+    assert not registry._plugins.loaded
+
+
+class Boo(BaseException):
+    """Of no kind that anybody expects."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Boo("boo")])
+@pytest.mark.parametrize("hook", [False, True])
+async def test_a_plugin_that_ends_the_program_breaks_no_other(found: Found, error: BaseException, hook: bool) -> None:
+    def fail() -> list[StorageFactory]:
+        raise error
+
+    ending = ModuleType("ending")
+    ending.asyncrec_storage_factories = hookimpl(fail)  # type: ignore[attr-defined]  # that is how plugins are made
+    found.add("before", "be")
+    found.entries.append(Entry("ending", ending if hook else error))
+    found.add("after", "af")
+    for _ in range(2):
+        for scheme in ("be", "af"):
+            async with open_storage(f"{scheme}://x"):
+                pass
+        with pytest.raises(UnknownSchemeError, match=f"'ending' could not be loaded: {type(error).__name__}") as caught:
+            async with open_storage("en://x"):
+                pass
+        assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("scheme", [5, None, ["cl"], b"cl", "CL", "c", "c l", "cl://", "1cl", "clé"])
+async def test_a_scheme_that_no_url_can_have_is_an_error_that_names_the_plugin(found: Found, scheme: Any) -> None:
+    found.add("odd", "od", scheme)
+    with pytest.raises(UnknownSchemeError, match=r"the plugin 'odd' gave the scheme .* lower-case"):
+        async with open_storage("what://x"):
+            pass
+    with pytest.raises(UnknownSchemeError):  # it is all or nothing
+        async with open_storage("od://x"):
+            pass
+
+
+async def test_a_factory_whose_name_is_none_is_an_error_that_names_the_plugin(found: Found) -> None:
+    odd = ModuleType("odd")
+    factory = StorageFactory(7, ("od",), found.opener("odd"))  # type: ignore[arg-type]  # the point of the test
+    odd.asyncrec_storage_factories = hookimpl(lambda: [factory])  # type: ignore[attr-defined]  # as plugins are made
+    found.entries.append(Entry("odd", odd))
+    with pytest.raises(UnknownSchemeError, match="the plugin 'odd' gave a StorageFactory the name 7"):
+        async with open_storage("od://x"):
+            pass
+
+
+async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registry, "_plugins", Plugins())
+    for name, points in (("damaged", "[other]\nno value\n"), ("whole", "[asyncrec]\nwhole = asyncrec_whole\n")):
+        (tmp_path / f"{name}-1.dist-info").mkdir()
+        (tmp_path / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (tmp_path / f"{name}-1.dist-info" / "entry_points.txt").write_text(points)
+    (tmp_path / "asyncrec_whole.py").write_text(
+        "from asyncrec.storage.base import StorageFactory\n"
+        "from asyncrec.storage.hookspecs import hookimpl\n"
+        "from asyncrec.storage.memory import open_memory\n"
+        "@hookimpl\n"
+        "def asyncrec_storage_factories():\n"
+        "    return [StorageFactory('whole', ('whole',), lambda url: open_memory('memory://x'))]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    async with open_storage("whole://x"):
+        pass
+    with pytest.raises(UnknownSchemeError, match="The plugin 'damaged' could not be loaded"):
+        async with open_storage("what://x"):
+            pass
 
 
 async def test_two_drivers_for_one_scheme_are_told_apart_by_name(found: Found) -> None:

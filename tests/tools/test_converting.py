@@ -176,11 +176,86 @@ async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
         parser = _Parser("x")
         records, bad = [], []
         for begin in [*range(0, len(content), step), len(content)]:
-            converted = parser.feed(content[begin : begin + step])
-            records += converted.records
-            bad += converted.bad
+            for converted in parser.feed(content[begin : begin + step]):
+                records += converted.records
+                bad += converted.bad
         assert len(records) == 3
         assert not bad
+
+
+async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec.tools.formats.warc.MAX_RECORD_BYTES", 1 << 20)
+    bomb = gzip.compress(bytes(5 << 20))
+    http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb
+    record = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+        b"WARC-Target-URI: http://x/\r\nContent-Type: application/http; msgtype=response\r\n"
+        b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
+    )
+    await storage.put("x.warc", record + warc(compressed=False, pages=2) + record)
+    report = await convert(storage, "x.warc", "set")
+    assert (report.records, report.bad_count) == (2, 2)
+    assert "decodes to more than 1,048,576" in report.bad[0].reason
+
+
+def test_pages_that_decode_to_much_are_handed_on_some_at_a_time() -> None:
+    """A block of some kilobytes, of a thousand times as much."""
+    http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(bytes(4 << 20))
+    record = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+        b"WARC-Target-URI: http://x/\r\nContent-Type: application/http; msgtype=response\r\n"
+        b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
+    )
+    parser = _Parser("x")
+    count = 0
+    for converted in parser.feed(gzip.compress(record * 30)):
+        assert len(converted.records) <= 4
+        count += len(converted.records)
+    assert count == 30
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+async def test_a_line_without_an_end_is_bad_and_ends_no_other_file(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("asyncrec.tools.formats.jsonl.MAX_RECORD_BYTES", 3 << 20)
+    content = b'{"a": 1}\n' + b"x" * (8 << 20)
+    await storage.put(f"in/{name}", gzip.compress(content) if name.endswith("gz") else content)
+    await storage.put("in/y.jsonl", b'{"a": 2}\n')
+    report = await convert(storage, "in", "set")
+    assert (report.records, [bad.where for bad in report.bad]) == (2, ["line 2"])
+
+
+async def test_a_long_line_in_many_blocks_is_read(storage: Storage) -> None:
+    await storage.put("x.jsonl", b'{"a": 1}\n{"a": "' + b"x" * (5 << 20) + b'"}\n{"a": 3}')
+    assert (await convert(storage, "x.jsonl", "set")).records == 3
+    assert [len(str(each["a"][0])) > 1000 for each in await decoded(storage, "set")] == [False, True, False]
+
+
+async def test_a_reason_does_not_show_all_of_what_was_found(storage: Storage) -> None:
+    await storage.put("x.jsonl", b'{"' + b"n" * 100_000 + b'": {}}\n')
+    (bad,) = (await convert(storage, "x.jsonl", "set")).bad
+    assert len(bad.reason) < 1000
+
+
+async def test_text_that_is_none_has_no_column_of_text(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer(
+        "pages", schema=asyncrec.Schema({"a": asyncrec.FixedLen((), "str")}), storage=storage
+    ) as writer:
+        await writer.write(asyncrec.encode_example({"a": b"\xff"}))
+    with pytest.raises(SchemaError, match=r"'a'.*UTF-8"):
+        await convert(storage, "pages", "x.parquet")
+
+
+async def test_large_records_are_encoded_some_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec.tools.converting._BATCH_BYTES", 1 << 20)
+    await asyncrec.write_records("x.tfrecord", [asyncrec.encode_example({"a": bytes(300 << 10)})] * 50, storage=storage)
+    await convert(storage, "x.tfrecord", "x.parquet")
+    file = pq.ParquetFile(io.BytesIO(await storage.get("x.parquet")))
+    assert file.metadata.num_rows == 50
+    assert file.num_row_groups > 5
 
 
 async def test_json_lines_tell_the_line_that_is_bad(storage: Storage) -> None:

@@ -22,6 +22,9 @@ _SUFFIXES = {
 }
 
 
+_MOST_REASON = 500
+
+
 @dataclass(frozen=True, slots=True)
 class BadMember:
     """What could not be converted: ``where`` is the line, the row or the byte of the file."""
@@ -29,6 +32,10 @@ class BadMember:
     path: str
     where: str
     reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > _MOST_REASON:  # it may show what was found, of any size
+            object.__setattr__(self, "reason", f"{self.reason[:_MOST_REASON]}…")
 
     def to_json(self) -> dict[str, Any]:
         return {"path": self.path, "where": self.where, "reason": self.reason}

@@ -61,7 +61,7 @@ class _Parser:
 
     Attributes:
         pending: there is more to come of what was fed.
-        lost: the compression is damaged, and nothing follows.
+        lost: nothing that follows can be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -71,7 +71,7 @@ class _Parser:
         self._decompressor: Decompressor | None = None
         self._begun = False
         self._first = b""  # until it is known how the file is compressed
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a line without an end
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
@@ -103,10 +103,11 @@ class _Parser:
         return result
 
     def _lines(self, block: bytes, at_end: bool, result: Converted) -> None:
-        lines = (self._rest + block).split(b"\n")
-        self._rest = b"" if at_end else lines.pop()
-        if len(self._rest) > MAX_RECORD_BYTES:
-            raise FormatError(f"line {self._line + 1} has more than {MAX_RECORD_BYTES:,} bytes: no JSON lines")
+        self._rest.append(block)
+        lines: list[bytes] = []
+        if at_end or b"\n" in block:
+            lines = b"".join(self._rest).split(b"\n")
+            self._rest = [] if at_end else [lines.pop()]
         for line in lines:
             self._line += 1
             if not line.strip():
@@ -115,6 +116,12 @@ class _Parser:
                 result.records.append(from_json(json.loads(line)))
             except (ValueError, RecursionError, ExampleError) as error:
                 result.bad.append(self._bad(str(error)))
+        if sum(map(len, self._rest)) > MAX_RECORD_BYTES:
+            self._line += 1
+            self._rest, self.lost = [], True
+            result.bad.append(
+                self._bad(f"more than {MAX_RECORD_BYTES:,} bytes: no JSON lines, and the rest is not read")
+            )
 
     def _bad(self, reason: str) -> BadMember:
         return BadMember(self._path, f"line {self._line}", reason)

@@ -2,7 +2,7 @@
 
 Reading: booleans and integers become int64, floats float32 (doubles are rounded), text and binary bytes; a list becomes
 a feature of many values, a struct features named ``column/field``, null a feature that is absent. Times, dates and
-decimals become their text. A row that holds anything else is bad.
+decimals become their text. A row that holds anything else is bad; so is a file of which two columns make one feature.
 
 Writing: int64, float32 and binary columns (text where the schema says so); a list column where the schema says that
 there may be other than one value; null for a feature that is absent.
@@ -10,8 +10,6 @@ there may be other than one value; null for a feature that is absent.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -20,17 +18,17 @@ from typing import IO, Any
 
 import anyio
 
-from asyncrec.errors import ExampleError, SchemaError
-from asyncrec.example.codec import decode_example, encode_example
+from asyncrec.errors import SchemaError
+from asyncrec.example.codec import decode_example
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
-from asyncrec.tools.formats import BadMember, Converted
+from asyncrec.tools.formats import Converted
+from asyncrec.tools.formats.parquet_rows import rows_of
 
 __all__ = ["ParquetEncoder", "open_parquet"]
 
-_ROWS = 1024
 _BLOCK = 4 << 20
 
 
@@ -38,7 +36,7 @@ _BLOCK = 4 << 20
 async def open_parquet(storage: Storage, key: str, *, path: str) -> AsyncIterator[AsyncIterator[Converted]]:
     """The records of one file. It is read at random: one that is not on this disk is copied to a temporary file."""
     if isinstance(storage, LocalStorage):
-        yield _Parquet(_rows(os.fspath(storage.path_of(key)), path))
+        yield _Parquet(rows_of(os.fspath(storage.path_of(key)), path))
         return
     file = await in_thread(_temporary)
     try:
@@ -46,7 +44,7 @@ async def open_parquet(storage: Storage, key: str, *, path: str) -> AsyncIterato
             while block := await source.receive(_BLOCK):
                 await in_thread(file.write, block)
         await in_thread(file.flush)
-        yield _Parquet(_rows(file.name, path))
+        yield _Parquet(rows_of(file.name, path))
     finally:
         with anyio.CancelScope(shield=True):  # one file of this machine is closed and removed
             await in_thread(file.close)
@@ -68,43 +66,6 @@ class _Parquet:
         if converted is None:
             raise StopAsyncIteration
         return converted
-
-
-def _rows(file: str, path: str) -> Iterator[Converted]:
-    """Blocks."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    number = 0
-    try:
-        with parquet.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(batch_size=_ROWS):
-                result = Converted()
-                for row in batch.to_pylist():
-                    number += 1
-                    try:
-                        result.records.append(encode_example(_flat(row), narrow=True))
-                    except (ExampleError, ValueError, TypeError) as error:
-                        result.bad.append(BadMember(path, f"row {number}", str(error)))
-                yield result
-    except (pa.ArrowException, OSError) as error:
-        yield Converted(bad=[BadMember(path, f"row {number + 1}", f"the rest cannot be read: {error}")])
-
-
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    features: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            features.update(_flat(value, f"{prefix}{name}/"))
-        elif value is not None:
-            features[prefix + name] = [_plain(each) for each in value] if isinstance(value, list) else _plain(value)
-    return features
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat()
-    return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value
 
 
 class ParquetEncoder:
@@ -208,7 +169,10 @@ def _cell(name: str, value: Any, kind: str, many: bool) -> Any:
     found = "bytes" if isinstance(value, list) else str(value.dtype)
     if len(value) and found != expected:
         raise SchemaError(f"feature {name!r}: its values are {found}, and the schema says {expected}")
-    values = [each.decode() for each in value] if kind == "string" else value
+    try:
+        values = [each.decode() for each in value] if kind == "string" else value
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"feature {name!r}: the schema says text, and a value is not UTF-8 ({error})") from error
     if many:
         return values
     if len(value) != 1:

@@ -9,8 +9,9 @@
     headers        bytes    of HTTP, "Name: value" lines
     content        bytes    the body, without its transfer and content encodings
 
-A damaged GZIP member or record is bad and skipped: reading goes on with the next one that begins as one should. Records
-of other types (request, metadata, warcinfo, revisit) are passed over.
+A body may decode to a thousand times its size: as many records are made at once as have room, and one that becomes
+larger than a record may be is bad. A damaged GZIP member or record is bad and skipped: reading goes on with the next
+one that begins as one should. Records of other types (request, metadata, warcinfo, revisit) are passed over.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
 from asyncrec.tools.formats import BadMember, Converted
+from asyncrec.tools.formats.http_body import TooLargeError, body_of
 
 __all__ = ["SCHEMA", "open_warc"]
 
@@ -51,6 +53,9 @@ _WANTED = ("response", "resource")
 # A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.
 _HELD_BYTES = 64 << 20
 _HEADER_BYTES = 1 << 20
+# Of records handed on at once; what is bad counts as so much.
+_AT_ONCE = 16 << 20
+_SMALL = 1 << 10
 _NEXT = re.compile(rb"WARC/1\.[01]\r\n")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
 
@@ -66,19 +71,22 @@ class _Warc:
     def __init__(self, source: ResumingSource, path: str) -> None:
         self._source = source
         self._parser = _Parser(path)
+        self._pending: Iterator[Converted] = iter(())
         self._ended = False
 
     def __aiter__(self) -> _Warc:
         return self
 
     async def __anext__(self) -> Converted:
-        while not self._ended:
+        while True:
+            converted: Converted | None = await in_thread(next, self._pending, None)
+            if converted is not None:
+                return converted
+            if self._ended:
+                raise StopAsyncIteration
             block = await self._source.receive(_BLOCK)
             self._ended = not block
-            converted = await in_thread(self._parser.feed, block)
-            if converted.records or converted.bad or converted.passed:
-                return converted
-        raise StopAsyncIteration
+            self._pending = self._parser.feed(block)
 
 
 class _Parser:
@@ -91,52 +99,62 @@ class _Parser:
         self._begun = False
         self._first = b""  # until it is known how the file is compressed
 
-    def feed(self, block: bytes) -> Converted:
-        """``b""`` is the end."""
-        result = Converted()
+    def feed(self, block: bytes) -> Iterator[Converted]:
+        """What a block completes, in pieces; it has to be gone through. ``b""`` is the end."""
+        result, size = Converted(), 0
+        for converted in self._each(block):
+            if isinstance(converted, bytes):
+                result.records.append(converted)
+                size += len(converted)
+            elif isinstance(converted, BadMember):
+                result.bad.append(converted)
+                size += _SMALL
+            else:
+                result.passed += 1
+            if size >= _AT_ONCE:
+                yield result
+                result, size = Converted(), 0
+        if result.records or result.bad or result.passed:
+            yield result
+
+    def _each(self, block: bytes) -> Iterator[bytes | BadMember | None]:
+        """A record, what is bad, or `None` for what is of a type that is not wanted."""
         if not self._begun:
             self._first += block
             if block and len(self._first) < len(_GZIP):
-                return result
+                return
             self._begun = True
             if self._first.startswith(_GZIP[:2]):
                 self._members = _Members()
             if not block:
-                self._take(self._records.feed(self._first), result)
+                yield from self._take(self._records.feed(self._first))
             else:
                 block = self._first
         if self._members is None:
-            self._take(self._records.feed(block), result)
+            yield from self._take(self._records.feed(block))
         else:
             for offset, output in self._members.feed(block):
                 if isinstance(output, str):
-                    result.bad.append(BadMember(self._path, f"byte {offset:,}", output))
+                    yield BadMember(self._path, f"byte {offset:,}", output)
                     self._records.drop()
                 else:
-                    self._take(self._records.feed(output), result)
+                    yield from self._take(self._records.feed(output))
         if not block:
-            self._take(self._records.finish(), result)
-        return result
+            yield from self._take(self._records.finish())
 
-    def _take(self, found: Iterator[tuple[int, bytes | str]], result: Converted) -> None:
+    def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[bytes | BadMember | None]:
         for offset, record in found:
             # Where members are compressed the offset counts in what they decompress to.
             where = f"byte {offset:,}" + (" of the decompressed content" if self._members else "")
             if isinstance(record, str):
-                result.bad.append(BadMember(self._path, where, record))
+                yield BadMember(self._path, where, record)
                 continue
             try:
-                converted = _converted(record)
-            except ExampleError as error:
-                result.bad.append(BadMember(self._path, where, str(error)))
-                continue
+                yield _converted(record)
+            except (ExampleError, TooLargeError) as error:
+                yield BadMember(self._path, where, str(error))
             except Exception as error:  # warcio raises what it meets: ValueError, KeyError, its own
-                result.bad.append(BadMember(self._path, where, f"{type(error).__name__}: {error}"))
-                continue
-            if converted is None:
-                result.passed += 1
-            else:
-                result.records.append(converted)
+                yield BadMember(self._path, where, f"{type(error).__name__}: {error}")
 
 
 class _Members:
@@ -318,10 +336,13 @@ def _converted(data: bytes) -> bytes | None:
             features["status"] = int(status)
         features["content_type"] = record.http_headers.get_header("Content-Type") or ""
         features["headers"] = "\n".join(f"{name}: {value}" for name, value in record.http_headers.headers)
-    features["content"] = record.content_stream().read()
-    return encode_example(
+    features["content"] = body_of(record, MAX_RECORD_BYTES)
+    example = encode_example(
         {
             name: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
             for name, value in features.items()
         }
     )
+    if len(example) > MAX_RECORD_BYTES:
+        raise TooLargeError(f"a record of {len(example):,} bytes, more than {MAX_RECORD_BYTES:,}")
+    return example

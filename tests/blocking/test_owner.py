@@ -1,0 +1,156 @@
+"""What is dropped without being closed closes itself, and says so; what is in use is not dropped."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+from asyncrec import blocking
+from asyncrec.blocking.owner import Handle
+from asyncrec.blocking.portal import current_portal
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    blocking.write_records(tmp_path / "a.tfrecord", [b"%d" % number for number in range(5000)])
+    return tmp_path / "a.tfrecord"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    with blocking.open_sharded_writer(tmp_path / "pages") as writer:
+        writer.write_many([b"%d" % number for number in range(5000)])
+    return tmp_path / "pages"
+
+
+def drop(kept: list[Any]) -> None:
+    kept.clear()
+    gc.collect()
+
+
+def dropped(make: Callable[[], Handle[Any]]) -> None:
+    """Open something, drop it, and wait until it is closed."""
+    kept = [make()]
+    held = kept[0]._owner._held
+    with pytest.warns(ResourceWarning, match="dropped without being closed"):
+        drop(kept)
+    while not held.ended:
+        current_portal().run(anyio.lowlevel.checkpoint)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_reader_that_is_dropped_is_closed_and_warns_of_it(file: Path) -> None:
+    with blocking.open_reader(file) as reader:
+        next(reader)
+    before = descriptors()
+    for _ in range(20):
+        dropped(lambda: blocking.open_reader(file).__enter__())
+    assert descriptors() == before
+
+
+def test_one_that_was_begun_is_closed_too(file: Path) -> None:
+    def begun() -> Handle[Any]:
+        reader = blocking.open_reader(file).__enter__()
+        assert next(reader) == b"0"
+        return reader
+
+    dropped(begun)
+
+
+def test_a_writer_that_is_dropped_publishes_nothing(tmp_path: Path) -> None:
+    def begun() -> Handle[Any]:
+        writer = blocking.open_writer(tmp_path / "new.tfrecord").__enter__()
+        writer.write_many([b"x"] * 5000)
+        return writer
+
+    dropped(begun)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_that_is_opened_may_be_dropped(file: Path, dataset: Path) -> None:
+    dropped(lambda: blocking.open_dataset(dataset).__enter__())
+    dropped(lambda: blocking.interleave([file]).__enter__())
+    dropped(lambda: blocking.open_storage(file.parent).__enter__())
+    dropped(lambda: blocking.open_sharded_writer(file.parent / "more").__enter__())
+
+
+def test_lists_of_records_keep_what_they_come_from(file: Path) -> None:
+    """Only they are left of the reader, which closes when they are dropped."""
+    kept = [blocking.open_reader(file).__enter__().batches()]
+    gc.collect()
+    assert sum(map(len, kept[0])) == 5000
+    with pytest.warns(ResourceWarning, match="open_reader"):
+        drop(kept)
+
+
+def test_what_is_opened_of_a_data_set_or_a_store_keeps_it(file: Path, dataset: Path) -> None:
+    streams = [blocking.open_dataset(dataset).__enter__().shuffled(seed=1).__enter__()]
+    gc.collect()
+    assert sum(1 for _ in streams[0]) == 5000
+    streams[0]._leave(None)
+    with pytest.warns(ResourceWarning, match="open_dataset"):
+        drop(streams)
+    sources = [blocking.open_storage(file.parent).__enter__().open_source(file.name).__enter__()]
+    gc.collect()
+    assert len(sources[0].receive(100)) == 100
+    sources[0]._leave(None)
+    with pytest.warns(ResourceWarning, match="open_storage"):
+        drop(sources)
+
+
+def test_what_was_closed_says_nothing(file: Path) -> None:
+    with blocking.open_reader(file) as reader:
+        next(reader)
+    with pytest.raises(KeyError), blocking.open_reader(file) as reader:
+        raise KeyError
+    with pytest.raises(FileNotFoundError), blocking.open_reader(file.parent / "none"):
+        pass
+    del reader
+    gc.collect()
+
+
+PROGRAMS = {
+    "the end of Python": """
+import sys
+from asyncrec import blocking
+reader = blocking.open_reader(sys.argv[1]).__enter__()
+next(reader)
+""",
+    "a child made by fork": """
+import gc, os, sys
+from asyncrec import blocking
+reader = blocking.open_reader(sys.argv[1]).__enter__()
+next(reader)
+child = os.fork()
+if not child:
+    del reader
+    gc.collect()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert next(reader) == b"1"
+reader._owner.leave(None)
+""",
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_nothing_is_said_or_done_at(file: Path, what: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAMS[what], str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -137,17 +137,20 @@ class ShardReading:
         self._position = position
         self._sizes = chunk_size, inflate_bytes
         self._reader: RecordReader | None = None
+        self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
 
     async def next_batch(self, *, park: bool) -> RecordBatch | None:
-        """`None` at the end. ``park``: hold no open file until the next."""
+        """`None` at the end. ``park``: hold no open file until the next. Cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
                 self._source, self._position, chunk_size=chunk_size, inflate_bytes=inflate_bytes
             )
-        batch = await self._reader.next_batch()
-        if batch is not None and park:
+        if self._batch is None:
+            self._batch = await self._reader.next_batch()
+        if self._batch is not None and park:
             await self._reader.park()
+        batch, self._batch = self._batch, None
         return batch
 
     async def aclose(self) -> None:

@@ -25,8 +25,8 @@ from asyncrec.records.pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
 from asyncrec.records.position import BEGINNING, Position, RecordBatch
 from asyncrec.records.salvaging import SalvagePipeline
 from asyncrec.storage.base import Storage
-from asyncrec.storage.chunks import ResumingSource
 from asyncrec.storage.registry import located
+from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
 
@@ -212,8 +212,7 @@ class RecordReader:
         head = b""
         if self.compression == "auto":
             # A frame's header or a compressed file's magic.
-            while len(head) < HEADER_BYTES and (block := await self._source.receive(HEADER_BYTES - len(head))):
-                head += block
+            head = await receive_exactly(self._source, HEADER_BYTES)
             self.compression = detect_compression(head)
         self._pipeline = self._pipeline_at(self._position, frame_bytes=0)
         self._pipeline.push(head)
@@ -265,10 +264,7 @@ class RecordReader:
         """How the file is compressed, since its first bytes may be what is damaged."""
         source = self._source
         await source.seek(0)
-        head = bytearray()
-        while len(head) < _RECOGNISED_BY and (block := await source.receive(self._chunk_size)):
-            head += block
-        found = await in_thread(recognise, bytes(head))
+        found = await in_thread(recognise, await receive_exactly(source, _RECOGNISED_BY))
         return compression if found is None else found
 
     async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
@@ -448,7 +444,13 @@ async def read_records(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:
-    """All records, or the first ``limit``, in memory: for a notebook. See `open_reader`."""
+    """All records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
+
+    Raises:
+        ValueError: ``limit`` is below 0.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit={limit}: at least 0, or None for all")
     found: list[bytes] = []
     async with open_reader(path, compression=compression, storage=storage, storage_options=storage_options) as reader:
         async for records in reader.batches():

@@ -13,7 +13,7 @@ from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundErro
 from asyncrec.sampling.cache import ShardCache
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.chunks import ResumingSource
+from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import join
 
 __all__ = ["Places"]
@@ -59,13 +59,7 @@ class Places:
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
         async with self.opened(shard, start, end) as source:
-            block = await source.receive(max(1, end - start))
-            if len(block) == end - start:
-                return block
-            blocks = [block]
-            while block := await source.receive(end - start):
-                blocks.append(block)
-            return b"".join(blocks)
+            return await receive_exactly(source, end - start)
 
     def check_count(self, shard: int, records: int) -> None:
         """Raises DatasetError unless the shard holds what the manifest says."""

@@ -246,6 +246,7 @@ class Decompressor:
         member_offset: the compressed byte, counted from the first one fed, at which the member begins that the last
             bytes read belong to; after an error, the member at fault, which may have given no bytes.
         member_start: the decompressed byte at which that member begins.
+        members_end: the compressed byte at which the last whole member, or the stream, ends; 0 before the first.
     """
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
@@ -253,6 +254,7 @@ class Decompressor:
             raise ValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
         self.member_offset = 0
         self.member_start = 0
+        self.members_end = 0
         self._type = type
         self._stream: Any = None  # of the member being read; None between members, and until its header was read
         self._header: GzipHeader | None = None  # of the member that begins, while it is being read
@@ -306,6 +308,7 @@ class Decompressor:
             if ended:
                 self._stream = None
                 self._members += 1
+                self.members_end = self.consumed
             if data:
                 self._made += len(data)
                 self.member_offset, self.member_start = self._began

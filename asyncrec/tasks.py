@@ -30,6 +30,8 @@ from typing import Generic, TypeVar, TypeVarTuple
 import anyio
 from anyio import to_thread
 
+from asyncrec.forks import forked_error, on_fork
+
 __all__ = ["Handover", "TaskScope", "ThreadedStep", "in_thread"]
 
 T = TypeVar("T")
@@ -212,15 +214,23 @@ class Handover(Generic[T]):
 
     Args:
         size: items that wait at most.
+        what: is read, for errors.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, what: str) -> None:
         self._size = size
+        self._what = what
         self._items: deque[T] = deque()
         self._ended = False
         self._error: Exception | None = None
         self._changed = anyio.Event()  # for the taker
         self._room = anyio.Event()  # for the putter
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: the task that puts stayed with the parent."""
+        self._items.clear()
+        self._error = forked_error(self._what)
 
     async def put(self, item: T) -> None:
         """Wait for room. Cancelled, the item was not put."""
@@ -238,7 +248,7 @@ class Handover(Generic[T]):
     def close(self) -> None:
         """What waits is dropped; to take is a `ClosedResourceError` from now on."""
         self._items.clear()
-        self.end(anyio.ClosedResourceError("it is read inside its `async with`"))
+        self.end(anyio.ClosedResourceError(f"{self._what} is read inside its `async with`"))
 
     async def take(self) -> T:
         """The next item.

@@ -414,7 +414,7 @@ async def test_what_a_step_gave_a_cancelled_caller_the_next_call_takes(
 
 
 async def test_a_handover_keeps_the_order_its_bound_and_the_error_behind_the_last() -> None:
-    queue = Handover[int](2)
+    queue = Handover[int](2, "it")
     put: list[int] = []
 
     async def putter() -> None:
@@ -437,7 +437,7 @@ async def test_a_handover_keeps_the_order_its_bound_and_the_error_behind_the_las
 
 
 async def test_a_handover_that_is_ended_is_read_to_its_end() -> None:
-    queue = Handover[int](1)
+    queue = Handover[int](1, "it")
     await queue.put(1)
     queue.end()
     assert await queue.take() == 1
@@ -447,7 +447,7 @@ async def test_a_handover_that_is_ended_is_read_to_its_end() -> None:
 
 
 async def test_an_item_stays_when_its_taker_is_cancelled_in_the_moment_it_comes(anyio_backend_name: str) -> None:
-    queue = Handover[int](1)
+    queue = Handover[int](1, "it")
     scope = anyio.CancelScope()
     hosts: list[asyncio.Task[None]] = []
 

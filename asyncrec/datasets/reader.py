@@ -12,6 +12,7 @@ from asyncrec.datasets.description import schema_of_table
 from asyncrec.datasets.sidecars import read_shard_info, read_table
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example.schema import Schema
+from asyncrec.forks import on_fork
 from asyncrec.records.index import RecordIndex, parse_index
 from asyncrec.records.reader import open_reader
 from asyncrec.shards.manifest import Manifest
@@ -57,6 +58,11 @@ class SplitReader:
         self._received = received
         self._batch: list[bytes] = []
         self._next = 0
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._batch, self._next = [], 0
 
     def __len__(self) -> int:
         return self._records
@@ -130,7 +136,7 @@ async def open_split(
         prefix = key.rpartition("/")[0]
         folder = PrefixedStorage(store, prefix) if prefix else store
         slices, schema = await _find(folder, wanted, shown=redact(text))
-        batches = Handover[list[bytes]](1)  # one ahead: some hundred KiB
+        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
         reader = SplitReader(wanted, schema, sum(each.take for each in slices), batches)
         async with TaskScope() as scope:
             scope.start_soon(_feed, folder, slices, batches)

@@ -11,6 +11,7 @@ from typing import Any
 from asyncrec.errors import DatasetError, DecodeError, ObjectNotFoundError, SchemaError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.example.schema import Schema
+from asyncrec.forks import on_fork
 from asyncrec.records.reader import open_reader
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import is_data
@@ -71,6 +72,11 @@ class TupleReader:
         self.names = tuple(names)
         self._received = received
         self._tuples = iter(list[tuple[Any, ...]]())
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._tuples = iter(list[tuple[Any, ...]]())
 
     def __aiter__(self) -> TupleReader:
         return self
@@ -115,7 +121,7 @@ async def generate_dataset(
     else:
         schema = await stored_schema(paths, storage, storage_options)
         names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
-    batches = Handover[list[tuple[Any, ...]]](1)  # one ahead: some hundred KiB
+    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: some hundred KiB
     reader = TupleReader(names, batches)
 
     async def feed() -> None:

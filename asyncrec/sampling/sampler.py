@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import ObjectNotFoundError
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
 from asyncrec.sampling.damage import ShardDamage
@@ -183,10 +184,18 @@ class InterleaveSampler:
         self._scope: TaskScope | None = None
         self._production: Production | None = None
         self._prefetch: Prefetch | None = None
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._prefetch = None
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._production is not None:
             raise RuntimeError("a sampler is entered once; make another")
+        self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
             place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
             store, key = await stack.enter_async_context(place)
@@ -279,6 +288,8 @@ class InterleaveSampler:
         )
 
     def _open(self) -> Prefetch:
+        if self._forked:
+            raise forked_error(f"{redact(self._folder)}: the sampler")
         if self._prefetch is None:
             raise anyio.ClosedResourceError("the sampler is used inside its `async with`")
         return self._prefetch

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
 from asyncrec.sampling.damage import ShardDamage
@@ -64,6 +65,13 @@ class InterleaveStream:
         self._loaded: Mapping[str, Any] | None = None
         self._begun = False
         self._closed = False
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._left, self._left_at = Taken(), 0
 
     def __aiter__(self) -> InterleaveStream:
         return self
@@ -96,6 +104,8 @@ class InterleaveStream:
         Raises:
             RuntimeError: with ``deterministic=False``.
         """
+        if self._forked:
+            raise forked_error("the stream")
         if self._loaded is not None and not self._begun:
             return dict(self._loaded)
         state = self._mixing.state_dict()
@@ -135,6 +145,8 @@ class InterleaveStream:
         return records + more if records else more
 
     async def _take(self, count: int, *, held_only: bool = False) -> Taken:
+        if self._forked:
+            raise forked_error("the stream")
         if self._closed:
             raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
         if not self._begun:

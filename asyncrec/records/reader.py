@@ -24,7 +24,7 @@ from asyncrec.framing.salvage import Found
 from asyncrec.records.pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
 from asyncrec.records.position import BEGINNING, Position, RecordBatch
 from asyncrec.records.salvaging import SalvagePipeline
-from asyncrec.storage.base import Storage
+from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located
 from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import redact
@@ -153,6 +153,11 @@ class RecordReader:
             lost_bytes=self._damage.lost_bytes,
             ambiguous_ranges=self._damage.ambiguous_ranges,
         )
+
+    @property
+    def info(self) -> ObjectInfo:
+        """What the store says of the version that is read."""
+        return self._source.info
 
     async def _next_batch(self) -> list[bytes]:
         return list(self._iterator) or await self._fill()

@@ -112,13 +112,16 @@ class InterleaveStream:
         left = [[source, *position] for source, position in self._left.origins()[self._left_at :]]
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
+        stands_in = {origin[0] for origin in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
+        state["versions"] = self._inputs.versions(stands_in)
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
 
         Raises:
-            ValueError: it is of another stream: other shards, other parameters.
+            ValueError: it is of another stream: other shards, other parameters. That a shard was replaced since is
+                seen when reading begins, and is a DatasetError then.
             RuntimeError: reading has begun.
         """
         if self._begun:
@@ -151,6 +154,7 @@ class InterleaveStream:
             raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
         if not self._begun:
             if self._loaded is not None:
+                await self._inputs.check(self._loaded.get("versions", ()))
                 await self._mixing.load_state_dict(dict(self._loaded))
             self._begun = True
         return await self._mixing.take(count, held_only=held_only)

@@ -61,6 +61,17 @@ class Places:
         async with self.opened(shard, start, end) as source:
             return await receive_exactly(source, end - start)
 
+    async def drop_damaged(self, shard: int) -> bool:
+        """A record of the shard is damaged: whether it was read from a cached copy, and may come right from the store.
+
+        A copy that is not what came from the store any more is dropped.
+        """
+        entry = self.shards[shard]
+        if self._cache is None or not self._cache.takes(entry.bytes):
+            return False
+        info = self._versions.get(shard) or await self.folder.head(entry.path)
+        return await self._cache.drop_damaged(self.folder, entry.path, info, crc32c=entry.crc32c)
+
     def check_count(self, shard: int, records: int) -> None:
         """Raises DatasetError unless the shard holds what the manifest says."""
         if records != self.shards[shard].records:

@@ -7,7 +7,7 @@ manifest's is refused.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.sampling.cache import ShardCache
@@ -85,21 +85,18 @@ class Places:
     ) -> tuple[ResumingSource, ObjectInfo | None]:
         """The source, and what the shard is, where the source is another object: the cache's."""
         entry = self.shards[shard]
-        if self._cache is not None and self._cache.takes(entry.bytes):
-            info = self._versions.get(shard)
-            if info is None:
-                info = await self.folder.head(entry.path)
-                self._check(shard, info)
-            # Another process may evict the file between our finding and our opening it: then it is fetched again.
-            for last in (False, True):
-                key = await self._cache.fetch(self.folder, entry.path, info, crc32c=entry.crc32c)
-                try:
-                    cached = ResumingSource(self._cache.storage, key, start=start, end=end)
-                    return await stack.enter_async_context(cached), info
-                except ObjectNotFoundError:
-                    if last:
-                        raise
         version = self._versions.get(shard)
+        if self._cache is not None and self._cache.takes(entry.bytes):
+            if version is None:
+                version = await self.folder.head(entry.path)
+                self._check(shard, version)
+            # Another task or process may evict the file between our finding and our opening it: then it is fetched
+            # again. Where more is read at once than the cache holds, that is not the last time, and the store is read.
+            for _ in range(2):
+                key = await self._cache.fetch(self.folder, entry.path, version, crc32c=entry.crc32c)
+                cached = ResumingSource(self._cache.storage, key, start=start, end=end)
+                with suppress(ObjectNotFoundError):
+                    return await stack.enter_async_context(cached), version
         source = ResumingSource(
             self.folder,
             entry.path,

@@ -247,3 +247,12 @@ async def test_tasks_that_meet_the_same_damage_all_get_their_records(tmp_path: P
             for _ in range(10):
                 tasks.start_soon(get)
     assert found == [RECORDS] * 10
+
+
+async def test_more_shards_at_once_than_the_cache_holds_are_read_all_the_same(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", max_shard_records=20, storage=storage) as writer:
+        await writer.write_many(RECORDS)
+    for _ in range(5):
+        async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=800) as dataset:
+            assert await dataset.get_many(range(400)) == RECORDS

@@ -1,4 +1,4 @@
-"""Tasks and threads with an owner: `TaskScope` and `in_thread`.
+"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and what a cancelled caller does not lose.
 
 `TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
 to `anyio.create_task_group`:
@@ -12,21 +12,27 @@ to `anyio.create_task_group`:
 
 Entered and left in one task, as every task group.
 
-`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back.
+`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back. Its result is
+lost with a caller that is cancelled, which is right for what can be done again. Where it moved something on (a decoder,
+a decompressor, an iterator) and the caller may call again, it is a `ThreadedStep`, which keeps the result; and what one
+task makes for another that may be cancelled goes through a `Handover`, which keeps what was put.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TypeVar, TypeVarTuple
+from typing import Generic, TypeVar, TypeVarTuple
 
 import anyio
 from anyio import to_thread
 
-__all__ = ["TaskScope", "in_thread"]
+from asyncrec.forks import forked_error, on_fork
+
+__all__ = ["Handover", "TaskScope", "ThreadedStep", "in_thread"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -165,3 +171,98 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
                 except BaseException:  # cancelled once more; the first one is raised below
                     continue
         raise
+
+
+class ThreadedStep(Generic[T]):
+    """A function in a worker thread that moves something on: no result of it is lost. Used by one task.
+
+    A caller that is cancelled while the function runs leaves when it has ended (see `in_thread`), and what it gave or
+    raised is kept: the next `take` gives or raises that, and runs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[T] = []  # by the run that nobody took yet
+        self._error: Exception | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether what an earlier run gave was not taken yet."""
+        return bool(self._given) or self._error is not None
+
+    async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
+        """What an earlier run left, else what ``func(*args)`` gives now. One step is of one function."""
+
+        def run() -> None:
+            try:
+                self._given.append(func(*args))
+            except Exception as error:
+                self._error = error
+
+        if not self.waits:
+            await in_thread(run)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._given.pop()
+
+
+class Handover(Generic[T]):
+    """What one task puts and one other takes, in order: an item stays until it was taken, whoever is cancelled.
+
+    (anyio's memory object streams hand an item to a receiver that waits: one that asyncio's ``task.cancel()`` reaches
+    in that moment takes it along.)
+
+    Args:
+        size: items that wait at most.
+        what: is read, for errors.
+    """
+
+    def __init__(self, size: int, what: str) -> None:
+        self._size = size
+        self._what = what
+        self._items: deque[T] = deque()
+        self._ended = False
+        self._error: Exception | None = None
+        self._changed = anyio.Event()  # for the taker
+        self._room = anyio.Event()  # for the putter
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: the task that puts stayed with the parent."""
+        self._items.clear()
+        self._error = forked_error(self._what)
+
+    async def put(self, item: T) -> None:
+        """Wait for room. Cancelled, the item was not put."""
+        while len(self._items) >= self._size:
+            self._room = anyio.Event()
+            await self._room.wait()
+        self._items.append(item)
+        self._changed.set()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more is put."""
+        self._ended, self._error = True, error
+        self._changed.set()
+
+    def close(self) -> None:
+        """What waits is dropped; to take is a `ClosedResourceError` from now on."""
+        self._items.clear()
+        self.end(anyio.ClosedResourceError(f"{self._what} is read inside its `async with`"))
+
+    async def take(self) -> T:
+        """The next item.
+
+        Raises:
+            StopAsyncIteration: there is none, and none will come.
+            Exception: what `end` was given, behind the last item; and again at each later call.
+        """
+        while not self._items:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        self._room.set()
+        return self._items.popleft()

@@ -65,6 +65,29 @@ async def main():
         async for record in reader:
             found.append(record)
     assert found == records
+    # What has records at hand, or a task that stayed with the parent.
+    paths = await asyncrec.list_shards(FOLDER + "/pages")
+    async with asyncrec.interleave(paths) as stream:
+        await anext(stream)
+        failed += in_child(("InterleaveStream", stream.__anext__), ("batches", stream.batches(9).__anext__))
+        await anext(stream)
+    for prefetch in (0, 5):
+        async with asyncrec.InterleaveSampler(FOLDER, bytes, prefetch_size=prefetch) as sampler:
+            await anext(sampler)
+            failed += in_child(("InterleaveSampler", sampler.__anext__))
+            await anext(sampler)
+    async with asyncrec.open_dataset(FOLDER + "/pages") as dataset:
+        async with dataset.shuffled() as stream:
+            await anext(stream)
+            failed += in_child(("ShuffledStream", stream.__anext__), ("batches", stream.batches(9).__anext__))
+            await anext(stream)
+        async with asyncrec.ClassBalancedSampler(dataset, 2, 2, class_fn=lambda record: record[-1:]) as sampler:
+            await anext(sampler)
+            failed += in_child(("ClassBalancedSampler", sampler.__anext__))
+            await anext(sampler)
+    async with asyncrec.open_split(FOLDER, "pages") as reader:
+        await anext(reader.batches())
+        failed += in_child(("SplitReader", reader.batches().__anext__))
     manifest = await asyncrec.read_manifest(FOLDER + "/pages")
     assert manifest.records == 5000, manifest
     sys.exit(failed)

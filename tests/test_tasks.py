@@ -1,4 +1,4 @@
-"""TaskScope."""
+"""`asyncrec.tasks`: owned tasks, work in threads, and what a cancelled caller does not lose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from asyncrec.tasks import TaskScope, in_thread
+from asyncrec.tasks import Handover, TaskScope, ThreadedStep, in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -359,3 +359,112 @@ async def test_in_thread_cancelled_before_its_turn_never_begins() -> None:
                 scope.cancel()
     await in_thread(ran.append, 2, limiter=limiter)
     assert ran == [2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("how", ["scope", "asyncio"])
+async def test_what_a_step_gave_a_cancelled_caller_the_next_call_takes(
+    how: str, fails: bool, anyio_backend_name: str
+) -> None:
+    """It runs once for each that was taken, also while cancelled callers come and go."""
+    running, proceed = threading.Event(), threading.Event()
+    runs: list[int] = []
+    step = ThreadedStep[int]()
+    left: list[str] = []
+    scope = anyio.CancelScope()
+    tasks: list[asyncio.Task[None]] = []
+
+    def work() -> int:
+        runs.append(len(runs))
+        running.set()
+        proceed.wait()
+        if fails:
+            raise KeyError(len(runs))
+        return len(runs)
+
+    async def host() -> None:
+        if how == "asyncio" and anyio_backend_name == "asyncio":
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # within a task there is one
+        with scope:
+            try:
+                await step.take(work)
+                await anyio.lowlevel.checkpoint()
+                left.append("taken")
+            except KeyError:
+                left.append("raised")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(host)
+        await anyio.to_thread.run_sync(running.wait)
+        if tasks:
+            tasks[0].cancel()
+        else:
+            scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        proceed.set()
+    if step.waits:  # asyncio's own cancellation took the answer from its caller
+        assert left == []
+        if fails:
+            with pytest.raises(KeyError):
+                await step.take(work)
+        else:
+            assert await step.take(work) == 1
+    assert runs == [0]
+    assert not step.waits
+
+
+async def test_a_handover_keeps_the_order_its_bound_and_the_error_behind_the_last() -> None:
+    queue = Handover[int](2, "it")
+    put: list[int] = []
+
+    async def putter() -> None:
+        for number in range(5):
+            await queue.put(number)
+            put.append(number)
+        queue.end(KeyError("mine"))
+
+    async with TaskScope() as scope:
+        scope.start_soon(putter)
+        await anyio.wait_all_tasks_blocked()
+        assert put == [0, 1]
+        assert [await queue.take() for _ in range(5)] == [0, 1, 2, 3, 4]
+        for _ in range(2):
+            with pytest.raises(KeyError, match="mine"):
+                await queue.take()
+    queue.close()
+    with pytest.raises(anyio.ClosedResourceError):
+        await queue.take()
+
+
+async def test_a_handover_that_is_ended_is_read_to_its_end() -> None:
+    queue = Handover[int](1, "it")
+    await queue.put(1)
+    queue.end()
+    assert await queue.take() == 1
+    for _ in range(2):
+        with pytest.raises(StopAsyncIteration):
+            await queue.take()
+
+
+async def test_an_item_stays_when_its_taker_is_cancelled_in_the_moment_it_comes(anyio_backend_name: str) -> None:
+    queue = Handover[int](1, "it")
+    scope = anyio.CancelScope()
+    hosts: list[asyncio.Task[None]] = []
+
+    async def taker() -> None:
+        if anyio_backend_name == "asyncio":
+            hosts.append(asyncio.current_task())  # type: ignore[arg-type]  # within a task there is one
+        with scope:
+            await queue.take()
+            raise AssertionError("it was cancelled before it ran again")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(taker)
+        await anyio.wait_all_tasks_blocked()
+        if hosts:
+            await queue.put(7)
+            hosts[0].cancel()
+        else:
+            scope.cancel()
+            await queue.put(7)
+    assert await queue.take() == 7

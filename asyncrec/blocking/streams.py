@@ -1,6 +1,7 @@
 """Iterating without async: records come from the loop in lists, however they are asked for.
 
-A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none.
+A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none. In the child
+of a fork what was taken over is dropped, for it is the parent's to give, and the next call says so.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from asyncrec.blocking.owner import Handle, Owner
+from asyncrec.forks import on_fork
 from asyncrec.sampling.damage import ShardDamage
 
 __all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
@@ -67,6 +69,11 @@ class RecordLists(Iterator[list[bytes]]):
     def __init__(self, lists: Puller[list[bytes]]) -> None:
         self._lists = lists
         self._current: Iterator[bytes] = iter(())
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork."""
+        self._current = iter(())
 
     def __next__(self) -> list[bytes]:
         return list(self._current) or self._more()
@@ -107,6 +114,11 @@ class Stream(Handle[Any], Iterator[T]):
         self._given = 0
         self._before: dict[str, Any] | None = None
         self._skip = 0
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork."""
+        self._current, self._given, self._before = (), 0, None
 
     def __next__(self) -> T:
         if self._given == len(self._current):

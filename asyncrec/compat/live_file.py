@@ -13,7 +13,7 @@ import io
 import os
 
 from asyncrec.errors import StorageError
-from asyncrec.records.append import whole_end
+from asyncrec.records.torn_end import whole_end
 from asyncrec.storage.local_disk import local_error, mapped_errors
 
 __all__ = ["LiveFile"]

@@ -8,13 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
 from asyncrec.datasets.description import schema_of_table
 from asyncrec.datasets.sidecars import read_shard_info, read_table
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example.schema import Schema
+from asyncrec.forks import on_fork
 from asyncrec.records.index import RecordIndex, parse_index
 from asyncrec.records.reader import open_reader
 from asyncrec.shards.manifest import Manifest
@@ -24,7 +22,7 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
-from asyncrec.tasks import TaskScope, in_thread
+from asyncrec.tasks import Handover, TaskScope, in_thread
 
 __all__ = ["SplitReader", "open_split"]
 
@@ -53,16 +51,18 @@ class SplitReader:
         schema: of the records; `None` where nothing says.
     """
 
-    def __init__(
-        self, split: Split, schema: Schema | None, records: int, received: MemoryObjectReceiveStream[list[bytes]]
-    ) -> None:
+    def __init__(self, split: Split, schema: Schema | None, records: int, received: Handover[list[bytes]]) -> None:
         self.split = split
         self.schema = schema
         self._records = records
         self._received = received
         self._batch: list[bytes] = []
         self._next = 0
-        self._error: Exception | None = None
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._batch, self._next = [], 0
 
     def __len__(self) -> int:
         return self._records
@@ -74,7 +74,7 @@ class SplitReader:
         if self.schema is None:
             raise DatasetError(f"{self.split}: no schema is stored with it; batches() gives the records as they are")
         while self._next >= len(self._batch):
-            self._batch, self._next = await self._receive(), 0
+            self._batch, self._next = await self._received.take(), 0
         record = self._batch[self._next]
         self._next += 1
         return self.schema.decode(record)
@@ -85,15 +85,7 @@ class SplitReader:
 
     async def _next_batch(self) -> list[bytes]:
         rest, self._batch, self._next = self._batch[self._next :], [], 0
-        return rest or await self._receive()
-
-    async def _receive(self) -> list[bytes]:
-        try:
-            return await self._received.receive()
-        except anyio.EndOfStream:
-            if self._error is not None:
-                raise self._error from None
-            raise StopAsyncIteration from None
+        return rest or await self._received.take()
 
 
 class _Batches:
@@ -144,14 +136,15 @@ async def open_split(
         prefix = key.rpartition("/")[0]
         folder = PrefixedStorage(store, prefix) if prefix else store
         slices, schema = await _find(folder, wanted, shown=redact(text))
-        send, receive = anyio.create_memory_object_stream[list[bytes]](1)  # one batch ahead: some hundred KiB
-        reader = SplitReader(wanted, schema, sum(each.take for each in slices), receive)
-        async with TaskScope() as scope, receive:
-            scope.start_soon(_feed, folder, slices, send, reader)
+        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
+        reader = SplitReader(wanted, schema, sum(each.take for each in slices), batches)
+        async with TaskScope() as scope:
+            scope.start_soon(_feed, folder, slices, batches)
             try:
                 yield reader
             finally:
                 scope.cancel()
+                batches.close()
 
 
 async def _find(folder: Storage, split: Split, *, shown: str) -> tuple[list[_Slice], Schema | None]:
@@ -203,19 +196,18 @@ def _cut(shards: list[_Slice], start: int, stop: int) -> list[_Slice]:
     return cut
 
 
-async def _feed(
-    folder: Storage, slices: list[_Slice], send: MemoryObjectSendStream[list[bytes]], reader: SplitReader
-) -> None:
+async def _feed(folder: Storage, slices: list[_Slice], batches: Handover[list[bytes]]) -> None:
     """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
-    async with send:
-        try:
-            for each in slices:
-                await _feed_slice(folder, each, send)
-        except Exception as error:
-            reader._error = error
+    try:
+        for each in slices:
+            await _feed_slice(folder, each, batches)
+    except Exception as error:
+        batches.end(error)
+    else:
+        batches.end()
 
 
-async def _feed_slice(folder: Storage, each: _Slice, send: MemoryObjectSendStream[list[bytes]]) -> None:
+async def _feed_slice(folder: Storage, each: _Slice, batches: Handover[list[bytes]]) -> None:
     offset, skip = 0, each.skip
     if skip and each.index is not None and each.compression != "ZLIB":
         with suppress(ObjectNotFoundError):  # without it the records before are read, and passed over
@@ -229,7 +221,7 @@ async def _feed_slice(folder: Storage, each: _Slice, send: MemoryObjectSendStrea
             skip = max(skip - len(batch), 0)
             missing -= len(kept)
             if kept:
-                await send.send(kept)
+                await batches.put(kept)
             if not missing:
                 return
     raise DatasetError(

@@ -8,12 +8,10 @@ from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from typing import Any
 
-import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
 from asyncrec.errors import DatasetError, DecodeError, ObjectNotFoundError, SchemaError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.example.schema import Schema
+from asyncrec.forks import on_fork
 from asyncrec.records.reader import open_reader
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import is_data
@@ -22,7 +20,7 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
-from asyncrec.tasks import TaskScope, in_thread
+from asyncrec.tasks import Handover, TaskScope, in_thread
 
 __all__ = ["TupleReader", "generate_dataset", "get_tfrecord_filepaths", "stored_schema"]
 
@@ -70,11 +68,15 @@ class TupleReader:
         names: of the features, in the order in which they are in each tuple.
     """
 
-    def __init__(self, names: Sequence[str], received: MemoryObjectReceiveStream[list[tuple[Any, ...]]]) -> None:
+    def __init__(self, names: Sequence[str], received: Handover[list[tuple[Any, ...]]]) -> None:
         self.names = tuple(names)
         self._received = received
         self._tuples = iter(list[tuple[Any, ...]]())
-        self._error: Exception | None = None
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._tuples = iter(list[tuple[Any, ...]]())
 
     def __aiter__(self) -> TupleReader:
         return self
@@ -83,12 +85,7 @@ class TupleReader:
         while True:
             for values in self._tuples:
                 return values
-            try:
-                self._tuples = iter(await self._received.receive())
-            except anyio.EndOfStream:
-                if self._error is not None:
-                    raise self._error from None
-                raise StopAsyncIteration from None
+            self._tuples = iter(await self._received.take())
 
 
 @asynccontextmanager
@@ -124,30 +121,32 @@ async def generate_dataset(
     else:
         schema = await stored_schema(paths, storage, storage_options)
         names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
-    send, receive = anyio.create_memory_object_stream[list[tuple[Any, ...]]](1)  # one batch ahead: some hundred KiB
-    reader = TupleReader(names, receive)
+    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: some hundred KiB
+    reader = TupleReader(names, batches)
 
     async def feed() -> None:
         """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
-        async with send:
-            try:
-                for path in paths:
-                    await _feed_file(path, decode, send, storage, storage_options)
-            except Exception as error:
-                reader._error = error
+        try:
+            for path in paths:
+                await _feed_file(path, decode, batches, storage, storage_options)
+        except Exception as error:
+            batches.end(error)
+        else:
+            batches.end()
 
-    async with TaskScope() as scope, receive:
+    async with TaskScope() as scope:
         scope.start_soon(feed)
         try:
             yield reader
         finally:
             scope.cancel()
+            batches.close()
 
 
 async def _feed_file(
     path: str,
     decode: _Decode,
-    send: MemoryObjectSendStream[list[tuple[Any, ...]]],
+    batches: Handover[list[tuple[Any, ...]]],
     storage: Storage | None,
     storage_options: dict[str, Any] | None,
 ) -> None:
@@ -156,7 +155,7 @@ async def _feed_file(
         async for records in reader.batches():
             decoded, error = await in_thread(_decoded, records, decode, f"{redact(path)}, record ", before)
             if decoded:
-                await send.send(decoded)
+                await batches.put(decoded)
             if error is not None:
                 raise error
             before += len(records)

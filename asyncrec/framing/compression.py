@@ -23,6 +23,7 @@ from typing import Any, Literal, cast
 from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
 from asyncrec.framing.crc import Buffer, masked_crc32c
 from asyncrec.framing.damage import READ_ON
+from asyncrec.framing.gzip_header import GzipHeader
 
 try:
     from isal import isal_zlib
@@ -54,6 +55,9 @@ _PIECE = 1 << 20
 # Both libraries copy the input they could not yet use at each call; in slices that cost stays linear.
 # A fault takes the output of its slice along, so they are not larger than speed asks for.
 _SLICE = 32 * 1024
+
+# A header without optional fields, as most writers make it, needs no reading where it came in one piece.
+_PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 _ERRORS: tuple[type[Exception], ...] = (zlib.error,) if _isal is None else (zlib.error, _isal.error)
 
@@ -242,6 +246,7 @@ class Decompressor:
         member_offset: the compressed byte, counted from the first one fed, at which the member begins that the last
             bytes read belong to; after an error, the member at fault, which may have given no bytes.
         member_start: the decompressed byte at which that member begins.
+        members_end: the compressed byte at which the last whole member, or the stream, ends; 0 before the first.
     """
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
@@ -249,8 +254,10 @@ class Decompressor:
             raise ValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
         self.member_offset = 0
         self.member_start = 0
+        self.members_end = 0
         self._type = type
-        self._stream: Any = None  # of the member being read; None between members
+        self._stream: Any = None  # of the member being read; None between members, and until its header was read
+        self._header: GzipHeader | None = None  # of the member that begins, while it is being read
         self._members = 0  # read to their end
         self._began = (0, 0)  # compressed and decompressed byte at which the current member begins
         self._block = b""
@@ -265,7 +272,7 @@ class Decompressor:
     @property
     def between_members(self) -> bool:
         """Whether what was read last was the end of its member."""
-        return self._stream is None
+        return self._stream is None and self._header is None
 
     def feed(self, data: bytes) -> None:
         """Give it the next bytes of the file. They are kept until read; so feed no more before ``b""`` comes."""
@@ -301,6 +308,7 @@ class Decompressor:
             if ended:
                 self._stream = None
                 self._members += 1
+                self.members_end = self.consumed
             if data:
                 self._made += len(data)
                 self.member_offset, self.member_start = self._began
@@ -316,7 +324,7 @@ class Decompressor:
         """
         if self._error is not None:
             raise self._error
-        if self._stream is None:
+        if self.between_members:
             return
         self.member_offset, self.member_start = self._began
         where = (
@@ -333,6 +341,10 @@ class Decompressor:
     def _next_member(self) -> bool:
         """Begin the member, or stream, that comes next; `False` when there is no input to tell."""
         while piece := self._peek():
+            if self._header is not None:
+                if self._pass_header(self._header, piece):
+                    return True
+                continue
             if self._members and self._type == "ZLIB":
                 raise self._corrupt(
                     f"the ZLIB stream ends at byte {self.consumed:,}, and data follows it. TensorFlow would stop here "
@@ -350,10 +362,29 @@ class Decompressor:
                 )
             self._began = (self.consumed, self._made)
             self._pending = False
-            window = zlib.MAX_WBITS + (_GZIP if self._type == "GZIP" else 0)
-            self._stream = (_isal or zlib).decompressobj(window)
+            plain = len(piece) >= len(GzipHeader.SHORT) and piece[: len(_PLAIN_HEADER)] == _PLAIN_HEADER
+            if self._type == "GZIP" and not plain:
+                self._header = GzipHeader()
+                continue
+            self._stream = self._decompressobj()
             return True
         return False
+
+    def _pass_header(self, header: GzipHeader, piece: memoryview) -> bool:
+        """Read on in a header; whether it has ended, and the member's data is next."""
+        try:
+            taken = header.feed(bytes(piece))
+        except ValueError as error:
+            raise self._corrupt(f"the GZIP data does not decompress: {error}; {READ_ON}") from None
+        self._advance(taken)
+        if header.ended:
+            self._header = None
+            self._stream = self._decompressobj()
+            self._stream.decompress(GzipHeader.SHORT, 1)
+        return header.ended
+
+    def _decompressobj(self) -> Any:
+        return (_isal or zlib).decompressobj(zlib.MAX_WBITS + (_GZIP if self._type == "GZIP" else 0))
 
     def _peek(self) -> memoryview:
         if self._at == len(self._block):

@@ -1,8 +1,9 @@
 """``mode="a"``: a local file that is continued in place, and visible as it grows.
 
 It is what a live TensorBoard event file needs, and the one declared exception to "all or nothing". A crash leaves at
-most one torn record at the end, or a torn GZIP member; opening the file again cuts that off, and so does leaving the
-context on an exception. What was flushed stays. Damage anywhere else is an error: nothing is appended behind it.
+most one torn record at the end, or a torn GZIP member, and a power cut zeros behind it; opening the file again cuts
+that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error:
+nothing is appended behind it. (`asyncrec.records.torn_end` tells which it is.)
 
 One writer at a time: the file is locked (flock), and the lock dies with its process.
 """
@@ -16,17 +17,15 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from asyncrec.errors import CorruptRecordError, FormatError, StorageError, TruncatedError
-from asyncrec.framing.compression import Decompressor, detect_compression
-from asyncrec.framing.frames import FrameDecoder
-from asyncrec.framing.torn import finish_member
+from asyncrec.errors import StorageError
+from asyncrec.framing.compression import detect_compression
+from asyncrec.framing.frames import HEADER_BYTES
+from asyncrec.records.torn_end import whole_end, zeros_from
 from asyncrec.storage.base import Buffer, ByteSink, Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.tasks import in_thread
 
-__all__ = ["open_append_sink", "whole_end"]
-
-_BLOCK = 1 << 20
+__all__ = ["open_append_sink"]
 
 # Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer.
 _CLEAN_UP_SECONDS = 10
@@ -115,7 +114,7 @@ def _cut(fd: int, name: str, compression: str) -> int:
     with mapped_errors("read", name):
         size = os.fstat(fd).st_size
         head = os.pread(fd, 64, 0)
-        if len(head) >= 12 and (found := detect_compression(head)) != compression:
+        if zeros_from(fd, size) >= HEADER_BYTES and (found := detect_compression(head)) != compression:
             raise ValueError(f"{name} is {found or 'uncompressed'}; append to it with compression={found!r}")
         end, tail = whole_end(fd, size, name, compression)
         if end < size or tail:
@@ -123,73 +122,3 @@ def _cut(fd: int, name: str, compression: str) -> int:
             os.pwrite(fd, tail, end)
             os.fsync(fd)
         return end + len(tail)
-
-
-def whole_end(fd: int, size: int, name: str, compression: str) -> tuple[int, bytes]:
-    """``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and nothing more of it can be kept.
-
-    In a worker thread. Reads all of it and checks every checksum.
-
-    Raises:
-        CorruptRecordError: damage that does not reach the file's end.
-    """
-    try:
-        if compression == "GZIP":
-            return _whole_members(fd, size)
-        return _whole_frames(fd, size), b""
-    except FormatError as error:
-        error.path = name
-        raise
-
-
-def _whole_frames(fd: int, size: int) -> int:
-    decoder = FrameDecoder(max_record_bytes=max(size, 1))
-    position = 0
-    while position < size and decoder.error is None:
-        block = os.pread(fd, _BLOCK, position)
-        if not block:
-            break
-        decoder.feed(block)
-        position += len(block)
-    if decoder.error is None or isinstance(decoder.error, TruncatedError):
-        return decoder.offset
-    if _torn(fd, decoder.offset, size, decoder.error):
-        return decoder.offset
-    raise decoder.error
-
-
-def _torn(fd: int, offset: int, size: int, error: FormatError) -> bool:
-    """Whether damage at ``offset`` is a write that was interrupted: the last frame, or zeros to the end."""
-    if isinstance(error, CorruptRecordError) and error.part == "data":
-        length = int.from_bytes(os.pread(fd, 8, offset), "little")
-        return offset + length + 16 >= size
-    position = offset
-    while position < size:
-        block = os.pread(fd, _BLOCK, position)
-        if not block or block.count(0) != len(block):
-            return not block
-        position += len(block)
-    return True
-
-
-def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
-    decompressor = Decompressor("GZIP")
-    decoder = FrameDecoder(max_record_bytes=1 << 40)
-    position = 0
-    torn: int | None = None
-    try:
-        while position < size:
-            block = os.pread(fd, _BLOCK, position)
-            position += len(block)
-            decompressor.feed(block)
-            while output := decompressor.read(_BLOCK):
-                decoder.feed(output)
-        decompressor.finish()
-    except TruncatedError:
-        torn = decompressor.member_offset
-    if torn is None:
-        decoder.finish()
-        return size, b""
-    member = os.pread(fd, size - torn, torn)
-    keep, tail = finish_member(member)
-    return torn + keep, tail

@@ -1,6 +1,7 @@
 """From a source's bytes to whole records: decompression in a worker thread, framing, and where an error stands.
 
-It is pulled: one call reads as little as gives at least one record.
+It is pulled: one call reads as little as gives at least one record. A call that is cancelled loses nothing: a block
+stays until it was fed, and what a thread made of it until it was given out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.records.position import Position
 from asyncrec.records.slab import LARGE_RECORD
 from asyncrec.storage.base import ByteSource
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import ThreadedStep
 
 __all__ = ["CHUNK_SIZE", "INFLATE_BYTES", "Pipeline"]
 
@@ -59,7 +60,11 @@ class Pipeline:
         self._compression = compression
         self._decompressor = Decompressor(compression) if compression else None
         self._decoder = FrameDecoder(max_record_bytes=max_record_bytes, verify=verify)
+        self._block = b""  # received, and not fed yet; of an uncompressed object
+        self._feeding = ThreadedStep[list[bytes]]()
+        self._inflating = ThreadedStep[tuple[list[bytes], bool]]()
         self._inflate_error: FormatError | None = None
+        self._placed: FormatError | None = None
         self._chunk_size = chunk_size
         # With compression a start is a compressed byte, and offsets count what comes out behind it.
         self._start = 0 if compression else start
@@ -109,10 +114,12 @@ class Pipeline:
         await checkpoint()
         try:
             while True:
-                if self._decoder.error is not None:
-                    self._decoder.finish()  # raises it
-                if self._inflate_error is not None:
-                    raise self._inflate_error
+                # What a cancelled call left comes before the error behind it.
+                if not self._feeding.waits and not self._inflating.waits:
+                    if self._decoder.error is not None:
+                        self._decoder.finish()  # raises it
+                    if self._inflate_error is not None:
+                        raise self._inflate_error
                 records = await (self._plain(source) if self._decompressor is None else self._inflated(source))
                 if records is None:
                     return []
@@ -128,21 +135,27 @@ class Pipeline:
             raise
 
     async def _plain(self, source: ByteSource) -> list[bytes] | None:
-        wanted = self._decoder.wanted
-        block = await source.receive(wanted or self._chunk_size)
-        if block:
-            # Joining and checking a large record is a worker thread's work.
-            feed = self._decoder.feed
-            records = await in_thread(feed, block) if wanted > LARGE_RECORD else feed(block)
-            if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > LARGER_RECORDS * len(records):
-                self._chunk_size = 2 * CHUNK_SIZE
-            return records
-        self._decoder.finish()
-        return None
+        block = self._block
+        if not block:
+            wanted = self._decoder.wanted
+            block = await source.receive(wanted or self._chunk_size)
+            if not block:
+                self._decoder.finish()
+                return None
+            if wanted <= LARGE_RECORD:
+                records = self._decoder.feed(block)
+                if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > LARGER_RECORDS * len(records):
+                    self._chunk_size = 2 * CHUNK_SIZE
+                return records
+            self._block = block
+        # Joining and checking a large record is a worker thread's work.
+        records = await self._feeding.take(self._decoder.feed, block)
+        self._block = b""
+        return records
 
     async def _inflated(self, source: ByteSource) -> list[bytes] | None:
         assert self._decompressor is not None, "only for compressed objects"
-        records, wants_input = await in_thread(self._inflate, self._decompressor)
+        records, wants_input = await self._inflating.take(self._inflate, self._decompressor)
         if records or not wants_input or self._decoder.error is not None:
             return records
         block = await source.receive(self._chunk_size)
@@ -175,6 +188,9 @@ class Pipeline:
         return records, False
 
     def _place(self, error: FormatError) -> None:
+        if error is self._placed:  # raised again, since who was to go on behind it was cancelled
+            return
+        self._placed = error
         error.path = self._path
         if error.record is None:
             error.record = self._decoder.records

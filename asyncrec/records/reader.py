@@ -24,9 +24,9 @@ from asyncrec.framing.salvage import Found
 from asyncrec.records.pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
 from asyncrec.records.position import BEGINNING, Position, RecordBatch
 from asyncrec.records.salvaging import SalvagePipeline
-from asyncrec.storage.base import Storage
-from asyncrec.storage.chunks import ResumingSource
+from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located
+from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
 
@@ -154,6 +154,11 @@ class RecordReader:
             ambiguous_ranges=self._damage.ambiguous_ranges,
         )
 
+    @property
+    def info(self) -> ObjectInfo:
+        """What the store says of the version that is read."""
+        return self._source.info
+
     async def _next_batch(self) -> list[bytes]:
         return list(self._iterator) or await self._fill()
 
@@ -212,8 +217,7 @@ class RecordReader:
         head = b""
         if self.compression == "auto":
             # A frame's header or a compressed file's magic.
-            while len(head) < HEADER_BYTES and (block := await self._source.receive(HEADER_BYTES - len(head))):
-                head += block
+            head = await receive_exactly(self._source, HEADER_BYTES)
             self.compression = detect_compression(head)
         self._pipeline = self._pipeline_at(self._position, frame_bytes=0)
         self._pipeline.push(head)
@@ -265,10 +269,7 @@ class RecordReader:
         """How the file is compressed, since its first bytes may be what is damaged."""
         source = self._source
         await source.seek(0)
-        head = bytearray()
-        while len(head) < _RECOGNISED_BY and (block := await source.receive(self._chunk_size)):
-            head += block
-        found = await in_thread(recognise, bytes(head))
+        found = await in_thread(recognise, await receive_exactly(source, _RECOGNISED_BY))
         return compression if found is None else found
 
     async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
@@ -448,7 +449,13 @@ async def read_records(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:
-    """All records, or the first ``limit``, in memory: for a notebook. See `open_reader`."""
+    """All records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
+
+    Raises:
+        ValueError: ``limit`` is below 0.
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit={limit}: at least 0, or None for all")
     found: list[bytes] = []
     async with open_reader(path, compression=compression, storage=storage, storage_options=storage_options) as reader:
         async for records in reader.batches():

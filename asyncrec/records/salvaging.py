@@ -17,7 +17,7 @@ from asyncrec.framing.members import MemberSalvager
 from asyncrec.framing.salvage import Found, FrameSalvager, Run
 from asyncrec.records.position import Position
 from asyncrec.storage.base import ByteSource
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import ThreadedStep
 
 __all__ = ["SalvagePipeline"]
 
@@ -92,11 +92,14 @@ class SalvagePipeline:
             )
             frames.found = found
             self._salvager = _Plain(frames, start)
+        self._reading = ThreadedStep[tuple[list[Run], bool]]()
 
     @property
     def resumable(self) -> Position | None:
         """Where `Pipeline` can go on, once the damage is behind, and everything before was given out."""
-        if self._runs or self.skip or self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
+        if self._runs or self._reading.waits or self.skip:
+            return None
+        if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
@@ -106,20 +109,21 @@ class SalvagePipeline:
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """At least one record, or none at the end."""
+        """At least one record, or none at the end. Cancelled, nothing is lost."""
         await checkpoint()
         while True:
             while self._runs:
                 if records := self._take(self._runs.popleft()):
                     return records
-            if self._salvager.ended:
+            if self._salvager.ended and not self._reading.waits:
                 return []
-            runs, wants_input = await in_thread(self._salvager.read, self._inflate_bytes)
+            runs, wants_input = await self._reading.take(self._salvager.read, self._inflate_bytes)
             self.members = list(self._salvager.members)
             self._runs.extend(runs)
             if not wants_input:
                 continue
             if self._source_at != self._salvager.position:
+                self._source_at = None  # cancelled, it is nowhere
                 await self._seek(self._salvager.position)
                 self._source_at = self._salvager.position
             block = await source.receive(self._salvager.wanted or self._chunk_size)

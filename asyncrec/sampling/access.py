@@ -6,7 +6,7 @@ that neighbours come cheap. A file that is one large member (as TensorFlow write
 up to the last record wanted each time: correct, in bounded memory, and slow; asyncrec writes members of 4 MiB.
 
 On damage from a remote store the range is read once more: then it was damaged on its way, or is so at rest, and the
-error says which.
+error says which. So it is where a copy in the local cache turns out damaged, which is brought anew.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class ShardAccess:
                 return await self._records(reading)
             except FormatError as error:
                 first = error
-            if not self._places.remote:
+            dropped = await self._places.drop_damaged(reading.shard)
+            if not dropped and not self._places.remote:
                 raise first
             try:
                 return await self._records(reading)

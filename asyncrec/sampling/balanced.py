@@ -14,6 +14,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.sampling.ahead import ReadAhead
 from asyncrec.sampling.balance import BalancedOrder
 from asyncrec.sampling.classes import ClassColumn, ClassFn, class_column
@@ -90,10 +91,18 @@ class ClassBalancedSampler:
         self._order: BalancedOrder
         self._ahead: ReadAhead[NDArray[np.int64], list[list[bytes]]] | None = None
         self._batches: deque[list[bytes]] = deque()
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._batches.clear()
 
     async def __aenter__(self) -> ClassBalancedSampler:
         if self._scope is not None:
             raise RuntimeError("a sampler is entered once")
+        self._forked = False  # made before a fork, and entered behind it
         column = await class_column(self._dataset, feature=self._identity["class_feature"], class_fn=self._class_fn)
         self.classes = column.labels
         wide = self._identity["classes_per_batch"]
@@ -120,6 +129,8 @@ class ClassBalancedSampler:
         return self
 
     async def __anext__(self) -> list[bytes]:
+        if self._forked:
+            raise forked_error(f"{self._dataset.manifest.path}: the sampler")
         if self._ahead is None:
             if self._scope is None or self._given:
                 raise anyio.ClosedResourceError("a sampler is read inside its `async with`")

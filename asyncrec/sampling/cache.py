@@ -4,13 +4,15 @@ A file's name is made of the store's root, the key and the etag, so that another
 an atomic rename after its size and its checksum were found right, and is never changed. One process downloads a shard
 while the others wait for it. What was not used for longest goes first (its time of modification is that of its last
 use), under a lock that keeps two processes from evicting at once. A file that is evicted while it is read stays
-readable until it is closed.
+readable until it is closed. One in which a record proves damaged is compared with the checksum it came with, and where
+that holds no more it is dropped, and brought again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import stat
 import time
@@ -19,6 +21,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from os import PathLike
 
 import anyio
+from crc32c import crc32c
 
 from asyncrec.errors import IntegrityError
 from asyncrec.storage.base import ObjectInfo, Storage
@@ -29,6 +32,8 @@ from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
 __all__ = ["ShardCache"]
+
+_log = logging.getLogger("asyncrec.sampling")
 
 _SUFFIX = ".tfrecord"
 _READ_BYTES = 1 << 20
@@ -59,6 +64,13 @@ class ShardCache:
         self.downloads = 0
         self._folder = os.path.abspath(os.fspath(folder))
         self._max_bytes = max_bytes
+        self._looked_at: set[str] = set()  # files in which a record was damaged, and that are as they came
+        self._dropped: set[str] = set()
+
+    async def trim(self) -> None:
+        """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more."""
+        if await in_thread(os.path.isdir, self._folder):
+            await in_thread(self._make_room, 0)
 
     def takes(self, size: int) -> bool:
         """Whether an object of so many bytes is kept at all: it must not push out everything else by itself."""
@@ -74,8 +86,7 @@ class ShardCache:
             ObjectChangedError: the store has another version by now.
             IntegrityError: what came is not what the manifest says; nothing is kept of it.
         """
-        identity = f"{join(storage.root, key)}\0{info.etag}\0{info.size}".encode("utf-8", "surrogateescape")
-        digest = hashlib.blake2b(identity, digest_size=16).hexdigest()
+        digest = _digest(storage, key, info)
         name = digest + _SUFFIX
         if await in_thread(self._use, name, info.size):
             return name
@@ -85,6 +96,34 @@ class ShardCache:
                 await self._download(storage, key, info, name, info.crc32c if crc32c is None else crc32c)
                 await in_thread(self._make_room, 0)
         return name
+
+    async def drop_damaged(self, storage: Storage, key: str, info: ObjectInfo, *, crc32c: int | None) -> bool:
+        """A record of this object, read from here, is damaged: whether it may come right when it is read once more.
+
+        What is here is dropped, where it is not what came. Without a checksum to tell by, that is the first time.
+        """
+        name = _digest(storage, key, info) + _SUFFIX
+        if name in self._looked_at:
+            return name in self._dropped  # read while another task dropped it
+        expected = info.crc32c if crc32c is None else crc32c
+        path = os.path.join(self._folder, name)
+        found = await in_thread(_checksum, path)
+        if found is None:
+            return True  # another task dropped it, or another process evicted it
+        if found == expected or expected is None:
+            self._looked_at.add(name)
+        if found == expected:
+            return True  # perhaps since another process brought it again
+        self._dropped.add(name)
+        _log.warning(
+            "%s: the cached copy of %s is damaged (crc32c %08x, and %s is expected); it is read from the store again",
+            path,
+            join(storage.root, key),
+            found,
+            "another" if expected is None else f"{expected:08x}",
+        )
+        await in_thread(_remove, path)
+        return True
 
     async def _download(self, storage: Storage, key: str, info: ObjectInfo, name: str, crc32c: int | None) -> None:
         async with ResumingSource(storage, key, etag=info.etag) as source, self.storage.open_sink(name) as sink:
@@ -157,6 +196,27 @@ class ShardCache:
         # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
         self.storage.disk.make_folder(self._folder, 0o700)
         return open_own(os.path.join(self._folder, name), os.O_RDWR | os.O_CREAT, 0o666, anyones=True)
+
+
+def _digest(storage: Storage, key: str, info: ObjectInfo) -> str:
+    """Names one version of an object."""
+    identity = f"{join(storage.root, key)}\0{info.etag}\0{info.size}".encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(identity, digest_size=16).hexdigest()
+
+
+def _checksum(path: str) -> int | None:
+    """Of a file; `None` when it is not there."""
+    checksum = 0
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        while block := file.read(_READ_BYTES):
+            checksum = crc32c(block, checksum)
+        return checksum
+    return None
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _locked(fd: int) -> bool:

@@ -338,6 +338,8 @@ async def open_dataset(
     given = path if isinstance(path, Manifest) else None
     where = path.path if isinstance(path, Manifest) else path
     kept = None if cache is None else ShardCache(cache, cache_bytes)
+    if kept is not None:
+        await kept.trim()
     opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
     async with opening as (folder, name):
         shown = redact(str(where))

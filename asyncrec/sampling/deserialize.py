@@ -16,9 +16,10 @@ from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Deserializer"]
 
-# Records between two looks at the clock: at 10 us each, what an ordinary function takes, less than a millisecond.
+# Records between two looks at the clock, at most: a look costs as much as a record of a fast function. It begins with
+# one record, and what the last ones took says how many are next.
 _AT_ONCE = 64
-# What is then done before others have their turn. A turn costs as much as some hundred records of a fast function.
+# What is done before others have their turn. A turn costs as much as some hundred records of a fast function.
 _SECONDS_AT_ONCE = 0.0005
 
 
@@ -36,7 +37,8 @@ class Deserializer:
 
     Args:
         parallelism: more than 1 runs a sync function in so many threads, and an async one so many times at once.
-            Otherwise a sync one holds the event loop for half a millisecond, or as long as 64 records take it.
+            Otherwise a sync one holds the event loop for half a millisecond, or as long as one record takes it: where
+            that is longer, threads are for it.
         path: of an input, for messages.
     """
 
@@ -46,6 +48,7 @@ class Deserializer:
         self._path = path
         self._is_async: bool | None = None
         self._threads = anyio.CapacityLimiter(parallelism)
+        self._at_once = 1
 
     async def run(self, taken: Taken) -> tuple[list[Any], DecodeError | None]:
         """What the function gives, in the order of the records; where it raised, what came before, and the error.
@@ -88,12 +91,21 @@ class Deserializer:
         return examples
 
     async def _inline(self, records: Sequence[bytes], examples: list[Any]) -> None:
-        began = perf_counter()
-        for begin in range(len(examples), len(records), _AT_ONCE):
-            examples += self._apply(records[begin : begin + _AT_ONCE], begin)
-            if perf_counter() - began > _SECONDS_AT_ONCE:
+        began = now = perf_counter()
+        done = len(examples)
+        while done < len(records):
+            some = records[done : done + self._at_once]
+            examples += self._apply(some, done)
+            done += len(some)
+            before, now = now, perf_counter()
+            took = now - before
+            if took > _SECONDS_AT_ONCE / 2:
+                self._at_once = max(1, int(len(some) * _SECONDS_AT_ONCE / 2 / took))
+            elif took < _SECONDS_AT_ONCE / 4:
+                self._at_once = min(2 * self._at_once, _AT_ONCE)
+            if now - began > _SECONDS_AT_ONCE:
                 await checkpoint()
-                began = perf_counter()
+                began = now = perf_counter()
 
     async def _side_by_side(self, records: Sequence[bytes], examples: list[Any]) -> None:
         done = len(examples)

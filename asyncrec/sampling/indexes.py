@@ -59,7 +59,12 @@ class Indexes:
             entry = self._places.shards[shard]
             found = await read_index(self._folder, entry)
             if found is None:
-                found = await make_index(self._places, shard)
+                try:
+                    found = await make_index(self._places, shard)
+                except FormatError:
+                    if not await self._places.drop_damaged(shard):
+                        raise
+                    found = await make_index(self._places, shard)
                 self._places.check_count(shard, len(found))
             return found
 

@@ -5,7 +5,7 @@ Records are also read again by their origins, and what was skipped of damaged sh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
@@ -14,15 +14,21 @@ from asyncrec.errors import DatasetError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.position import Position, RecordBatch
 from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
+from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.damage import DamageByShard, ShardDamage
 from asyncrec.sampling.origin import Origin
-from asyncrec.storage.base import Storage
+from asyncrec.sampling.state import is_version, packed_version
+from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact, scheme_of, split_path
 
 __all__ = ["Compression", "Input", "Inputs", "ShardReading", "inputs_at", "parse_reading_compression"]
 
 Compression = Literal["auto", "", "GZIP", "ZLIB"]
+
+
+# Shards asked for at once: enough to hide a store's delay.
+_LOOKED_AT = 16
 
 
 class Input(NamedTuple):
@@ -44,6 +50,7 @@ class Inputs:
         self._on_corrupt = on_corrupt
         self._damage = DamageByShard()
         self._open: set[RecordReader] = set()
+        self._known: dict[int, ObjectInfo] = {}  # of those opened, listed or looked at
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -54,6 +61,43 @@ class Inputs:
 
     def path(self, source: int) -> str:
         return self._inputs[source].path
+
+    def know(self, source: int, info: ObjectInfo) -> None:
+        """What the store says of a shard."""
+        self._known[source] = info
+
+    def versions(self, sources: Iterable[int] | None = None) -> list[list[Any]]:
+        """Which these shards are, or all of them, as far as they are known: for a state."""
+        wanted = sorted(self._known if sources is None else self._known.keys() & set(sources))
+        return [[source, *packed_version(self._known[source])] for source in wanted]
+
+    def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
+        """Raise DatasetError unless the shards that are known are those of which `versions` told."""
+        for source, *version in versions:
+            info = self._known.get(source)
+            if info is not None and not is_version(version, info):
+                raise DatasetError(
+                    f"{self.path(source)}: it was replaced since the state was taken: it has {info.size:,} bytes, etag "
+                    f"{info.etag}, and had {version[0]:,}, etag {version[2]}. A position in it means something else "
+                    "now: bring the old one back, or begin anew without the state"
+                )
+
+    async def check(self, versions: Sequence[Sequence[Any]]) -> None:
+        """As `check_known`, of what the store says now.
+
+        Raises:
+            ObjectNotFoundError: one is gone.
+        """
+
+        async def look(version: Sequence[Any]) -> None:
+            source = version[0]
+            if not 0 <= source < len(self._inputs):
+                raise ValueError("the state names shards that cannot be")
+            _, storage, key = self._inputs[source]
+            self.know(source, await storage.head(key))
+
+        await concurrently(look, versions, tasks=_LOOKED_AT)
+        self.check_known(versions)
 
     def reading(self, source: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> ShardReading:
         """A shard from a position on; opened when something of it is asked for."""
@@ -81,6 +125,7 @@ class Inputs:
             read_ahead=0,
         )
         self._open.add(reader)
+        self.know(source, reader.info)
         return reader
 
     async def close(self, reader: RecordReader) -> None:
@@ -137,17 +182,20 @@ class ShardReading:
         self._position = position
         self._sizes = chunk_size, inflate_bytes
         self._reader: RecordReader | None = None
+        self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
 
     async def next_batch(self, *, park: bool) -> RecordBatch | None:
-        """`None` at the end. ``park``: hold no open file until the next."""
+        """`None` at the end. ``park``: hold no open file until the next. Cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
                 self._source, self._position, chunk_size=chunk_size, inflate_bytes=inflate_bytes
             )
-        batch = await self._reader.next_batch()
-        if batch is not None and park:
+        if self._batch is None:
+            self._batch = await self._reader.next_batch()
+        if self._batch is not None and park:
             await self._reader.park()
+        batch, self._batch = self._batch, None
         return batch
 
     async def aclose(self) -> None:

@@ -7,13 +7,13 @@ manifest's is refused.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.sampling.cache import ShardCache
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.chunks import ResumingSource
+from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import join
 
 __all__ = ["Places"]
@@ -59,13 +59,18 @@ class Places:
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
         async with self.opened(shard, start, end) as source:
-            block = await source.receive(max(1, end - start))
-            if len(block) == end - start:
-                return block
-            blocks = [block]
-            while block := await source.receive(end - start):
-                blocks.append(block)
-            return b"".join(blocks)
+            return await receive_exactly(source, end - start)
+
+    async def drop_damaged(self, shard: int) -> bool:
+        """A record of the shard is damaged: whether it was read from a cached copy, and may come right from the store.
+
+        A copy that is not what came from the store any more is dropped.
+        """
+        entry = self.shards[shard]
+        if self._cache is None or not self._cache.takes(entry.bytes):
+            return False
+        info = self._versions.get(shard) or await self.folder.head(entry.path)
+        return await self._cache.drop_damaged(self.folder, entry.path, info, crc32c=entry.crc32c)
 
     def check_count(self, shard: int, records: int) -> None:
         """Raises DatasetError unless the shard holds what the manifest says."""
@@ -80,21 +85,18 @@ class Places:
     ) -> tuple[ResumingSource, ObjectInfo | None]:
         """The source, and what the shard is, where the source is another object: the cache's."""
         entry = self.shards[shard]
-        if self._cache is not None and self._cache.takes(entry.bytes):
-            info = self._versions.get(shard)
-            if info is None:
-                info = await self.folder.head(entry.path)
-                self._check(shard, info)
-            # Another process may evict the file between our finding and our opening it: then it is fetched again.
-            for last in (False, True):
-                key = await self._cache.fetch(self.folder, entry.path, info, crc32c=entry.crc32c)
-                try:
-                    cached = ResumingSource(self._cache.storage, key, start=start, end=end)
-                    return await stack.enter_async_context(cached), info
-                except ObjectNotFoundError:
-                    if last:
-                        raise
         version = self._versions.get(shard)
+        if self._cache is not None and self._cache.takes(entry.bytes):
+            if version is None:
+                version = await self.folder.head(entry.path)
+                self._check(shard, version)
+            # Another task or process may evict the file between our finding and our opening it: then it is fetched
+            # again. Where more is read at once than the cache holds, that is not the last time, and the store is read.
+            for _ in range(2):
+                key = await self._cache.fetch(self.folder, entry.path, version, crc32c=entry.crc32c)
+                cached = ResumingSource(self._cache.storage, key, start=start, end=end)
+                with suppress(ObjectNotFoundError):
+                    return await stack.enter_async_context(cached), version
         source = ResumingSource(
             self.folder,
             entry.path,

@@ -159,6 +159,7 @@ class Production:
         self.batches, self._records_before = int(state["batches"]), int(state["records_before"])
         self._in_pass, self._last_batch = int(state["in_pass"]), bool(state["last_batch"])
         self._ended = bool(state["ended"])
+        await self._mixing.aclose()  # of a loading that was cancelled
         self._mixing = self._pass()
         await self._mixing.load_state_dict(state["mixing"])
         self._gathered = await self._again(state["gathered"])

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import ObjectNotFoundError
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
 from asyncrec.sampling.damage import ShardDamage
@@ -29,7 +30,7 @@ from asyncrec.sampling.production import BatchPlan, OnExhausted, Production
 from asyncrec.sampling.state import checked, enveloped, fingerprint
 from asyncrec.sampling.stream import check_plan, deal, new_seed
 from asyncrec.shards.naming import is_data
-from asyncrec.storage.base import Storage
+from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
 from asyncrec.tasks import TaskScope
@@ -183,14 +184,23 @@ class InterleaveSampler:
         self._scope: TaskScope | None = None
         self._production: Production | None = None
         self._prefetch: Prefetch | None = None
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._prefetch = None
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._production is not None:
             raise RuntimeError("a sampler is entered once; make another")
+        self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
             place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
             store, key = await stack.enter_async_context(place)
-            names = deal(await self._find(store, key[:-1]), self._shard)
+            found = await self._find(store, key[:-1])
+            names = deal(list(found), self._shard)
             self._identity = fingerprint(names)
             shown = redact(self._folder)
             self._inputs = inputs = Inputs(
@@ -198,6 +208,8 @@ class InterleaveSampler:
                 self._compression,
                 self._on_corrupt,
             )
+            for source, name in enumerate(names):
+                inputs.know(source, found[name])
             plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
             check_plan(plan, names)
             if self._prefetch_size or plan.parallelism:
@@ -244,13 +256,15 @@ class InterleaveSampler:
         Raises:
             RuntimeError: with ``deterministic=False``.
         """
-        return enveloped(_KIND, self._identity, self._parameters, self._open().state_dict())
+        state = {**self._open().state_dict(), "versions": self._inputs.versions()}
+        return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the batch after which the state was taken. What the buffers held is read again.
 
         Raises:
             ValueError: it is of other shards, other parameters, or another seed than was given.
+            DatasetError: a shard was replaced since the state was taken.
             RuntimeError: iterating has begun.
         """
         prefetch = self._open()
@@ -259,6 +273,7 @@ class InterleaveSampler:
         checked(state, _KIND, self._identity, self._parameters)
         if self._seed is not None and self._seed != state["seed"]:
             raise ValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
+        self._inputs.check_known(state.get("versions", ()))
         prefetch.load(state)
 
     @property
@@ -279,25 +294,27 @@ class InterleaveSampler:
         )
 
     def _open(self) -> Prefetch:
+        if self._forked:
+            raise forked_error(f"{redact(self._folder)}: the sampler")
         if self._prefetch is None:
             raise anyio.ClosedResourceError("the sampler is used inside its `async with`")
         return self._prefetch
 
-    async def _find(self, store: Storage, prefix: str) -> list[str]:
-        """The names of the shards, ascending."""
-        names = []
+    async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
+        """The shards by their names, ascending."""
+        found = {}
         others = 0
         async for info in store.list_objects(prefix):
             name = info.key[len(prefix) :]
             if "/" in name or not is_data(name):
                 continue
             if fnmatchcase(name, self._pattern):
-                names.append(name)
+                found[name] = info
             else:
                 others += 1
-        if not names:
+        if not found:
             raise ObjectNotFoundError(
                 f"{redact(self._folder)}: no shard matches shard_suffix={self._pattern!r}; {others} other objects are "
                 "there, and names that begin with '_' or '.' are never shards"
             )
-        return names
+        return found

@@ -23,6 +23,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.sampling.ahead import ReadAhead
 from asyncrec.sampling.damage import DamageByShard, ShardDamage
 from asyncrec.sampling.dealing import Dealing, Part
@@ -128,10 +129,18 @@ class ShuffledStream:
         self._records: deque[bytes | None] = deque()  # `None`: damaged
         self._scope: TaskScope | None = None
         self._ahead: ReadAhead[Part, list[bytes | None]] | None = None
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._records.clear()
 
     async def __aenter__(self) -> ShuffledStream:
         if self._scope is not None:
             raise RuntimeError("a stream is entered once; make another with dataset.shuffled()")
+        self._forked = False  # made before a fork, and entered behind it
         self._scope = TaskScope()
         await self._scope.__aenter__()
         return self
@@ -213,6 +222,8 @@ class ShuffledStream:
 
     async def _take(self, size: int) -> list[bytes]:
         """This worker's next batch."""
+        if self._forked:
+            raise forked_error(f"{self._dataset.manifest.path}: the stream")
         if self._scope is None or self._closed:
             raise anyio.ClosedResourceError("a stream is read inside its `async with`")
         if size != self._dealing.unit:

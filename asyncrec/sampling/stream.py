@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
 from asyncrec.sampling.damage import ShardDamage
@@ -64,6 +65,13 @@ class InterleaveStream:
         self._loaded: Mapping[str, Any] | None = None
         self._begun = False
         self._closed = False
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._left, self._left_at = Taken(), 0
 
     def __aiter__(self) -> InterleaveStream:
         return self
@@ -96,19 +104,24 @@ class InterleaveStream:
         Raises:
             RuntimeError: with ``deterministic=False``.
         """
+        if self._forked:
+            raise forked_error("the stream")
         if self._loaded is not None and not self._begun:
             return dict(self._loaded)
         state = self._mixing.state_dict()
         left = [[source, *position] for source, position in self._left.origins()[self._left_at :]]
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
+        stands_in = {origin[0] for origin in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
+        state["versions"] = self._inputs.versions(stands_in)
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
 
         Raises:
-            ValueError: it is of another stream: other shards, other parameters.
+            ValueError: it is of another stream: other shards, other parameters. That a shard was replaced since is
+                seen when reading begins, and is a DatasetError then.
             RuntimeError: reading has begun.
         """
         if self._begun:
@@ -135,10 +148,13 @@ class InterleaveStream:
         return records + more if records else more
 
     async def _take(self, count: int, *, held_only: bool = False) -> Taken:
+        if self._forked:
+            raise forked_error("the stream")
         if self._closed:
             raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
         if not self._begun:
             if self._loaded is not None:
+                await self._inputs.check(self._loaded.get("versions", ()))
                 await self._mixing.load_state_dict(dict(self._loaded))
             self._begun = True
         return await self._mixing.take(count, held_only=held_only)

@@ -12,10 +12,10 @@ from asyncrec.sampling.places import Places
 from asyncrec.shards.manifest import Manifest, merge_segments
 from asyncrec.shards.segment import Segment, ShardEntry
 from asyncrec.shards.snapshot import for_each, list_shards
-from asyncrec.storage.base import Storage
-from asyncrec.storage.chunks import ResumingSource
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.resuming import read_head
 
-__all__ = ["unlisted_manifest"]
+__all__ = ["unlisted_entry", "unlisted_manifest"]
 
 # There is no time of a commit to be known; any will do, for there is one segment.
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
@@ -38,14 +38,7 @@ async def unlisted_manifest(folder: Storage, name: str, *, path: str) -> Manifes
         )
 
     async def look(key: str) -> ShardEntry:
-        head = b""
-        async with ResumingSource(folder, key, end=HEADER_BYTES, read_ahead=0) as source:
-            while len(head) < HEADER_BYTES and (block := await source.receive(HEADER_BYTES - len(head))):
-                head += block
-        info = source.info
-        entry = ShardEntry(
-            path=key, records=0, bytes=info.size, crc32c=info.crc32c, compression=detect_compression(head)
-        )
+        entry, _ = await unlisted_entry(folder, key)
         index = await read_index(folder, entry, count_known=False)
         if index is None:
             index = await make_index(Places(folder, [entry], None), 0)
@@ -53,3 +46,15 @@ async def unlisted_manifest(folder: Storage, name: str, *, path: str) -> Manifes
 
     entries = await for_each(look, keys)
     return merge_segments(path, [Segment(writer="", time=_NO_TIME, add=tuple(entries))])
+
+
+async def unlisted_entry(storage: Storage, key: str, *, path: str | None = None) -> tuple[ShardEntry, ObjectInfo]:
+    """What a manifest would say of an object that none names, but for the number of its records, which is 0.
+
+    Args:
+        path: what it is called in that manifest; ``key`` unless told.
+    """
+    head, info = await read_head(storage, key, HEADER_BYTES)
+    compression = detect_compression(head)
+    entry = ShardEntry(path=path or key, records=0, bytes=info.size, crc32c=info.crc32c, compression=compression)
+    return entry, info

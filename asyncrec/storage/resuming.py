@@ -3,6 +3,9 @@
 Backends simply raise `TransientStorageError`; here the object is opened again at the offset reached, pinned to the
 version it was first found in, after the one back-off of `asyncrec.storage.retry`. Progress makes the next fault a first
 one. A body that ends before the size said is such a fault too.
+
+A source gives what it has, at least one byte and at most what was asked for. Who needs so many and no less asks by
+`receive_exactly`; who wants to know what an object is, by `read_head`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from asyncrec.storage.retry import Backoff
 from asyncrec.storage.url import join
 from asyncrec.tasks import TaskScope
 
-__all__ = ["ResumingSource"]
+__all__ = ["ResumingSource", "read_head", "receive_exactly"]
 
 # The first bytes asked for when reading ahead; each later request may be twice as large. A reader that only wants the
 # head of an object waits for no more.
@@ -199,6 +202,26 @@ class ResumingSource(ByteSource):
             raise
         finally:
             await self._reader.close(error)
+
+
+async def receive_exactly(source: ByteSource, size: int) -> bytes:
+    """The next ``size`` bytes, fewer only where the range ends before. In one piece, where the source gives it so."""
+    blocks = []
+    while size > 0 and (block := await source.receive(size)):
+        blocks.append(block)
+        size -= len(block)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
+    """The first ``size`` bytes of an object, fewer only where it has no more; and what the store says of it.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.
+    """
+    async with ResumingSource(storage, key, end=size, read_ahead=0) as source:
+        head = await receive_exactly(source, size)
+    return head, source.info
 
 
 class _Reader:

@@ -74,10 +74,13 @@ class _Source(ByteSource):
         self._storage = storage
         self._source = source
         self._at = start
+        self._block = b""  # received, and not given out yet: cancelled, it can be received again
         self.info = source.info
 
     async def receive(self, max_bytes: int) -> bytes:
-        block = await self._source.receive(max_bytes)
-        await self._storage.passed(self._at, block)
+        if not self._block:
+            self._block = await self._source.receive(max_bytes)
+        await self._storage.passed(self._at, self._block)
+        block, self._block = self._block[:max_bytes], self._block[max_bytes:]
         self._at += len(block)
         return block

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec.framing.compression import detect_compression
-from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.indexes import make_index, read_index
 from asyncrec.sampling.places import Places
-from asyncrec.shards.segment import ShardEntry
+from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
-from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tools.selecting import SelectedShard, Selection, selected
 
 __all__ = ["CountReport", "TooLargeError", "count", "counted"]
@@ -81,15 +78,7 @@ class TooLargeError(Exception):
 
 async def counted(selection: Selection, shard: SelectedShard, *, readable: bool = True) -> int:
     folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
-    async with ResumingSource(selection.storage, shard.key, end=HEADER_BYTES, read_ahead=0) as source:
-        head = await source.receive(HEADER_BYTES)
-    entry = ShardEntry(
-        path=shard.name,
-        records=0,
-        bytes=source.info.size,
-        crc32c=source.info.crc32c,
-        compression=detect_compression(head) if len(head) == HEADER_BYTES else "",
-    )
+    entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     index = await read_index(folder, entry, count_known=False)
     if index is None:
         if not readable:

@@ -11,12 +11,10 @@ from typing import Any
 
 from asyncrec.errors import ExampleError, FormatError
 from asyncrec.example.schema import Schema
-from asyncrec.framing.compression import detect_compression
-from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.sampling.ahead import concurrently
+from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.manifest import Manifest
 from asyncrec.storage.base import Storage
-from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
 from asyncrec.tools.counting import TooLargeError, counted
 from asyncrec.tools.jsonvalues import is_example
@@ -198,10 +196,7 @@ def _described(selection: Selection, dataset: SelectedDataset, orphans: list[Orp
 
 
 async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> FileInfo:
-    async with ResumingSource(selection.storage, shard.key, end=HEADER_BYTES, read_ahead=0) as source:
-        head = b""
-        while len(head) < HEADER_BYTES and (block := await source.receive(HEADER_BYTES - len(head))):
-            head += block
+    entry, info = await unlisted_entry(selection.storage, shard.key)
     records: int | None
     try:
         records = await counted(selection, shard, readable=readable)
@@ -209,10 +204,10 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
         records = None  # damaged, or not to be read for this
     return FileInfo(
         path=shard.shown,
-        bytes=source.info.size,
+        bytes=entry.bytes,
         records=records,
-        compression=detect_compression(head),
-        modified=source.info.modified,
+        compression=entry.compression,
+        modified=info.modified,
     )
 
 

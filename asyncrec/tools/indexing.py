@@ -14,17 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.framing.compression import detect_compression
-from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.records.index import RecordIndex
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.indexes import make_index, read_index
 from asyncrec.sampling.places import Places
+from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.naming import index_key
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
-from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
 from asyncrec.tools.selecting import SelectedShard, Selection, selected
 
@@ -95,7 +93,9 @@ async def index(
 
 async def _index(selection: Selection, shard: SelectedShard, layout: str, force: bool, report: IndexReport) -> None:
     folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
-    entry = shard.entry or await _entry(selection.storage, shard)
+    entry = shard.entry
+    if entry is None:
+        entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     if layout != "asyncrec" and entry.compression:
         report.refused.append((shard.shown, f"it is compressed ({entry.compression}), which {layout} does not read"))
         return
@@ -123,17 +123,3 @@ async def _is_there(folder: Storage, entry: ShardEntry, key: str, layout: str, *
     except ObjectNotFoundError:
         return False
     return True
-
-
-async def _entry(storage: Storage, shard: SelectedShard) -> ShardEntry:
-    async with ResumingSource(storage, shard.key, end=HEADER_BYTES, read_ahead=0) as source:
-        head = b""
-        while len(head) < HEADER_BYTES and (block := await source.receive(HEADER_BYTES - len(head))):
-            head += block
-    return ShardEntry(
-        path=shard.name,
-        records=0,
-        bytes=source.info.size,
-        crc32c=source.info.crc32c,
-        compression=detect_compression(head),
-    )

@@ -83,7 +83,8 @@ class RecordStream:
         self._where = where
         self._shards = iter(selection.shards)
         self._stack = stack
-        self._shard: SelectedShard | None = None
+        self._shard: SelectedShard | None = None  # being read
+        self._next: SelectedShard | None = None  # being opened
         self._reader: RecordReader
 
     def __aiter__(self) -> RecordStream:
@@ -92,10 +93,11 @@ class RecordStream:
     async def __anext__(self) -> list[FoundRecord]:
         while True:
             if self._shard is None:
-                self._shard = next(self._shards, None)
-                if self._shard is None:
+                self._next = self._next or next(self._shards, None)
+                if self._next is None:
                     raise StopAsyncIteration
-                self._reader = await self._stack.enter_async_context(open_shard(self.selection, self._shard))
+                self._reader = await self._stack.enter_async_context(open_shard(self.selection, self._next))
+                self._shard, self._next = self._next, None
             batch = await self._reader.next_batch()
             if batch is None:
                 self._shard = None

@@ -23,7 +23,7 @@ from asyncrec.shards.keys import NO_KEY
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.snapshot import dataset_at
 from asyncrec.storage.base import Storage
-from asyncrec.storage.resuming import ResumingSource
+from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
 from asyncrec.tools.counting import count
@@ -252,10 +252,7 @@ class _Keys:
     async def take(self, count: int) -> list[bytes]:
         if self._source is None:
             return [NO_KEY] * count
-        data = b""
-        while len(data) < count * KEY_BYTES:
-            block = await self._source.receive(count * KEY_BYTES - len(data))
-            if not block:
-                raise DatasetError(f"{self._shard.shown}: its keys end before its records: 'asyncrec verify' says more")
-            data += block
+        data = await receive_exactly(self._source, count * KEY_BYTES)
+        if len(data) < count * KEY_BYTES:
+            raise DatasetError(f"{self._shard.shown}: its keys end before its records: 'asyncrec verify' says more")
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]

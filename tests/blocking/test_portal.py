@@ -194,6 +194,38 @@ def test_after_a_fork_the_child_has_a_loop_of_its_own_and_what_it_inherited_rais
     assert parent == "b'1'"
 
 
+FORK_WITHIN_A_LIST = """
+import os, sys
+from asyncrec import blocking
+path = sys.argv[1] + "/x"
+blocking.write_records(path, [b"%d" % i for i in range(1000)])
+def told(what, items):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            try:
+                print(what, "gave", next(items), flush=True)
+            except RuntimeError as error:
+                print(what, "raised" if "forked" in str(error) else error, flush=True)
+        finally:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+with blocking.open_reader(path) as reader, blocking.interleave([path]) as stream:
+    print(next(reader), next(stream), flush=True)
+    told("reader", reader)
+    told("batches", reader.batches())
+    told("stream", stream)
+    print(next(reader), next(stream))
+"""
+
+
+def test_a_child_is_given_nothing_of_what_its_parent_had_at_hand(tmp_path: Path) -> None:
+    done = run(FORK_WITHIN_A_LIST, tmp_path)
+    assert done.stdout.splitlines() == [
+        "b'0' b'0'", "reader raised", "batches raised", "stream raised", "b'1' b'1'",
+    ], done.stderr  # fmt: skip
+
+
 WORKERS = """
 import multiprocessing, sys
 from asyncrec import blocking

@@ -256,6 +256,84 @@ def test_a_read_says_which_member_its_bytes_are_of_and_never_crosses_into_the_ne
     ]
 
 
+def member(data: bytes, flags: int, extra: bytes = b"BC\x02\x00\x10\x00", name: bytes = b"a\x1f\x8b\x08b") -> bytes:
+    """A member whose header has the optional fields of ``flags`` (RFC 1952)."""
+    header = b"\x1f\x8b\x08" + bytes([flags]) + b"\x01\x02\x03\x04\x02\x03"
+    if flags & 4:
+        header += len(extra).to_bytes(2, "little") + extra
+    if flags & 8:
+        header += name + b"\0"
+    if flags & 16:
+        header += b"comment\0"
+    if flags & 2:
+        header += (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little")
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+    trailer = zlib.crc32(data).to_bytes(4, "little") + len(data).to_bytes(4, "little")
+    return header + deflate.compress(data) + deflate.flush() + trailer
+
+
+@pytest.mark.parametrize("size", [*range(1, 24), 64, 1 << 15])
+def test_headers_with_any_optional_fields_are_read_however_they_are_split(size: int) -> None:
+    """Every combination, and each after each other, so that a block ends at every place of a header."""
+    parts = [b"%d" % flags * flags for flags in range(32)]
+    stream = b"".join(member(part, flags) for flags, part in enumerate(parts))
+    assert decompress("GZIP", [stream[at : at + size] for at in range(0, len(stream), size)]) == b"".join(parts)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 31), st.binary(max_size=70), st.binary(max_size=70), st.binary(max_size=200))),
+    st.integers(1, 90),
+    st.integers(1, 90),
+)
+def test_optional_fields_may_hold_anything(
+    fields: list[tuple[int, bytes, bytes, bytes]], first: int, size: int
+) -> None:
+    """The first piece is what a reader looked at to tell the compression."""
+    stream = b"".join(member(data, flags, extra, name.replace(b"\0", b"")) for flags, extra, name, data in fields)
+    pieces = [stream[:first], *(stream[at : at + size] for at in range(first, len(stream), size))]
+    assert decompress("GZIP", pieces) == b"".join(data for *_, data in fields)
+    if stream:
+        assert gzip.decompress(stream) == b"".join(data for *_, data in fields)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 15])
+def test_a_header_that_lies_is_damage_and_one_that_is_cut_a_cut_file(size: int) -> None:
+    whole = member(b"x", 0)
+    for flags in (2, 31):
+        begins = len(member(b"", flags)) - len(member(b"", 0)) + 10
+        stream = member(b"data", flags)
+        for at in range(3, begins):
+            if flags == 31 and at >= 10 and stream[at - 1 : at + 1].count(0):
+                continue  # a length or an end: it is another header then
+            damaged = bytearray(whole + stream)
+            damaged[len(whole) + at] ^= 0x80
+            with pytest.raises((CorruptRecordError, TruncatedError)) as caught:
+                decompress("GZIP", [damaged[i : i + size] for i in range(0, len(damaged), size)])
+            assert caught.value.member_offset == len(whole)
+        for end in range(1, begins):
+            cut = whole + stream[:end]
+            with pytest.raises(TruncatedError) as caught_cut:
+                decompress("GZIP", [cut[i : i + size] for i in range(0, len(cut), size)])
+            assert caught_cut.value.member_offset == len(whole)
+
+
+def test_a_header_without_end_takes_no_memory() -> None:
+    decompressor = Decompressor("GZIP")
+    decompressor.feed(b"\x1f\x8b\x08\x08" + bytes(6))
+    name = b"n" * (1 << 20)
+    tracemalloc.start()
+    try:
+        for _ in range(16):
+            decompressor.feed(name)
+            assert decompressor.read(100) == b""
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 18
+    with pytest.raises(TruncatedError):
+        decompressor.finish()
+
+
 def test_zeros_after_a_member_are_padding() -> None:
     stream = gzip.compress(b"first", mtime=0) + bytes(100_000) + gzip.compress(b"second", mtime=0) + bytes(7)
     assert decompress("GZIP", [stream]) == gzip.decompress(stream) == b"firstsecond"

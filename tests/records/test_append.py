@@ -54,6 +54,75 @@ async def test_zeros_that_a_power_loss_left_are_cut_off(tmp_path: Path) -> None:
     assert await asyncrec.read_records(path) == [b"whole", b"next"]
 
 
+@pytest.mark.parametrize("zeros", [1, 100, 70_000, 3 << 20])
+async def test_zeros_behind_a_gzip_member_are_cut_off_and_do_not_stand_between_members(
+    tmp_path: Path, zeros: int
+) -> None:
+    """Readers that know one member after another, as zlib's loop in TensorFlow, stop at them."""
+    path = tmp_path / "events"
+    await append(path, b"whole", compression="GZIP")
+    data = path.read_bytes()
+    path.write_bytes(data + bytes(zeros))
+    await append(path, b"next", compression="GZIP")
+    assert await asyncrec.read_records(path) == [b"whole", b"next"]
+    assert path.read_bytes()[len(data) : len(data) + 3] == b"\x1f\x8b\x08"
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("zeros", [0, 1, 12, 5000])
+async def test_wherever_a_write_was_torn_with_zeros_behind_it_what_was_flushed_stays(
+    tmp_path: Path, compression: str, zeros: int
+) -> None:
+    path = tmp_path / "events"
+    await append(path, b"one" * 20, compression=compression)
+    async with asyncrec.open_writer(path, mode="a", compression=compression) as writer:
+        await writer.write(b"two" * 20)
+        await writer.flush()
+        flushed = path.stat().st_size
+        await writer.write(bytes(range(40)))
+        await writer.write(b"three")
+    data = path.read_bytes()
+    for end in range(flushed, len(data), 3):
+        path.write_bytes(data[:end] + bytes(zeros))
+        await append(path, b"next", compression=compression)
+        found = await asyncrec.read_records(path)
+        assert found[:2] == [b"one" * 20, b"two" * 20]
+        assert found[-1] == b"next"
+        assert len(found) <= 5
+        if compression:
+            gzip.decompress(path.read_bytes())
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_file_of_which_a_power_loss_left_zeros_alone_begins_anew(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(bytes(5000))
+    await append(path, b"next", compression=compression)
+    assert await asyncrec.read_records(path) == [b"next"]
+
+
+async def test_a_torn_record_longer_than_the_file_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    await append(path, b"whole", bytes(100_000))
+    path.write_bytes(path.read_bytes()[:5000])
+    await append(path, b"next")
+    assert await asyncrec.read_records(path) == [b"whole", b"next"]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_damage_before_zeros_is_an_error_still(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "events"
+    await append(path, b"one" * 50, b"two", b"three", compression=compression)
+    await append(path, b"four" * 50, compression=compression)
+    for at in (13, 40):
+        data = bytearray(path.read_bytes() + bytes(100))
+        data[at] ^= 0x55
+        (tmp_path / "damaged").write_bytes(data)
+        with pytest.raises(CorruptRecordError, match="damaged"):
+            await append(tmp_path / "damaged", b"next", compression=compression)
+        assert (tmp_path / "damaged").read_bytes() == data
+
+
 async def test_a_torn_gzip_member_keeps_what_was_flushed_into_it(tmp_path: Path) -> None:
     path = tmp_path / "events"
     await append(path, b"member one", compression="GZIP")

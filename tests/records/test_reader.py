@@ -101,6 +101,8 @@ async def test_a_limit_reads_no_more(tmp_path: Path) -> None:
     assert await asyncrec.read_records(tmp_path / "x", 3) == [b"0", b"1", b"2"]
     assert await asyncrec.read_records(tmp_path / "x", limit=0) == []
     assert len(await asyncrec.read_records(tmp_path / "x", limit=1000)) == 100
+    with pytest.raises(ValueError, match="limit=-1"):
+        await asyncrec.read_records(tmp_path / "x", limit=-1)
 
 
 async def test_a_start_offset_begins_there_and_errors_count_from_the_files_beginning() -> None:

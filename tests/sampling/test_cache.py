@@ -5,13 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 import asyncrec
-from asyncrec.errors import IntegrityError, StorageError
+from asyncrec.errors import CorruptRecordError, IntegrityError, StorageError
 from asyncrec.sampling.cache import ShardCache
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import Fault, FlakyStorage
@@ -203,3 +204,97 @@ async def test_a_lock_that_is_none_is_an_error_and_nothing_is_made_elsewhere(tmp
         with pytest.raises(StorageError, match=r"\.lock-.* (symbolic link|no regular file)"):
             await dataset.get_many(range(400))
     assert not (tmp_path / "elsewhere").exists()
+
+
+def damage_all(folder: Path, at: int = 250) -> None:
+    for path in files(folder):
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("index", [True, False])
+async def test_a_copy_that_is_damaged_here_is_brought_again_and_that_is_said(
+    compression: str, index: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "pages", max_shard_records=100, compression=compression, storage=storage, index=index
+    ) as writer:
+        await writer.write_many(RECORDS)
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+    for skips in (True, False):
+        damage_all(tmp_path)
+        caplog.clear()
+        async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+            if skips:
+                async with dataset.shuffled(on_corrupt="skip") as stream:
+                    assert sorted([record async for record in stream]) == RECORDS
+                assert stream.damage == []
+            else:
+                assert await dataset.get_many(range(400)) == RECORDS
+            assert dataset.cache is not None
+            assert dataset.cache.downloads == 4
+        said = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
+        assert len(said) == 4
+        assert all(str(path) in " ".join(said) for path in files(tmp_path))
+
+
+async def test_what_is_damaged_in_the_store_too_is_not_brought_again_and_again(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", max_shard_records=100, storage=storage) as writer:
+        await writer.write_many(RECORDS)
+    (shard,) = [info.key async for info in storage.list_objects("pages-") if "000002" in info.key]
+    data = bytearray(await storage.get(shard))
+    data[250] ^= 1
+    manifest = await asyncrec.read_manifest("pages", storage=storage)
+    await storage.put(shard, data)
+    damaged = replace(
+        manifest, shards=tuple(replace(each, crc32c=None) if each.path == shard else each for each in manifest.shards)
+    )
+    async with asyncrec.open_dataset(damaged, storage=storage, cache=tmp_path) as dataset:
+        for _ in range(3):
+            with pytest.raises(CorruptRecordError, match="pages-"):
+                await dataset.get_many(range(400))
+        assert dataset.cache is not None
+        assert dataset.cache.downloads == 4
+
+
+async def test_a_smaller_bound_holds_from_the_opening_on(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        await dataset.get_many(range(400))
+    sizes = [path.stat().st_size for path in files(tmp_path)]
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=2 * sizes[0]) as dataset:
+        assert sum(path.stat().st_size for path in files(tmp_path)) <= 2 * sizes[0]
+        await dataset.get_many(range(400))
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=1):
+        assert files(tmp_path) == []  # no shard is kept at all
+
+
+async def test_tasks_that_meet_the_same_damage_all_get_their_records(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        await dataset.get_many(range(400))
+    damage_all(tmp_path)
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        found: list[list[bytes]] = []
+
+        async def get() -> None:
+            found.append(await dataset.get_many(range(400)))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(get)
+    assert found == [RECORDS] * 10
+
+
+async def test_more_shards_at_once_than_the_cache_holds_are_read_all_the_same(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", max_shard_records=20, storage=storage) as writer:
+        await writer.write_many(RECORDS)
+    for _ in range(5):
+        async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=800) as dataset:
+            assert await dataset.get_many(range(400)) == RECORDS

@@ -309,15 +309,32 @@ class TestLeftovers:
         assert sorted(await stored(storage)) == numbered(2)
         assert files(tmp_path) == []
 
-    async def test_fixed_shards_whose_names_were_taken_meanwhile_stay_in_the_spool(self, tmp_path: Path) -> None:
+    async def test_a_fixed_data_set_is_its_dead_writers_until_its_spool_is_recovered(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(2), num_shards=2)
-        async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2) as writer:
+        with pytest.raises(ConflictError, match="recover that spool"):
+            async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2):
+                pass
+        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 2
+        assert sorted(await stored(storage)) == numbered(2)
+
+    async def test_what_was_acknowledged_stays_in_the_spool_of_a_writer_that_was_taken_over(
+        self, tmp_path: Path
+    ) -> None:
+        storage = MemoryStorage()
+        await self.fail(storage, tmp_path, numbered(2), num_shards=2)
+        async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2, take_over=True) as writer:
             await writer.write(b"another")
         before = files(tmp_path)
-        with pytest.raises(ObjectExistsError, match="another writer"):
+        with pytest.raises(ConflictError, match="abandoned") as caught:
             await asyncrec.recover(tmp_path, storage=storage)
+        assert any("recover(abandon=)" in note for note in caught.value.__notes__)
         assert files(tmp_path) == before
+        assert await stored(storage) == [b"another"]
+        (note,) = [path for path in before if path.startswith(".pages.")]
+        writer_id = note.split(".")[2]
+        assert (await asyncrec.recover(tmp_path, storage=storage, abandon=[writer_id])).abandoned == (writer_id,)
+        assert files(tmp_path) == []
         assert await stored(storage) == [b"another"]
 
     async def test_records_for_another_data_set_are_not_mixed_in(self, tmp_path: Path) -> None:

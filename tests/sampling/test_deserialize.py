@@ -1,0 +1,64 @@
+"""How long a user's function holds the event loop."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from asyncrec.sampling import deserialize
+from asyncrec.sampling.deserialize import Deserializer
+from asyncrec.sampling.origin import Taken
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.01, 1), (0.0002, 3), (0.000001, 600)])
+async def test_others_have_their_turn_after_half_a_millisecond_or_one_slow_record(
+    seconds: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    since: list[int] = [0]
+
+    def slow(record: bytes) -> bytes:
+        nonlocal now
+        now += seconds
+        since[-1] += 1
+        return record
+
+    async def turn() -> None:
+        since.append(0)
+
+    monkeypatch.setattr(deserialize, "perf_counter", lambda: now)
+    monkeypatch.setattr(deserialize, "checkpoint", turn)
+    records = [b"%d" % number for number in range(2000)]
+    examples, error = await Deserializer(slow, 1, str).run(Taken(records))
+    assert (examples, error) == (records, None)
+    assert max(since) <= most + 1  # the first record of all is run before it is known what it gives
+    assert min(since[:-1]) >= min(most, 2) / 2
+
+
+async def test_a_function_that_gets_slow_is_given_fewer_records_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, took = 0.0, 0.000001
+    calls: list[float] = []
+
+    def function(record: bytes) -> bytes:
+        nonlocal now
+        now += took
+        calls.append(now)
+        return record
+
+    turns: list[int] = []
+
+    async def turn() -> None:
+        turns.append(len(calls))
+
+    monkeypatch.setattr(deserialize, "perf_counter", lambda: now)
+    monkeypatch.setattr(deserialize, "checkpoint", turn)
+    made = Deserializer(function, 1, str)
+    await made.run(Taken([b"x"] * 500))
+    took = 0.01
+    turns.clear()
+    await made.run(Taken([b"x"] * 100))
+    assert [b - a for a, b in pairwise(turns)] == [1] * (len(turns) - 1)
+    assert turns[0] - 500 <= 64

@@ -1,0 +1,117 @@
+"""What a stream's state says of the shards it was taken of; states of every version are read for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def golden(storage: Any, kind: str) -> AsyncIterator[Any]:
+    """What the states in tests/vectors were taken of."""
+    for n in range(5):
+        records = [b"%d:%d" % (n, i) for i in range(10 + 3 * n)]
+        await asyncrec.write_records(f"data/s{n}.tfrecord", records, storage=storage)
+    paths = [f"data/s{n}.tfrecord" for n in range(5)]
+    options: dict[str, Any] = {"seed": 5, "storage": storage}
+    if kind == "interleave":
+        async with asyncrec.interleave(paths, cycle_length=3, block_length=2, shuffle_buffer=6, **options) as stream:
+            yield stream
+    else:
+        options |= {"class_fn": lambda record: record[:1], "shuffle_buffer": 4, "num_repeat": 2}
+        async with asyncrec.InterleaveSampler("data", bytes, 2, 8, **options) as sampler:
+            yield sampler
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("kind", ["interleave", "sampler"])
+async def test_a_state_of_any_version_is_gone_on_from(kind: str, version: int, vectors: Path) -> None:
+    taken = json.loads((vectors / "states" / f"version-{version}.json").read_text())[kind]
+    assert taken["state"]["version"] == version
+    async with golden(MemoryStorage(), kind) as stream:
+        stream.load_state_dict(taken["state"])
+        rest: list[Any] = [item async for item in stream]
+    assert json.loads(json.dumps(rest, default=bytes.decode)) == taken["rest"]
+
+
+@pytest.mark.parametrize("kind", ["interleave", "sampler"])
+async def test_a_state_of_a_later_version_is_refused_in_words(kind: str, vectors: Path) -> None:
+    state = json.loads((vectors / "states" / "version-2.json").read_text())[kind]["state"] | {"version": 3}
+    async with golden(MemoryStorage(), kind) as stream:
+        with pytest.raises(ValueError, match=r"version 3; this .* reads the versions 1 to 2"):
+            stream.load_state_dict(state)
+
+
+@asynccontextmanager
+async def streaming(folder: Path, kind: str) -> AsyncIterator[Any]:
+    if kind == "interleave":
+        async with asyncrec.interleave(sorted(folder.iterdir()), cycle_length=2) as stream:
+            yield stream
+    else:
+        async with asyncrec.InterleaveSampler(folder, bytes, 2, 8, shards_per_cycle=2, seed=1, num_repeat=1) as stream:
+            yield stream
+
+
+async def taken_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[Any]]:
+    for n in range(4):
+        await asyncrec.write_records(folder / f"s{n}.tfrecord", [b"%d/%03d" % (n, i) for i in range(50)])
+    async with streaming(folder, kind) as stream:
+        for _ in range(2):
+            await anext(stream)
+        state = json.loads(json.dumps(stream.state_dict()))
+        return state, [item async for item in stream]
+
+
+@pytest.mark.parametrize("records", [50, 51, 10])
+@pytest.mark.parametrize("kind", ["interleave", "sampler"])
+async def test_a_shard_that_was_replaced_is_refused_before_anything_is_given(
+    kind: str, records: int, tmp_path: Path
+) -> None:
+    """Also where it has the same name, size and number of records."""
+    state, _ = await taken_of(tmp_path, kind)
+    await asyncrec.write_records(tmp_path / "s0.tfrecord", [b"N/%03d" % i for i in range(records)])
+    async with streaming(tmp_path, kind) as stream:
+        with pytest.raises(DatasetError, match=r"s0.tfrecord: it was replaced since the state was taken"):
+            stream.load_state_dict(state)
+            await anext(stream)
+
+
+@pytest.mark.parametrize("kind", ["interleave", "sampler"])
+async def test_a_copy_that_kept_its_times_is_gone_on_with(kind: str, tmp_path: Path) -> None:
+    """On another disk, where every file has another inode."""
+    (tmp_path / "a").mkdir()
+    state, rest = await taken_of(tmp_path / "a", kind)
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")  # copies times
+    shutil.rmtree(tmp_path / "a")
+    os.rename(tmp_path / "copy", tmp_path / "a")
+    async with streaming(tmp_path / "a", kind) as stream:
+        stream.load_state_dict(state)
+        assert [item async for item in stream] == rest
+
+
+async def test_a_shard_that_is_gone_is_missed_before_anything_is_given(tmp_path: Path) -> None:
+    state, _ = await taken_of(tmp_path, "interleave")
+    paths = sorted(tmp_path.iterdir())
+    paths[1].unlink()
+    async with asyncrec.interleave(paths, cycle_length=2) as stream:
+        stream.load_state_dict(state)
+        with pytest.raises(ObjectNotFoundError, match="s1"):
+            await anext(stream)
+
+
+async def test_a_state_says_so_much_of_the_shards_it_stands_in_and_no_more(tmp_path: Path) -> None:
+    state, _ = await taken_of(tmp_path, "interleave")
+    assert [each[0] for each in state["versions"]] == [0, 1]

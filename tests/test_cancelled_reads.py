@@ -1,0 +1,277 @@
+"""A read that is cancelled hands over nothing and loses nothing, whatever is read and wherever it waits.
+
+Each kind of reader is read with its waits cancelled: by a scope of anyio's, on both loops; by asyncio's own
+``task.cancel()``, which knows no shield; and by one that comes when what was waited for is there, and takes it away
+(``asyncio.wait_for`` does that when the time runs out in the moment in which the answer comes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.datasets.tuples import generate_dataset, get_tfrecord_filepaths
+from asyncrec.datasets.writer import DatasetWriter
+from asyncrec.records.position import BEGINNING
+from asyncrec.records.reader import open_reader_at
+from asyncrec.sampling import interleaving
+from asyncrec.storage import local_source
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+class Cancelling:
+    """Reads an iterator to its end, going on after each cancellation; ``cancels(n)`` says which waits are cancelled."""
+
+    def __init__(self, how: str, cancels: Callable[[int], bool]) -> None:
+        self._how = how
+        self._cancels = cancels
+        self.waits = 0
+        self.cancelled = 0
+
+    async def read(self, iterator: AsyncIterator[Any]) -> list[Any]:
+        found: list[Any] = []
+        while True:
+            try:
+                with anyio.CancelScope() as scope:
+                    item = await self._driven(iterator.__anext__(), scope)  # type: ignore[arg-type]  # a coroutine
+                    found += item if isinstance(item, list) else [item]
+            except StopAsyncIteration:
+                return found
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                assert task is not None, "within one"
+                while task.cancelling():
+                    task.uncancel()
+
+    @types.coroutine
+    def _driven(self, coroutine: Coroutine[Any, Any, Any], scope: anyio.CancelScope) -> Generator[Any, Any, Any]:
+        send: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                trap = coroutine.send(send) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            self.waits += 1
+            chosen = self._cancels(self.waits)
+            self.cancelled += chosen
+            if chosen and self._how == "scope":
+                scope.cancel()
+            if chosen and self._how == "task":
+                task = asyncio.current_task()
+                assert task is not None, "within one"
+                task.cancel()
+            send = error = None
+            try:
+                send = yield trap
+                if chosen and self._how == "late":
+                    error = asyncio.CancelledError()
+            except BaseException as thrown:
+                error = thrown
+
+
+# Where there are more, so many of them are drawn.
+MOST_WAITS = 60
+
+RECORDS = [b"%03d" % number * (number % 13) for number in range(120)]
+LARGE = [bytes([number]) * ((1 << 20) + 77) for number in range(3)]
+GZIP = asyncrec.CompressionOptions(type="GZIP", member_bytes=700)
+COMPRESSIONS = ["", GZIP, "ZLIB"]
+
+
+class Kind(NamedTuple):
+    """What is read: how its files are made in a folder; and how they are opened, as records or as lists of them."""
+
+    write: Callable[[Path], Coroutine[Any, Any, object]]
+    open: Callable[[Path], AbstractAsyncContextManager[AsyncIterator[Any]]]
+
+
+class Far(MemoryStorage):
+    """Read ahead of, as a store is, and read again where damage is met."""
+
+    read_ahead = 1 << 20
+
+
+def reader(
+    compression: Any = "",
+    *,
+    records: list[bytes] = RECORDS,
+    damage: bool = False,
+    far: bool = False,
+    lists: bool = True,
+) -> Kind:
+    """`open_reader`, in small blocks and small steps."""
+
+    async def write(folder: Path) -> None:
+        await asyncrec.write_records(folder / "a", records, compression=compression)
+        data = bytearray((folder / "a").read_bytes())
+        for part in (0.2, 0.25, 0.6) if damage else ():
+            data[int(part * len(data))] ^= 0xFF
+        (folder / "a").write_bytes(data)
+
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+        store: Any = LocalStorage(folder)
+        if far:
+            store = Far()
+            await store.put("a", (folder / "a").read_bytes())
+        sizes = {"chunk_size": 600, "inflate_bytes": 300} if records is RECORDS else {}
+        made = await open_reader_at(store, "a", BEGINNING, path="a", on_corrupt="skip" if damage else "raise", **sizes)
+        async with aclosing(made):
+            yield made.batches() if lists else made
+
+    return Kind(write, opened)
+
+
+def shards(compression: Any) -> Callable[[Path], Coroutine[Any, Any, None]]:
+    """Four of unequal length."""
+
+    async def write(folder: Path) -> None:
+        for number in range(4):
+            records = [b"%d:%d" % (number, i) * 3 for i in range(7 + 9 * number)]
+            await asyncrec.write_records(folder / f"s{number}.tfrecord", records, compression=compression)
+
+    return write
+
+
+def interleaved(compression: Any = "", *, lists: int = 0, resumed: bool = False, **options: Any) -> Kind:
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+        paths = sorted(folder.iterdir())
+        options.update(cycle_length=3, block_length=2, seed=1)
+        state = None
+        if resumed:
+            async with asyncrec.interleave(paths, **options) as stream:
+                await anext(stream.batches(30))
+                state = stream.state_dict()
+        async with asyncrec.interleave(paths, **options) as stream:
+            if state is not None:
+                stream.load_state_dict(state)
+            yield stream.batches(lists) if lists else stream
+
+    return Kind(shards(compression), opened)
+
+
+def sampled(compression: Any = "", **options: Any) -> Kind:
+    def opened(folder: Path) -> Any:
+        return asyncrec.InterleaveSampler(folder, bytes, 2, 4, num_repeat=2, seed=1, **options)
+
+    return Kind(shards(compression), opened)
+
+
+def shuffled(compression: Any = "", *, lists: int = 0, **options: Any) -> Kind:
+    async def write(folder: Path) -> None:
+        async with asyncrec.open_sharded_writer(folder / "x", max_shard_records=50, compression=compression) as writer:
+            await writer.write_many(RECORDS)
+
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+        async with asyncrec.open_dataset(folder / "x") as dataset:
+            async with dataset.shuffled(seed=1, buffer_size=40, **options) as stream:
+                yield stream.batches(lists) if lists else stream
+
+    return Kind(write, opened)
+
+
+async def a_split(folder: Path) -> None:
+    def numbered(split: str, count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        for i in range(count):
+            yield i, {"id": i}
+
+    await DatasetWriter(numbered, None, folder, "train", num_shards=3, count=40).create_records()
+
+
+@asynccontextmanager
+async def split_of(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+    async with asyncrec.open_split(folder, "train[10:]") as reading:
+        yield reading.batches()
+
+
+@asynccontextmanager
+async def tuples_of(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+    async with generate_dataset(await get_tfrecord_filepaths(folder)) as reading:
+        yield reading
+
+
+KINDS: dict[str, Kind] = {
+    **{f"reader {getattr(c, 'type', c)}": reader(c) for c in COMPRESSIONS},
+    "reader, record by record": reader(GZIP, lists=False),
+    "large records": reader(records=LARGE),
+    "large records, GZIP": reader("GZIP", records=LARGE),
+    **{f"damaged {getattr(c, 'type', c)}": reader(c, damage=True) for c in COMPRESSIONS},
+    **{f"far {getattr(c, 'type', c)}": reader(c, far=True) for c in COMPRESSIONS},
+    **{f"far and damaged {getattr(c, 'type', c)}": reader(c, far=True, damage=True) for c in COMPRESSIONS},
+    "interleave": interleaved(),
+    "interleave, in batches": interleaved(GZIP, lists=7),
+    "interleave, many open": interleaved(GZIP, lists=7),
+    "interleave by a pool": interleaved(GZIP, lists=7, parallelism=2),
+    "interleave and shuffle": interleaved(GZIP, lists=7, shuffle_buffer=10),
+    "interleave from a state": interleaved(GZIP, lists=7, shuffle_buffer=10, resumed=True),
+    "sampler": sampled(GZIP, prefetch_size=0),
+    "sampler with its task": sampled(prefetch_size=3),
+    "sampler by class": sampled(GZIP, prefetch_size=0, class_fn=lambda record: record[:1], shuffle_buffer=5),
+    "sampler with threads": sampled(prefetch_size=0, parallelism=3),
+    "shuffled": shuffled(lists=7),
+    "shuffled blocks": shuffled(GZIP, mode="block", block_records=8),
+    "shuffled and skipping": shuffled(GZIP, lists=7, mode="global", on_corrupt="skip"),
+    "a split": Kind(a_split, split_of),
+    "tuples": Kind(a_split, tuples_of),
+    "records of the tools": Kind(shards(""), tools.open_records),
+}
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Nothing is in the page cache: every read of a file is one by a thread. And to close one takes a while."""
+    monkeypatch.setattr(local_source, "_NOWAIT", 0)
+    leave = local_source.LocalSource.__aexit__
+
+    async def left(self: local_source.LocalSource, *error: Any) -> None:
+        await leave(self, *error)
+        await checkpoint()
+
+    monkeypatch.setattr(local_source.LocalSource, "__aexit__", left)
+    if "many open" in request.node.name:
+        monkeypatch.setattr(interleaving, "_MOST_OPEN", 1)
+
+
+@pytest.mark.parametrize("how", ["scope", "task", "late"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_record_comes_once_wherever_the_reading_is_cancelled(
+    kind: str, how: str, tmp_path: Path, anyio_backend_name: str
+) -> None:
+    if how != "scope" and anyio_backend_name == "trio":
+        return  # asyncio's own
+    await KINDS[kind].write(tmp_path)
+
+    async def read(cancels: Callable[[int], bool]) -> tuple[list[Any], Cancelling]:
+        async with KINDS[kind].open(tmp_path) as iterator:
+            cancelling = Cancelling(how, cancels)
+            return await cancelling.read(iterator), cancelling
+
+    expected, whole = await read(lambda n: False)
+    assert len(expected) > 2
+    chances = random.Random(0)
+    waits = range(1, whole.waits + 1)
+    for chosen in waits if len(waits) <= MOST_WAITS else sorted(chances.sample(waits, MOST_WAITS)):
+        found, _ = await read(lambda n, chosen=chosen: n == chosen)  # type: ignore[misc]  # a default
+        assert found == expected, f"cancelled at wait {chosen} of {whole.waits}"
+    for _ in range(5):
+        # Not all along: a state is loaded in one go.
+        drawn = {n for n in range(200) if chances.random() < 0.3}
+        found, cancelling = await read(lambda n, drawn=drawn: n in drawn)  # type: ignore[misc]
+        assert found == expected, f"cancelled at {cancelling.cancelled} of {cancelling.waits} waits: {sorted(drawn)}"

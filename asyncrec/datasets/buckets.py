@@ -1,8 +1,9 @@
 """The files of a shuffle: records with their hashes, appended to buckets and read back, checked.
 
 They are TFRecord frames, so that what the disk garbled is found and not written on. They lie in a folder of their own,
-which is made when it is needed, readable by this user alone, and removed with the object, or with the process. One
-file is open at a time, and only while it is written or read. Everything here blocks.
+which is made when it is needed, readable by this user alone, and removed with the object, or with the process. What a
+killed process left is removed by the next that shuffles in the same place: a locked file says which folders have an
+owner who lives. One file is open at a time, and only while it is written or read. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any
 
 from asyncrec.errors import FormatError
 from asyncrec.framing.frames import FrameDecoder, encode_frames
-from asyncrec.storage.local_disk import mapped_errors
+from asyncrec.storage.local_disk import mapped_errors, open_own
+from asyncrec.storage.locks import FileLock
 
 __all__ = ["BucketFiles", "Item", "pack", "unpack"]
 
 _READ_BYTES = 1 << 20
+_PREFIX = "asyncrec-shuffle-"
+_LOCK = ".lock"
 # The hash, the record's number, how many bytes of its key's text follow; then the record.
 _HEAD = Struct("<16sQH")
 
@@ -45,6 +49,7 @@ class BucketFiles:
         self._parent = parent
         self._folder: str | None = None
         self._remover: weakref.finalize[..., Any] | None = None
+        self._lock: FileLock | None = None
 
     def write(self, name: str, records: list[bytes]) -> None:
         """Append to a file.
@@ -83,13 +88,19 @@ class BucketFiles:
         """Remove all of them. Idempotent."""
         if self._remover is not None:
             self._remover()
+        if self._lock is not None:
+            self._lock.release()
 
     def _path(self, name: str) -> str:
         if self._folder is None:
             if self._parent is not None:
                 os.makedirs(self._parent, exist_ok=True)
-            self._folder = tempfile.mkdtemp(prefix="asyncrec-shuffle-", dir=self._parent)
+            _remove_dead(os.fspath(self._parent or tempfile.gettempdir()))
+            self._folder = tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent)
             self._remover = weakref.finalize(self, shutil.rmtree, self._folder, True)
+            unlocked = os.path.join(self._folder, "unlocked")
+            self._lock = FileLock(open_own(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL), unlocked)
+            os.rename(unlocked, os.path.join(self._folder, _LOCK))
         return os.path.join(self._folder, name)
 
     @contextmanager
@@ -101,6 +112,19 @@ class BucketFiles:
         except OSError as error:
             error.add_note("temporary_folder names another place; a larger memory_limit spills later")
             raise
+
+
+def _remove_dead(parent: str) -> None:
+    """Remove the folders of processes that were killed."""
+    with suppress(OSError):  # another user's, or just being removed by another
+        for name in os.listdir(parent):
+            if not name.startswith(_PREFIX):
+                continue
+            path = os.path.join(parent, name, _LOCK)
+            with suppress(OSError):
+                lock = FileLock(open_own(path, os.O_RDWR), path)
+                shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+                lock.release()
 
 
 def pack(digest: bytes, item: Item) -> bytes:

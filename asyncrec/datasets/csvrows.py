@@ -45,7 +45,8 @@ class CsvRows:
             except StopIteration:
                 break
             except csv.Error as error:
-                raise DatasetError(f"{path}, line {line}: no row of CSV: {error}") from error
+                advice = "; csv.field_size_limit(bytes) raises the limit" if "field limit" in str(error) else ""
+                raise DatasetError(f"{path}, line {line}: no row of CSV: {error}{advice}") from error
             if row:
                 self._starts.append(start)
                 self._ends.append(self._position)

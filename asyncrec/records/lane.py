@@ -82,6 +82,10 @@ class LaneHost(Protocol):
     def path(self) -> str:
         """What is written, for errors."""
 
+    @property
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """Held while an object is flushed or finished: a thousand that did so at once would hold the event loop."""
+
     def open_object(self) -> AbstractAsyncContextManager[ObjectOutput]:
         """The next object; leaving the context cleanly publishes it, with its index and keys."""
 
@@ -343,7 +347,8 @@ class Lane:
             begun = self._queue[0].time if self._queue and isinstance(self._queue[0], Slab) else self._clock()
             try:
                 last_ticket = await self._fill(output)
-                await output.finish()
+                async with self._host.turn:
+                    await output.finish()
             finally:
                 self._budget.account(-self._beside)
                 self._beside = 0
@@ -384,6 +389,8 @@ class Lane:
                 if slabs := self._take_slabs():
                     if limits.seconds is not None and not output.records:
                         deadline = slabs[0].time + limits.seconds
+                        if deadline <= self._clock():  # they waited for the one before: no shards of some records each
+                            deadline = self._clock() + limits.seconds
                     try:
                         await output.write(slabs)
                     finally:
@@ -400,7 +407,8 @@ class Lane:
                     if isinstance(item, Flush):
                         shared = shared or self._last_flush()
                         if item is shared:
-                            spooled = await output.flush() and self._durable_flush
+                            async with self._host.turn:
+                                spooled = await output.flush() and self._durable_flush
                             if spooled:
                                 self._pop(self._unspooled, last_ticket)
                             for each in (*sharing, item):

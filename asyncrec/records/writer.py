@@ -10,7 +10,7 @@ through one lane (`asyncrec.records.lane`) to the storage's sink.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal
@@ -202,6 +202,10 @@ class RecordWriter:
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
         return True
+
+    @property
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
 
     def progressed(self) -> None:
         if self._lane.error is not None:

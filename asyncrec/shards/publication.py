@@ -7,7 +7,7 @@ written before the first is published, and committed by one segment.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import anyio
@@ -22,6 +22,9 @@ from asyncrec.shards.uploading import Upload, Uploader
 from asyncrec.tasks import in_thread
 
 __all__ = ["Publication", "ShardHost"]
+
+# Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
+_AT_ONCE = 16
 
 
 class Publication:
@@ -41,6 +44,8 @@ class Publication:
         self.progressed: Callable[[BaseException | None], None] = lambda error: None
         self._sequence = 0
         self._unlisted: list[ShardEntry] = []
+        # What many shards do at once, they do some at a time: each step is short, and all of them together are not.
+        self.turn = anyio.Semaphore(_AT_ONCE)
         self.hosts = [ShardHost(self, number, budget) for number in range(lanes)]
         # Of fixed shards, all are written before the first is published, and all sent before the first upload is.
         self.written = _Gate(lanes)
@@ -118,15 +123,22 @@ class ShardHost:
 
     # -- for the lane -------------------------------------------------------------------------------------------------
 
+    @property
+    def turn(self) -> anyio.Semaphore:
+        return self._publication.turn
+
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         publication, uploader = self._publication, self.uploader
         key, self._sequence = publication.next_name(self._number)
         upload = self._upload = uploader.begin(key, self._sequence) if uploader is not None else None
         try:
-            async with publication.committer.open_shard(key) as shard:
-                self._shard = shard
-                yield shard.output
+            async with AsyncExitStack() as stack:
+                async with self.turn:
+                    self._shard = await stack.enter_async_context(publication.committer.open_shard(key))
+                yield self._shard.output
+                async with self.turn:
+                    await stack.aclose()
         except BaseException:
             if uploader is not None and upload is not None:
                 uploader.drop(upload)

@@ -36,8 +36,9 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int) -> 
     shown = join(folder.root, name)
     deadline = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
+    met: set[int] = set()  # by somebody's creation, which a listing need not show at once
     while True:
-        places = await _places(folder, name)
+        places = sorted(met.union(await _places(folder, name)))
         for place in (each for each in places if each > settled):
             holder = await _holder(folder, name, place)
             if holder == writer:
@@ -63,14 +64,15 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int) -> 
             try:
                 await create(folder, removal_key(name, place), record)
             except ObjectExistsError:
+                met.add(place)
                 continue
             return place
 
 
-async def _places(folder: Storage, name: str) -> list[int]:
+async def _places(folder: Storage, name: str) -> set[int]:
     prefix = f"{manifest_prefix(name)}_removal-"
     keys = [info.key async for info in folder.list_objects(prefix)]
-    return sorted(int(match[1]) for key in keys if (match := re.fullmatch(r"([0-9]{6,})\.jsonl", key[len(prefix) :])))
+    return {int(match[1]) for key in keys if (match := re.fullmatch(r"([0-9]{6,})\.jsonl", key[len(prefix) :]))}
 
 
 async def _holder(folder: Storage, name: str, place: int) -> str:

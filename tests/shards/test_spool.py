@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec.errors import (
-    ObjectExistsError,
+    ConflictError,
     StorageError,
     StoragePermissionError,
     TransientStorageError,

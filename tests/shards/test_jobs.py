@@ -1,0 +1,363 @@
+"""Who may make a data set, who is told, and what is left: `asyncrec.shards.job` and what it is made of.
+
+A process that dies is stood for by a job whose end never comes: its locks are given up, and nothing of it is taken
+away, as the system does when it is killed. (Real kills: `test_torture`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.shards import life
+from asyncrec.shards.commit import Committer
+from asyncrec.shards.job import Job
+from asyncrec.storage.base import Storage
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing import LaxStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["memory", "local", "lax"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    made: dict[str, Callable[[], Storage]] = {
+        "memory": MemoryStorage,
+        "local": lambda: LocalStorage(tmp_path),
+        "lax": lambda: LaxStorage(MemoryStorage(chunk_size=200)),
+    }
+    return made[request.param]()
+
+
+class Killed(BaseException):
+    """What ends the body of a writer whose process is killed."""
+
+
+@asynccontextmanager
+async def killed(monkeypatch: pytest.MonkeyPatch, **options: Any) -> AsyncIterator[asyncrec.ShardedWriter]:
+    """A writer whose process is killed at the end of the body."""
+    with monkeypatch.context() as patches:
+        patches.setattr(Job, "_end", _die)
+        patches.setattr(Job, "take_back", _nothing)
+        patches.setattr(Committer, "take_back", _nothing)
+        with pytest.raises(Killed):
+            async with asyncrec.open_sharded_writer("pages", on_error="discard", **options) as writer:
+                yield writer
+                raise Killed
+
+
+async def _die(job: Job, held: life.Life | None, *, marked: bool) -> None:
+    if job.journal is not None:
+        job.journal._lock.release()
+    if held is not None:
+        held._lock.release()
+
+
+async def _nothing(*args: object) -> None: ...
+
+
+def records(name: str, count: int = 10) -> list[bytes]:
+    return [f"{name}{number}".encode() * 9 for number in range(count)]
+
+
+async def write(storage: Storage, name: str, **options: Any) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
+        for record in records(name):
+            await writer.write(record, key=record)
+
+
+async def stored(storage: Storage) -> list[bytes]:
+    """All records of the data set, which is whole: `verify` says so, and every key is found."""
+    report = await tools.verify("pages", storage=storage)
+    assert report.ok, report.to_json()
+    found = []
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        for shard in dataset.manifest.shards:
+            here = await asyncrec.read_records(shard.path, storage=storage)
+            if shard.keys is not None:
+                for record in here:
+                    assert await dataset.get_by_key(record) == record
+            found += here
+    return sorted(found)
+
+
+async def unowned(storage: Storage) -> list[str]:
+    """Objects in no manifest, marks and claims."""
+    keys = [info.key async for info in storage.list_objects()]
+    try:
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+    except ObjectNotFoundError:
+        named: set[str] = set()
+    else:
+        named = {key for shard in manifest.shards for key in shard.objects}
+    return [key for key in keys if key not in named and not key.startswith("_manifest/")]
+
+
+class TestOneMaker:
+    async def test_the_second_of_two_fixed_writers_is_told_at_its_opening_and_touches_nothing(
+        self, storage: Storage
+    ) -> None:
+        async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
+            with pytest.raises(ConflictError, match="making this data set|claimed this name"):
+                await write(storage, "b", num_shards=2)
+            for record in records("a"):
+                await first.write(record, key=record)
+        assert await stored(storage) == sorted(records("a"))
+        assert await unowned(storage) == []
+
+    async def test_an_id_is_one_writers_also_while_it_has_committed_nothing(self, storage: Storage) -> None:
+        async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as first:
+            with pytest.raises(ObjectExistsError, match="id w"):
+                await write(storage, "b", writer_id="w")
+            for record in records("a"):
+                await first.write(record, key=record)
+        with pytest.raises(ObjectExistsError, match="id w"):
+            await write(storage, "b", writer_id="w")
+        assert await stored(storage) == sorted(records("a"))
+        assert await unowned(storage) == []
+
+    async def test_a_new_data_set_is_one_writers_but_others_may_append_to_any(self, storage: Storage) -> None:
+        async with asyncrec.open_sharded_writer("pages", mode="new", storage=storage) as first:
+            with pytest.raises(ConflictError):
+                await write(storage, "b", mode="new")
+            await write(storage, "c")
+            await first.write_many(records("a"))
+        assert await stored(storage) == sorted(records("a") + records("c"))
+
+    async def test_of_a_hundred_races_each_has_one_winner_and_no_mixture(self, anyio_backend: Any) -> None:
+        """On a store that ignores the condition of what has several parts, as Ceph does."""
+        for number in range(100):
+            storage = LaxStorage(MemoryStorage(chunk_size=200))
+            outcomes: list[str] = []
+
+            async def race(name: str, storage: Storage = storage, outcomes: list[str] = outcomes) -> None:
+                try:
+                    await write(storage, name, num_shards=2)
+                except (ConflictError, ObjectExistsError):
+                    return
+                outcomes.append(name)
+
+            async with anyio.create_task_group() as group:
+                for name in "ab" if number % 2 else "ba":
+                    group.start_soon(race, name)
+            assert len(outcomes) == 1
+            assert await stored(storage) == sorted(records(outcomes[0]))
+
+
+class TestDead:
+    async def test_a_dead_fixed_writer_that_promised_nothing_gives_way(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with killed(monkeypatch, storage=storage, num_shards=2) as writer:
+            await writer.write_many(records("a"))
+        await write(storage, "b", num_shards=2)
+        assert await stored(storage) == sorted(records("b"))
+        assert (await asyncrec.recover("pages", storage=storage)).records == 0
+        assert await stored(storage) == sorted(records("b"))
+        assert await unowned(storage) == []
+
+    async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def die(*args: object, **options: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Job, "_end", _die)
+            patches.setattr(Job, "take_back", _nothing)
+            patches.setattr(Committer, "close", die)
+            with pytest.raises(Killed):
+                await write(storage, "a", num_shards=2)
+        assert len([key for key in await unowned(storage) if key.endswith(".tfrecord")]) == 2
+        await write(storage, "b", num_shards=2)
+        assert await stored(storage) == sorted(records("b"))
+        assert await unowned(storage) == []
+
+    async def test_elsewhere_a_person_has_to_say_that_it_is_dead(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        storage = MemoryStorage()
+        with monkeypatch.context() as patches:
+            patches.setattr(life, "this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec.shards.job.this_host", lambda: "elsewhere")
+            async with killed(patches, storage=storage, num_shards=2) as writer:
+                await writer.write_many(records("a"))
+        with pytest.raises(ConflictError, match=r"on elsewhere, for .*take_over=True"):
+            await write(storage, "b", num_shards=2)
+        (unfinished,) = (await asyncrec.recover("pages", storage=storage)).unfinished
+        assert (unfinished.host, unfinished.kind) == ("elsewhere", "fixed")
+        await write(storage, "b", num_shards=2, take_over=True)
+        assert await stored(storage) == sorted(records("b"))
+        assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
+
+    async def test_one_that_was_taken_over_and_lives_commits_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        storage = MemoryStorage()
+        monkeypatch.setattr(life.Life, "take", lambda host, token: None)  # nobody can be asked
+        with pytest.raises(ConflictError, match="abandoned"):
+            async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
+                await first.write_many(records("a"))
+                await write(storage, "b", num_shards=2, take_over=True)
+        assert await stored(storage) == sorted(records("b"))
+        assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
+
+    async def test_of_a_rolling_writer_that_is_given_up_what_it_had_committed_stays(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = MemoryStorage()
+        monkeypatch.setattr(life.Life, "take", lambda host, token: None)
+        with pytest.raises(ConflictError, match="abandoned"):
+            async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
+                await writer.write_many(records("a"))
+                await writer.commit()
+                assert (await asyncrec.recover("pages", storage=storage, abandon=["w"])).abandoned == ("w",)
+                await writer.write_many(records("b"))
+        # It was told, and what it could commit before it met the tombstone is there whole.
+        assert await stored(storage) in (sorted(records("a")), sorted(records("a") + records("b")))
+        assert (await asyncrec.read_manifest("pages", storage=storage)).writers["w"].abandoned
+
+    async def test_a_shard_that_was_published_and_not_committed_is_committed_by_recover(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = MemoryStorage()
+
+        async def die(*args: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Job, "_end", _die)
+            patches.setattr(Committer, "commit", die)
+            with pytest.raises((Killed, anyio.ClosedResourceError)):
+                await write(storage, "a")
+        recovery = await asyncrec.recover("pages", storage=storage)
+        assert recovery.records == 10
+        assert await stored(storage) == sorted(records("a"))
+        assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
+        assert await unowned(storage) == []
+
+    async def test_to_give_up_what_lives_or_is_not_there_is_an_error(self, storage: Storage) -> None:
+        async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
+            with pytest.raises(ConflictError, match="lives"):
+                await asyncrec.recover("pages", storage=storage, abandon=["w"])
+            with pytest.raises(ObjectNotFoundError, match="no unfinished job of the id v"):
+                await asyncrec.recover("pages", storage=storage, abandon=["v"])
+            await writer.write_many(records("a"))
+        assert await stored(storage) == sorted(records("a"))
+
+
+class TestReplacing:
+    @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
+    async def test_of_two_that_replace_at_once_the_first_to_finish_wins_and_the_other_is_told(
+        self, storage: Storage, options: dict[str, Any]
+    ) -> None:
+        await write(storage, "old", num_shards=2)
+        with pytest.raises(ConflictError, match="replaced meanwhile"):
+            async with asyncrec.open_sharded_writer("pages", mode="replace", storage=storage, **options) as slow:
+                await slow.write_many(records("slow"))
+                await write(storage, "new", mode="replace", **options)
+        assert await stored(storage) == sorted(records("new"))
+        assert await unowned(storage) == []
+
+    async def test_what_was_appended_meanwhile_is_neither_removed_nor_in_the_way(self, storage: Storage) -> None:
+        await write(storage, "old")
+        async with asyncrec.open_sharded_writer("pages", mode="replace", storage=storage) as writer:
+            await writer.write_many(records("new"))
+            await write(storage, "more")
+        assert await stored(storage) == sorted(records("new") + records("more"))
+
+    async def test_a_place_in_the_log_whose_job_died_is_void_once_it_is_given_up(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await write(storage, "old")
+
+        async def die(*args: object, **options: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Job, "_end", _die)
+            patches.setattr(Job, "take_back", _nothing)
+            patches.setattr(Committer, "close", die)
+            with pytest.raises(Killed):
+                await write(storage, "dead", mode="replace")
+        recovery = await asyncrec.recover("pages", storage=storage)
+        assert len(recovery.abandoned) == 1
+        assert await stored(storage) == sorted(records("old"))
+        await write(storage, "new", mode="replace")
+        assert await stored(storage) == sorted(records("new"))
+        assert await unowned(storage) == []
+
+    async def test_names_are_plain_while_they_are_free_and_hold_the_writer_where_they_are_not(
+        self, storage: Storage
+    ) -> None:
+        await write(storage, "a", mode="replace", num_shards=1)
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+        assert [shard.path for shard in manifest.shards] == ["pages-00000-of-00001.tfrecord"]
+        await write(storage, "b", mode="replace", num_shards=1, writer_id="w")
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+        assert [shard.path for shard in manifest.shards] == ["pages-w-00000-of-00001.tfrecord"]
+        assert await stored(storage) == sorted(records("b"))
+        await write(storage, "c", mode="replace", num_shards=1)  # not those of old, which readers may still know
+        assert await stored(storage) == sorted(records("c"))
+        assert await unowned(storage) == []
+
+
+class TestRefusals:
+    async def test_a_record_that_is_refused_takes_neither_room_nor_key_nor_ticket(self) -> None:
+        def partition(record: bytes) -> str:
+            if record.startswith(b"bad"):
+                raise KeyError("no partition")
+            return "a"
+
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=MemoryStorage(), partition_by=partition, on_duplicate="skip", memory_limit=1 << 20
+        ) as writer:
+            with anyio.fail_after(10):
+                for number in range(200):
+                    with pytest.raises(KeyError):
+                        await writer.write(b"bad" + bytes(100_000), key=f"{number}")
+                assert not writer.has("7")
+                assert await writer.write(b"good", key="7") == 1
+                with pytest.raises(TypeError):
+                    await writer.write_many([b"x"] * 10, partition=1.5)  # type: ignore[arg-type]  # that is the point
+                assert await writer.write(b"good", key="8") == 2
+            assert writer.stats().buffered_bytes < 1000
+
+    @pytest.mark.parametrize("name", ["a:b", "\\x", "a\\\\b"])
+    async def test_a_name_that_no_manifest_could_hold_is_refused_at_the_opening(self, name: str) -> None:
+        with pytest.raises(ValueError, match="manifest"):
+            async with asyncrec.open_sharded_writer(name, storage=MemoryStorage()):
+                pass
+
+    async def test_so_many_shards_that_their_chunks_do_not_fit_are_refused_before_they_are_opened(self) -> None:
+        storage = MemoryStorage()
+        with pytest.raises(ValueError, match="memory_limit"):
+            async with asyncrec.open_sharded_writer("pages", num_shards=1000, memory_limit=1 << 20, storage=storage):
+                pass
+        assert await unowned(storage) == []
+
+
+async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    for name in "abc":
+        async with killed(monkeypatch, storage=storage, writer_id=name) as writer:
+            await writer.write_many(records(name))
+            assert await writer.flush() == "spooled"
+    blocked = tmp_path / "pages-b-000000.tfrecord"
+    blocked.mkdir()
+    with pytest.raises(StorageError) as caught:
+        await asyncrec.recover("pages", storage=storage)
+    assert "records of other writers were recovered" in "".join(caught.value.__notes__)
+    blocked.rmdir()
+    assert sorted(path.name for path in tmp_path.glob("*.tfrecord")) == [
+        f"pages-{name}-000000.tfrecord" for name in "ac"
+    ]
+    await asyncrec.recover("pages", storage=storage)
+    assert await stored(storage) == sorted(record for name in "abc" for record in records(name))

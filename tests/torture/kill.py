@@ -38,7 +38,7 @@ import asyncrec
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.index import parse_index
 from asyncrec.records.reader import open_reader
-from asyncrec.shards.keys import key_digest
+from asyncrec.shards.keys import NO_KEY, key_digest
 from asyncrec.storage.registry import open_storage
 
 
@@ -70,6 +70,7 @@ class Plan:
     Attributes:
         target: the data set.
         spool: or `None`.
+        keys_from, keys_chance: from this record on, so many have a key; `None`: none has.
         acknowledgements: after so many messages it is killed, ``delay`` seconds later.
     """
 
@@ -81,12 +82,18 @@ class Plan:
     compression: CompressionOptions
     shards: int
     shard_records: int
-    keys: bool
+    keys_from: int | None
+    keys_chance: float
     waits: float
     commits: float
     record_bytes: int
     acknowledgements: int
     delay: float
+
+    def key(self, number: int) -> bytes | None:
+        if self.keys_from is None or number < self.keys_from:
+            return None
+        return b"%d" % number if random.Random(f"{self.seed} key {number}").random() < self.keys_chance else None
 
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"compression": self.compression}
@@ -111,7 +118,8 @@ def draw(seed: int, target: str, spool: str | None) -> Plan:
         compression=CompressionOptions(type=kind, **({"member_bytes": 20_000} if kind == "GZIP" else {})),
         shards=rng.randint(1, 3),
         shard_records=rng.choice([7, 40, 200, 100_000]),
-        keys=rng.random() < 0.5,
+        keys_from=rng.choice([None, 0, 0, 1, rng.randint(0, 300), rng.randint(0, 2000)]),
+        keys_chance=rng.choice([1.0, 1.0, 0.5, 0.03]),
         waits=rng.choice([0.01, 0.1, 0.5]),
         commits=rng.choice([0.0, 0.01, 0.05]),
         record_bytes=rng.choice([0, 30, 1000, 20_000]),
@@ -137,7 +145,7 @@ async def write(plan: Plan, tell: Callable[[bytes, int], None]) -> None:
                 number = written
                 written += 1
                 record = record_of(plan.seed, number, plan.record_bytes)
-                ticket = await writer.write(record, key=b"%d" % number if plan.keys else None)
+                ticket = await writer.write(record, key=plan.key(number))
                 chance = rng.random()
                 if chance < plan.waits:
                     await writer.wait(ticket, "spooled")
@@ -186,9 +194,10 @@ async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
                 found[number] += 1
                 if record != record_of(plan.seed, number, plan.record_bytes):
                     problems.append(f"{about}: {shard.path} holds another record {number}")
-                digest = key_digest(b"%d" % number)
-                if plan.keys and (keys is None or keys[16 * position : 16 * position + 16] != digest):
-                    problems.append(f"{about}: {shard.path} has lost the key of {number}")
+                key = plan.key(number)
+                digest = NO_KEY if key is None else key_digest(key)
+                if (NO_KEY if keys is None else keys[16 * position : 16 * position + 16]) != digest:
+                    problems.append(f"{about}: {shard.path} has not the key of {number}")
     if twice := [number for number, times in found.items() if times > 1]:
         problems.append(f"{about}: {len(twice)} records are there twice: {twice[:5]}")
     return found

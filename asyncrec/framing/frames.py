@@ -13,9 +13,12 @@ A length is believed only when its checksum holds and it is within the limit; no
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Iterator
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
@@ -23,7 +26,15 @@ from asyncrec.framing.damage import READ_ON
 from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
 from asyncrec.framing.native import native
 
-__all__ = ["FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
+__all__ = [
+    "FRAME_OVERHEAD",
+    "HEADER_BYTES",
+    "MAX_RECORD_BYTES",
+    "FrameDecoder",
+    "data_holds",
+    "encode_frames",
+    "frame_borders",
+]
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
@@ -104,9 +115,16 @@ class FrameDecoder:
             self._unread = memoryview(data)[position:]
         return records
 
-    def remains(self) -> list[Buffer]:
-        """After an error: everything fed from `offset` on, to look for records in. Bounded by a record and a block."""
-        return [part for part in (self._header, *self._body, self._footer, self._unread) if len(part)]
+    def take_remains(self) -> Iterator[Buffer]:
+        """After an error: everything fed from `offset` on, to look for records in. Bounded by a record and a block.
+
+        In parts, once: each is given up when the next is asked for, so that who joins them does not hold all twice.
+        """
+        parts = deque((self._header, *self._body, self._footer, self._unread))
+        self._body = []
+        self._unread = b""
+        while parts:
+            yield parts.popleft()
 
     def finish(self) -> None:
         """Say that the stream has ended.
@@ -190,16 +208,12 @@ class FrameDecoder:
                     break
                 begin = end
         else:
-            lengths = np.fromiter(map(len, found), np.int64, good)
-            borders = np.empty(good + 1, np.int64)
-            borders[0] = position
-            np.cumsum(lengths + FRAME_OVERHEAD, out=borders[1:])
-            borders[1:] += position
+            lengths, borders = frame_borders(found, position)
             words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
             bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[borders[:-1] + 8]
             bad |= lengths > self._max_record_bytes
             if self._verify:
-                bad |= mask_all(np.fromiter(map(crc32c, found), np.uint32, good)) != words[borders[1:] - FOOTER_BYTES]
+                bad |= ~data_holds(data, found, borders)
             if bad.any():
                 good = int(bad.argmax())
             begin = int(borders[good])
@@ -304,3 +318,22 @@ class FrameDecoder:
             record=self.records,
             part="data",
         )
+
+
+def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of frames that follow each other from ``position`` on: the records' lengths; where each begins, and the end."""
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    borders = np.empty(len(records) + 1, np.int64)
+    borders[0] = position
+    np.cumsum(lengths + FRAME_OVERHEAD, out=borders[1:])
+    borders[1:] += position
+    return lengths, borders
+
+
+def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each of these frames in ``data``, whether the checksum of its data holds."""
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+    holds: NDArray[np.bool_] = (
+        mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]
+    )
+    return holds

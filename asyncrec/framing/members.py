@@ -30,6 +30,9 @@ _RESERVED = 0xE0  # flags that no member has (RFC 1952)
 # Three bytes of magic stand in random data every 16 MiB; of what follows such an accident, few go so far.
 _PROBE = 4096
 _PROBE_OUTPUT = 1 << 20
+# How an object is compressed is told by records up to this size, from so much of what it decompresses to.
+_RECOGNISED_RECORD = 16 << 20
+_RECOGNISED_OUTPUT = 64 << 20
 
 # Going back: twice over all bytes is what a file takes in which every member is damaged.
 _AGAIN_FACTOR = 4
@@ -288,11 +291,13 @@ def recognise(head: bytes) -> CompressionType | None:
     beginning is gone.
     """
     ignored = DamageLog()
-    frames = FrameSalvager(ignored.add)
+    frames = FrameSalvager(ignored.add, max_record_bytes=_RECOGNISED_RECORD)
     runs = frames.feed(head) or frames.finish()
     plain = runs[0].offset if runs else len(head)
-    members = MemberSalvager("GZIP", ignored, start=0, size=len(head))
-    while not members.ended:
+    members = MemberSalvager("GZIP", ignored, start=0, size=len(head), max_record_bytes=_RECOGNISED_RECORD)
+    for _ in range(_RECOGNISED_OUTPUT // _PROBE_OUTPUT):
+        if members.ended:
+            break
         runs, wants_input = members.read(_PROBE_OUTPUT)
         if runs:
             return "GZIP" if members.members[-1][1] < plain else ""

@@ -10,7 +10,8 @@ While records follow each other it is a `FrameDecoder`. Where one does not hold,
 
 What is found by (2) may be the contents of a record that is lost. Then something that is no frame follows: at least the
 rest of that record. So where damage comes twice within the size of a record, what was found between is reported as
-ambiguous; and it is given out, because as often it is what it seems.
+ambiguous; and it is given out, because as often it is what it seems. A header that is whole, of a record that is cut or
+longer than allowed, says how far the contents reach: to the stream's end, where that comes before.
 
 Memory: twice a record of the largest size allowed, and what is fed. Time: linear in what is fed, whatever it is.
 """
@@ -21,11 +22,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 from asyncrec.framing.crc import length_of, masked_crc32c
 from asyncrec.framing.damage import Damage, DamageReason
 from asyncrec.framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
-from asyncrec.framing.frames import MAX_RECORD_BYTES, FrameDecoder
+from asyncrec.framing.frames import MAX_RECORD_BYTES, FrameDecoder, data_holds, frame_borders
 from asyncrec.framing.search import FrameSearch
 
 __all__ = ["Found", "FrameSalvager", "Run"]
@@ -48,11 +51,20 @@ class Run(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was found by search last: where the damage before it began, where it begins, the records before it."""
+    """What was found by search last.
 
-    damage: int
+    Attributes:
+        place: where it begins.
+        records: given out before it.
+        reach: as far as what was lost before it may reach; more damage up to there makes it ambiguous.
+        claim: as far as that reaches by its own header, which holds; 0 where there is none. So does a stream that ends
+            before.
+    """
+
     place: int
     records: int
+    reach: int
+    claim: int
 
 
 class FrameSalvager:
@@ -90,13 +102,16 @@ class FrameSalvager:
         self._buffer = bytearray()
         self._base = self._fed = offset
         self._piece = _PIECE
+        self._together = _FIRST_PIECE  # bytes in which frames with bad data are passed at once
         self._decoder: FrameDecoder | None = self._decoder_at(offset)
         self._run_end = -1
         # In damage, that is without a decoder:
         self._began = offset
         self._reason: DamageReason = "length"
         self._ends: list[int] = []  # where it may end, by what index and headers say
-        self._search: FrameSearch | None = None
+        self._claim = 0  # where it ends by a header that holds, but that nothing confirms
+        self._searching = False
+        self._search: FrameSearch | None = None  # that found the last one by search, and may know the next
         self.found: Found | None = None
 
     @property
@@ -132,6 +147,7 @@ class FrameSalvager:
         while self._decoder is not None:
             try:
                 self._decoder.finish()
+                self._doubt_up_to(self._decoder.offset)
                 return runs
             except FormatError as error:
                 self._break_off(self._decoder, error)
@@ -150,12 +166,15 @@ class FrameSalvager:
             self._settle(runs, ended=True)
             if self._decoder is None and self._reason != "compression":
                 self._damaged_to(end)
+        if self._decoder is not None:
+            self._doubt_up_to(self._decoder.offset)
         self._buffer.clear()
         self._base = self._fed = self._began = end
         self._decoder = self.found = None
         self._reason = "compression"
         self._ends = []
         self._search = FrameSearch(self._buffer, base=end, start=end, max_record_bytes=self._max_record_bytes)
+        self._searching = True
         return runs
 
     def _settle(self, runs: list[Run], *, ended: bool) -> None:
@@ -188,6 +207,9 @@ class FrameSalvager:
                         start=self._began + 1,
                         max_record_bytes=self._max_record_bytes,
                     )
+                elif not self._searching:
+                    self._search.go_on(self._buffer, base=self._base, start=self._began + 1)
+                self._searching = True
                 place = self._search.find(ended=ended)
                 self._base = self._search.base
                 if place is None:
@@ -214,13 +236,14 @@ class FrameSalvager:
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
         """Records follow each other no more: note where, why, and where they may do so again."""
         self._began = began = decoder.offset
-        self._decoder = self._search = None
+        self._decoder = None
+        self._searching = False
         if began >= self._base:
             self._drop(began)
         else:  # it began in what was fed before the buffer was filled
             rest = self._buffer[self._fed - self._base :]
             self._buffer = bytearray()
-            for part in decoder.remains():
+            for part in decoder.take_remains():
                 self._buffer += part
             self._buffer += rest
             self._base = began
@@ -228,6 +251,9 @@ class FrameSalvager:
             self._reason = "data" if error.part == "data" else "length"
         else:
             self._reason = "too_large" if isinstance(error, RecordTooLargeError) else "truncated"
+        self._claim = 0
+        if self._reason in ("too_large", "truncated") and len(self._buffer) >= HEADER_BYTES:
+            self._claim = self._end_by_header()
         self._ends = [end for end in self._possible_ends() if end - began <= self._max_record_bytes + FRAME_OVERHEAD]
 
     def _possible_ends(self) -> list[int]:
@@ -240,7 +266,7 @@ class FrameSalvager:
             int.from_bytes(self._buffer[8:HEADER_BYTES], "little"),
         )
         if self._reason == "data":
-            ends.append(self._began + first_half + FRAME_OVERHEAD)
+            ends.append(self._end_by_header())
         elif self._reason == "length":
             lengths = sorted({first_half, length_of(second_half)})
             ends += [self._began + length + FRAME_OVERHEAD for length in lengths if length <= _HALF_HEADER_BYTES]
@@ -263,8 +289,42 @@ class FrameSalvager:
                 self._give(self._began, [record], end, runs)
                 self._go_on_at(end)
                 return
+        if self._reason == "data" and ends[0] == self._end_by_header():
+            self._pass_bad_data(ends[0], runs)
+            return
         self._report(Damage(self._began, ends[0] - self._began, self._reason, self.records))
         self._go_on_at(ends[0])
+
+    def _pass_bad_data(self, end: int, runs: list[Run]) -> None:
+        """The frame up to ``end`` is lost, and a header or the stream's end follows: pass it, and more of its kind.
+
+        Frames whose data is bad may come one behind the other, and a decoder for each would cost a thousand times what
+        reading does. So the next are looked at together, more of them each time while headers hold.
+        """
+        data = bytes(self._buffer[: end - self._began + self._together])
+        decoder = FrameDecoder(max_record_bytes=self._max_record_bytes, verify=False)
+        frames = decoder.feed(data)
+        self._together = _FIRST_PIECE if decoder.error is not None else min(2 * self._together, _PIECE)
+        _, borders = frame_borders(frames, 0)
+        holds = data_holds(data, frames, borders)
+        # The last of them, where its data is bad, is one only if a header follows it, too.
+        count = len(frames)
+        if count > 1 and not holds[-1] and not self._frame_follows(self._began + int(borders[-1]), ended=False):
+            count -= 1
+        changes = [*(np.flatnonzero(holds[1:count] != holds[: count - 1]) + 1).tolist(), count]
+        first = 0
+        for last in changes:
+            begin, stop = self._began + int(borders[first]), self._began + int(borders[last])
+            if holds[first]:
+                self._give(begin, frames[first:last], stop, runs)
+            else:
+                self._report(Damage(begin, stop - begin, "data", self.records))
+            first = last
+        self._go_on_at(self._began + int(borders[count]))
+
+    def _end_by_header(self) -> int:
+        """Where the frame that is begun ends, by the length in its header."""
+        return self._began + FRAME_OVERHEAD + int.from_bytes(self._buffer[:8], "little")
 
     def _record_up_to(self, end: int) -> bytes | None:
         """The data of the frame that ends there, if its checksum holds."""
@@ -278,22 +338,32 @@ class FrameSalvager:
     def _damaged_to(self, end: int) -> None:
         """By search, damage ends here, or at the stream's end."""
         began, found = self._began, self.found
-        if found is not None and end - found.damage > self._max_record_bytes + FRAME_OVERHEAD:
+        if found is not None and end > found.reach:
             found = None  # no record reaches so far
         if found is not None:
             self._report(Damage(found.place, began - found.place, "ambiguous", found.records))
         if end > began:
             self._report(Damage(began, end - began, self._reason, self.records))
-        # Behind an interruption the compressed stream vouches for what is found.
-        self.found = Found(found.damage if found else began, end, self.records)
         if self._reason == "compression":
-            self.found = None
+            self.found = None  # behind an interruption the compressed stream vouches for what is found
+            return
+        reach, claim = (0, 0) if found is None else (found.reach, found.claim)
+        if end != self._claim:  # else it stands where the header says
+            reach = max(reach, self._claim, began + self._max_record_bytes + FRAME_OVERHEAD)
+            claim = max(claim, self._claim)
+        self.found = Found(end, self.records, reach, claim)
+
+    def _doubt_up_to(self, end: int) -> None:
+        """The stream ends, or is interrupted, behind whole frames: they may be of a record that reaches beyond."""
+        found, self.found = self.found, None
+        if found is not None and found.place < end < found.claim:
+            self._report(Damage(found.place, end - found.place, "ambiguous", found.records))
 
     def _go_on_at(self, place: int) -> None:
         self._drop(place)
         self._fed = place
         self._decoder = self._decoder_at(place)
-        self._search = None
+        self._searching = False
         self._piece = _FIRST_PIECE
 
     def _drop(self, place: int) -> None:

@@ -72,6 +72,18 @@ class FrameSearch:
         self._large: dict[int, bool] = {}  # of large candidates, once checked: whether they hold
         self._prefixes: _Prefixes | None = None
 
+    def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
+        """Look for the next one at or after ``start``, behind what was found. What was looked at is not again.
+
+        Damage may come every few bytes: a window of its own for each would cost a hundred times what that does.
+        """
+        self.base, self._buffer = base, buffer
+        self._prefixes = None
+        if start > self._next:
+            self._next, self._window = start, _FIRST_WINDOW
+        while self._candidates and self._candidates[0][0] < start:
+            self._large.pop(self._candidates.popleft()[0], None)
+
     def find(self, *, ended: bool) -> int | None:
         """Where it begins; `None` when that takes more bytes, or, with ``ended``, when there is none."""
         while True:

@@ -104,6 +104,11 @@ class Pipeline:
         elif head:
             self._decoder.feed(head)
 
+    def give_up(self) -> None:
+        """After an error, when somebody else reads on: hold nothing of the record at fault, which is read again."""
+        for _ in self._decoder.take_remains():
+            pass
+
     async def next_records(self, source: ByteSource) -> list[bytes]:
         """At least one record, or none at the end.
 

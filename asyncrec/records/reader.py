@@ -243,6 +243,7 @@ class RecordReader:
         self._reading_again = None
         pipeline = self._pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        pipeline.give_up()
         start, skip, record = pipeline.position
         compression = self.compression
         assert compression != "auto", "detected on opening"

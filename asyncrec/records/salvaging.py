@@ -65,6 +65,7 @@ class SalvagePipeline:
         self.frame_bytes = frame_bytes
         self._log = log
         self._lost_before = log.lost_bytes
+        self._size = size
         self._seek = seek
         self._chunk_size = chunk_size
         self._inflate_bytes = inflate_bytes
@@ -101,6 +102,8 @@ class SalvagePipeline:
             return None
         if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
             return None
+        if self.found is not None and self.found.claim > self._size:
+            return None  # the end decides what was found
         record, byte = self._salvager.whole_from
         return Position(byte, self.records - record, self.records)
 

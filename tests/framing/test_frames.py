@@ -414,4 +414,4 @@ def test_what_was_fed_from_the_damage_on_remains(records: list[bytes], data: st.
             fed += len(piece)
         decoder.finish()
     except FormatError:
-        assert b"".join(decoder.remains()) == stream[decoder.offset : fed]
+        assert b"".join(decoder.take_remains()) == stream[decoder.offset : fed]

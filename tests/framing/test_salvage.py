@@ -9,10 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from asyncrec.framing import search
 from asyncrec.framing.crc import masked_crc32c
 from asyncrec.framing.damage import Damage, DamageLog
 from asyncrec.framing.frames import encode_frames
 from asyncrec.framing.salvage import FrameSalvager, Run
+from asyncrec.framing.search import find_headers
 
 RECORDS = [b"first", b"", b"x" * 300, random.Random(1).randbytes(70_000), b"z", b"last"]
 BORDERS = [0, 21, 37, 353, 70_369, 70_386, 70_406]
@@ -168,6 +170,74 @@ class TestARecordThatHoldsFrames:
         damaged = changed(data, *range(216, 228), *range(15 * 216, 15 * 216 + 12))
         assert salvaged(damaged)[1][1].reason == "ambiguous"
         assert [each.reason for each in salvaged(damaged, max_record_bytes=2000)[1]] == ["length", "length"]
+
+    def test_is_in_doubt_as_far_as_its_header_says_where_it_is_longer_than_allowed(self) -> None:
+        found, damage = salvaged(framed(NESTED), max_record_bytes=20)
+        assert found == [b"before", *INNER, b"after"]
+        assert damage == [
+            Damage(22, 12 + 5, "too_large", 1),
+            Damage(39, len(framed(INNER)), "ambiguous", 1),
+            Damage(39 + len(framed(INNER)), 4 + 4, "length", 4),
+        ]
+
+    @pytest.mark.parametrize("limit", [20, 1 << 20])
+    @pytest.mark.parametrize("whole", [1, 2, 3])
+    @pytest.mark.parametrize("step", [7, 1 << 20])
+    def test_is_in_doubt_where_it_is_torn_behind_one_of_them(self, whole: int, limit: int, step: int) -> None:
+        inner = len(framed(INNER[:whole]))
+        found, damage = salvaged(framed(NESTED)[: 39 + inner], step, max_record_bytes=limit)
+        assert found == [b"before", *INNER[:whole]]
+        reason = "too_large" if limit == 20 else "truncated"
+        assert damage == [Damage(22, 17, reason, 1), Damage(39, inner, "ambiguous", 1)]
+
+    def test_that_ends_where_its_header_says_puts_nothing_behind_it_in_doubt(self) -> None:
+        records = [b"before", bytes(300), *INNER]
+        assert salvaged(framed(records), max_record_bytes=20) == (
+            [b"before", *INNER],
+            [Damage(22, 316, "too_large", 1)],
+        )
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.binary(max_size=40), st.booleans()), max_size=60), st.integers(1, 400), st.integers(0, 3))
+def test_records_with_bad_data_one_behind_the_other_are_passed_and_the_good_ones_among_them_are_not(
+    drawn: list[tuple[bytes, bool]], step: int, times: int
+) -> None:
+    """In any number, so that they are looked at one by one and many at a time."""
+    drawn = drawn * 5**times
+    stream = bytearray()
+    for record, holds in drawn:
+        stream += framed([record])
+        stream[-1] ^= 0 if holds else 0x41
+    found, damage = salvaged(bytes(stream), max(step, len(stream) // 50))
+    assert found == [record for record, holds in drawn if holds]
+    assert {each.reason for each in damage} <= {"data"}
+    lost = sum(len(record) + 16 for record, holds in drawn if not holds)
+    assert sum(each.length for each in damage) == lost or len(damage) == 1000
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        pytest.param(changed(framed([b""]), 13), id="bad data"),
+        pytest.param(framed([b"x"]) + b"\xff", id="garbage behind each"),
+        pytest.param(changed(framed([b"", b""]), 13) + b"\xff" * 12, id="bad data and bad headers"),
+    ],
+)
+def test_damage_every_few_bytes_is_looked_at_a_few_times_and_no_more(
+    unit: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+
+    def counted(data: bytes, most: int) -> list[tuple[int, int]]:
+        nonlocal looked
+        looked += len(data)
+        return find_headers(data, most)
+
+    monkeypatch.setattr(search, "find_headers", counted)
+    data = unit * 20_000
+    salvaged(data, 1 << 18)
+    assert looked <= 4 * len(data)
 
 
 def test_of_two_lengths_that_half_a_header_may_mean_the_one_whose_data_holds_is_right() -> None:

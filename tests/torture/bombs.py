@@ -127,6 +127,28 @@ def nothing_but_damage() -> bytes:
     return bytes(frame) * 30_000 + framed([b"last"])
 
 
+def zeros_that_promise_more() -> bytes:
+    """A GZIP file of one record of 64 MiB, which ends before."""
+    compressor = zlib.compressobj(9, wbits=31)
+    pieces = [compressor.compress(header(64 * _MIB)), *(compressor.compress(bytes(_MIB)) for _ in range(63))]
+    return b"".join(pieces) + compressor.flush()
+
+
+async def nothing_read(storage: Storage) -> Problems:
+    count, ranges, _ = await read(storage, on_corrupt="skip")
+    return [] if (count, ranges) == (0, 1) else [f"{count} records, {ranges} ranges"]
+
+
+def damage_everywhere() -> bytes:
+    """A byte that is none of theirs stands behind every record."""
+    return (framed([b"x"]) + b"\xff") * (_MIB // 18)
+
+
+async def all_between_read(storage: Storage) -> Problems:
+    count, _, _ = await read(storage, on_corrupt="skip")
+    return [] if count == _MIB // 18 else [f"{count:,} records of {_MIB // 18:,} were read"]
+
+
 async def manifests(storage: Storage) -> Problems:
     """Of nonsense, of depth, and of names that lead elsewhere: each is a ManifestError."""
     entry = {"path": "p-0.tfrecord", "records": 1, "bytes": 20, "crc32c": "00000000", "compression": "", "index": None,
@@ -203,6 +225,8 @@ BOMBS = [
     Bomb("64 KiB of headers that claim 4 MiB each", lambda: lying_headers(64 << 10, 4 * _MIB), all_read, 40 * _MIB),
     Bomb("a megabyte of headers that claim up to 60 KB each", headers_of_many_claims, all_read, 16 * _MIB, slow=True),
     Bomb("30,000 records with wrong checksums", nothing_but_damage, all_read, 16 * _MIB, slow=True),
+    Bomb("GZIP of a record of 64 MiB that ends before", zeros_that_promise_more, nothing_read, 96 * _MIB),
+    Bomb("a megabyte with damage every 18 bytes", damage_everywhere, all_between_read, 32 * _MIB, slow=True),
     Bomb("manifests of nonsense, of depth, and out of their folder", bytes, manifests, 160 * _MIB),
 ]
 

@@ -128,7 +128,7 @@ class Committer:
                     )
                     shard.opened = True
                     yield shard
-                shard.beside_published = True
+                    shard.publishes_beside = True
                 self._verify_beside(shard)
                 self.publishing = True
             shard.published = sink.published
@@ -136,7 +136,7 @@ class Committer:
             self.pending.add(key)
         except BaseException:
             promised = self._keep_beside or (shard.opened and shard.output.flushed)
-            if shard.beside_published and not promised:
+            if shard.publishes_beside and not promised:
                 await self._delete(self._home, [key for key in (shard.index, shard.keys) if key])
             raise
         finally:
@@ -279,7 +279,7 @@ class Shard:
         self.opened = False
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
-        self.beside_published = False
+        self.publishes_beside = False
 
 
 def _sidecar(path: str | None, chunks: ChunkWriter | None) -> Sidecar | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tool_data import SCHEMA, change, names, write_pages
+from tool_data import SCHEMA, change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, TransientStorageError
+from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage.base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -118,7 +118,9 @@ async def test_damage_leaves_nothing_of_the_target(storage: Storage) -> None:
     for options in ({"max_shard_records": 4}, {"num_shards": 2}, {"shuffle": True}):
         with pytest.raises(FormatError):
             await tools.reshard("pages", "new/pages", storage=storage, target_storage=storage, **options)
-        assert await names(storage, "new/") == []
+        assert await data_names(storage, "new/") == []
+        with pytest.raises(ObjectNotFoundError):
+            await asyncrec.read_manifest("new/pages", storage=storage)
 
 
 @pytest.mark.usefixtures("no_waiting")
@@ -127,12 +129,22 @@ async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path
         await write_pages(storage)
         calm = FlakyStorage(storage)
         await tools.reshard("pages", "calm/pages", num_shards=3, storage=storage, target_storage=calm)
+        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
         for k in range(len(calm.operations)):
+            target = f"b{k}/pages"
             flaky = FlakyStorage(storage, {k: Fault("error")})
+            if k > committed:  # only the mark and the claim could not be taken away
+                await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=flaky)
+                assert await numbers(storage, target) == list(range(30))
+                continue
             with pytest.raises(TransientStorageError):
-                await tools.reshard("pages", f"b{k}/pages", num_shards=3, storage=storage, target_storage=flaky)
-            left = await names(storage, f"b{k}/")
+                await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=flaky)
+            left = await data_names(storage, f"b{k}/")
             assert [key for key in left if not key.startswith((f"b{k}/_keys/", f"b{k}/_index/"))] == []
+            await asyncrec.recover(target, storage=storage)
+            assert await data_names(storage, f"b{k}/") == [], calm.operations[k]
+            await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=storage)
+            assert await numbers(storage, target) == list(range(30))
 
 
 async def test_what_is_there_is_not_replaced(storage: Storage) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import asyncrec
 from asyncrec.storage.base import Storage
 
-__all__ = ["SCHEMA", "change", "example", "names", "write_pages"]
+__all__ = ["SCHEMA", "change", "data_names", "example", "names", "write_pages"]
 
 SCHEMA = asyncrec.Schema(
     {
@@ -37,6 +37,11 @@ async def write_pages(storage: Storage, path: str = "pages", *, records: int = 3
 
 async def names(storage: Storage, prefix: str = "") -> list[str]:
     return [info.key async for info in storage.list_objects(prefix)]
+
+
+async def data_names(storage: Storage, prefix: str = "") -> list[str]:
+    """All but manifests, and what marks jobs and what became of them."""
+    return [key for key in await names(storage, prefix) if not {"_manifest", "_jobs"} & set(key.split("/"))]
 
 
 async def change(storage: Storage, key: str, at: int, value: int | None = None) -> None:

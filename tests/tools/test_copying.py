@@ -100,8 +100,8 @@ async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_
 
 async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage) -> None:
     """Of two data sets, to one name: the second is told, and what the first makes is whole."""
-    await write_pages(storage, "a/pages", num_shards=3)
-    await write_pages(storage, "b/pages", num_shards=3, records=12)
+    await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
+    await write_pages(storage, "b/pages", num_shards=3, max_shard_records=None, records=12)
     second: list[BaseException] = []
 
     class Meanwhile(FlakyStorage):
@@ -124,9 +124,9 @@ async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage)
 
 async def test_one_that_was_killed_is_taken_up_and_recovered_without_a_trace(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
-        await write_pages(storage, "a/pages", num_shards=3)
-        call = "tools.copy('a/pages', 'b/pages', parallelism=1, progress=lambda done, total: done > 900 and os._exit(9))"
-        await killed(tmp_path, call, shards=0)
+        await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
+        progress = "lambda done, total: done > 900 and os._exit(9)"
+        await killed(tmp_path, f"tools.copy('a/pages', 'b/pages', parallelism=1, progress={progress})", shards=0)
         left = await data_names(storage, "b/")
         assert 0 < len(left) < 9
         report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)

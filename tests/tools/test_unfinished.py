@@ -77,7 +77,7 @@ anyio.run(main)
 async def test_what_a_process_holds_open_is_kept(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         async with storage.open_sink("x") as sink:
-            await sink.send(b"half")
+            await sink.send([b"half"])
             make_old(tmp_path)
             report = await tools.uploads(tmp_path, remove=True)
             assert (len(report.found), len(report.kept), report.removed) == (1, 1, [])

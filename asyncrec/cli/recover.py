@@ -10,7 +10,6 @@ from asyncrec.cli.exits import DAMAGE, FINE
 from asyncrec.cli.options import Debug, Json, StorageOptions, parse_options, run_async
 from asyncrec.cli.output import human_bytes, print_json, say
 
-
 if TYPE_CHECKING:
     from asyncrec.shards.recovery import UnfinishedJob
 

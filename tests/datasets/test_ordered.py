@@ -111,8 +111,8 @@ async def test_of_two_at_once_one_is_told_and_the_other_is_whole() -> None:
         await write(storage, with_another(), count=10, num_shards=2)
     manifest = await load_manifest(storage, "train", path="train")
     assert manifest is not None
-    found = [await read_records(entry.path, storage=storage) for entry in manifest.shards]
-    assert sum(found, []) == records(20)
+    found = [record for entry in manifest.shards for record in await read_records(entry.path, storage=storage)]
+    assert found == records(20)
     there = {info.key async for info in storage.list_objects("")}
     assert {key for key in there if not key.startswith("_manifest/")} == {
         key for entry in manifest.shards for key in entry.objects

@@ -1,9 +1,9 @@
 """Objects that look like a data set's and are in no manifest: found, adopted, or deleted.
 
 Whatever a job makes lies under names that hold its own, and its mark stays until it has ended
-(`asyncrec.shards.marks`). So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What is
-left of one that has ended is nobody's, and may be deleted. Of what has no mark at all (a release before 0.2 made it, or
-somebody took the mark away) only the age speaks: it may be adopted, if it is a whole rolling shard, and is deleted
+(`asyncrec.shards.marks`). So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What
+is left of one that has ended is nobody's, and may be deleted. Of what has no mark at all (a release before 0.2 made it,
+or somebody took the mark away) only the age speaks: it may be adopted, if it is a whole rolling shard, and is deleted
 behind a tombstone.
 """
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +22,7 @@ def command(
     """Unfinished uploads at or below PATH: S3's multipart uploads, unfinished files on a disk.
 
     What a running program is writing is among them; so --remove takes only those that were begun a day ago or more,
-    unless --older-than says otherwise.
+    unless --older-than says otherwise, and keeps what belongs to a job, or is being written on this machine.
     """
     from asyncrec import tools
 
@@ -37,7 +38,14 @@ def command(
             rows = report.to_json()["uploads"]
             table(
                 ["path", "bytes", "begun", ""],
-                ((row["path"], row["bytes"], row["begun"], "removed" if row["removed"] else "") for row in rows),
+                ((row["path"], row["bytes"], row["begun"], _state(row)) for row in rows),
             )
-        say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed")
+        kept = f", {len(report.kept):,} kept" if report.kept else ""
+        say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed{kept}")
     return 0
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["kept"]:
+        return "kept: a job's ('asyncrec recover'), or being written"
+    return "removed" if row["removed"] else ""

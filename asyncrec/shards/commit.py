@@ -128,16 +128,19 @@ class Committer:
                     )
                     shard.opened = True
                     yield shard
-                shard.beside_published = True
+                    shard.publishes_beside = True
                 self._verify_beside(shard)
                 self.publishing = True
             shard.published = sink.published
             await self._verify(shard)
             self.pending.add(key)
-        except BaseException:
+        except BaseException as error:
             promised = self._keep_beside or (shard.opened and shard.output.flushed)
-            if shard.beside_published and not promised:
-                await self._delete(self._home, [key for key in (shard.index, shard.keys) if key])
+            if shard.publishes_beside and not promised:
+                # A plain name may be another's; one with the maker in it is there because an answer was lost.
+                own = key == shard.beside or not isinstance(error, ObjectExistsError)
+                left = (key if own else None, shard.index, shard.keys)
+                await self._delete(self._home, [each for each in left if each])
             raise
         finally:
             self._budget.unreserve(reserved)
@@ -210,6 +213,7 @@ class Committer:
                     await storage.delete(key)
                     self.pending.discard(key)
                 except Exception as error:
+                    self.pending.add(key)
                     _log.warning("%s/%s could not be removed and is in no manifest: %s", storage.root, key, error)
 
     async def _put(self, key: str, segment: Segment) -> None:
@@ -279,7 +283,7 @@ class Shard:
         self.opened = False
         self.output: ObjectOutput
         self.published: ObjectInfo | None = None
-        self.beside_published = False
+        self.publishes_beside = False
 
 
 def _sidecar(path: str | None, chunks: ChunkWriter | None) -> Sidecar | None:

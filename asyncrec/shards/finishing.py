@@ -41,8 +41,9 @@ _MOST_RECORD = 1 << 40
 
 @dataclass(kw_only=True)
 class Finished:
-    """What became of it; see `asyncrec.shards.recovery.Recovery`."""
+    """What became of it; see `asyncrec.shards.recovery.Recovery`. ``target`` is the data set's URL."""
 
+    target: str = ""
     shards: list[ShardEntry] = field(default_factory=list)
     cut_bytes: int = 0
     damaged: list[str] = field(default_factory=list)
@@ -59,7 +60,7 @@ class _Finishing:
         self._committer: Committer
         self._listed: set[str]
         self._plain = True
-        self.done = Finished()
+        self.done = Finished(target=note.url)
 
     async def _begin(self) -> Segment | None:
         """Look at the manifest; returns what ended the job, if anything did."""

@@ -88,6 +88,7 @@ class Recovery:
         abandoned: ids of the jobs that were given up.
         in_use: ids of jobs that live; what is theirs was left alone.
         unfinished: jobs of which nobody here can say whether they live; they were left alone.
+        targets: the data sets that the shards went to: of a spool, where its records are now. Without credentials.
     """
 
     shards: tuple[ShardEntry, ...] = ()
@@ -97,6 +98,7 @@ class Recovery:
     abandoned: tuple[str, ...] = ()
     in_use: tuple[str, ...] = ()
     unfinished: tuple[UnfinishedJob, ...] = ()
+    targets: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -277,6 +279,7 @@ class _Run:
             abandoned=tuple(maker for each in done for maker in each.abandoned),
             in_use=tuple(self._in_use),
             unfinished=tuple(self._unfinished),
+            targets=tuple(dict.fromkeys(each.target for each in done if each.shards)),
         )
         if missing := self._abandon - self._met:
             self._errors.append(

@@ -169,7 +169,7 @@ async def _boundaries(storage: Storage, key: str) -> Sequence[int]:
 
 
 async def _index_of(folder: Storage, shard: str) -> str:
-    """The manifest of the shard's data set says which is its index; a file in no manifest has the plain one."""
+    """Which is a shard's index: as its data set's manifest says; of a file in no manifest the plain one."""
     name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
     manifest = await load_manifest(folder, name, path=name) if name != shard else None
     entries = () if manifest is None else manifest.shards

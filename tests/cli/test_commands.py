@@ -19,6 +19,7 @@ from cli_data import Run, example, no_rights
 
 import asyncrec
 from asyncrec.cli.table import COMMANDS
+from asyncrec.shards.note import Note
 
 
 def lines(text: str) -> list[Any]:
@@ -325,6 +326,63 @@ anyio.run(main)
     assert run("count", "data/killed").ok() == "7\n"
 
 
+def killed(options: str = "", *, writer_id: str = "dead") -> None:
+    """A writer to ``data/killed`` that is killed after a flush."""
+    program = f"""
+import os, anyio, asyncrec
+async def main():
+    async with asyncrec.open_sharded_writer("data/killed", writer_id="{writer_id}", {options}) as writer:
+        await writer.write(b"a record")
+        await writer.flush(require="spooled")
+        os._exit(9)
+anyio.run(main)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+
+
+def test_recover_says_where_the_shards_of_a_spool_went(run: Run, data: Path) -> None:
+    killed("spool='spool'")
+    target = str(Path("data/killed").absolute())
+    assert f"published in {target}\n" in run("recover", "spool").ok()
+    killed("spool='spool'", writer_id="another")
+    assert json.loads(run("recover", "spool", "--json").ok())["targets"] == [target]
+    assert run("count", "data/killed").ok() == "2\n"
+
+
+def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
+    killed()
+    assert run("recover", "data/killed", "--abandon", "another").code == 3
+    assert run("count", "data/killed").ok() == "1\n", "the other job was recovered all the same"
+    shutil.rmtree(data)
+    killed()
+    report = json.loads(run("recover", "data/killed", "--abandon", "dead", "--json").ok())
+    assert (report["abandoned"], report["records"], report["unfinished"]) == (["dead"], 0, [])
+    assert list(data.glob("*.tfrecord")) == list(data.glob(".*")) == []
+
+
+@pytest.mark.parametrize("spool", [False, True])
+def test_recover_names_a_job_that_cannot_be_asked_and_gives_it_up_when_told(run: Run, data: Path, spool: bool) -> None:
+    note = Note(
+        kind="rolling", name="pages", writer="far", url="s3://x/pages", key="pages", spool=spool, metadata={},
+        host="elsewhere", pid=17, since="2026-01-01T00:00:00+00:00", life="none",
+    )  # fmt: skip
+    mark = data / "_jobs/pages/far.json"
+    mark.parent.mkdir(parents=True)
+    mark.write_bytes(note.encode())
+    said = run("recover", "data/pages").ok()
+    assert "job far (rolling; process 17 on elsewhere, begun " in said
+    assert ("its records lie in a spool there" in said) == spool
+    assert ("--abandon far" in said) == (not spool)
+    (job,) = json.loads(run("recover", "data/pages", "--json").ok())["unfinished"]
+    assert job.pop("age") > 0
+    assert job == {
+        "id": "far", "kind": "rolling", "host": "elsewhere", "pid": 17, "since": note.since, "spool": spool
+    }  # fmt: skip
+    assert "job far was given up" in run("recover", "data/pages", "--abandon", "far").ok()
+    assert not mark.exists()
+    assert run("count", "data/pages").ok() == "30\n"
+
+
 def test_index_in_every_layout(run: Run, data: Path) -> None:
     assert "1 made, 6 were there" in run("index", "data").ok()
     assert "0 made, 7 were there" in run("index", "data").ok()
@@ -346,6 +404,16 @@ def test_uploads_lists_and_removes_what_is_old(run: Run, data: Path) -> None:
     assert [each["path"] for each in report["uploads"]] == ["data/.pages.0123456789abcdef.partial"]
     assert "1 unfinished, 1 removed" in run("uploads", "data", "--remove").ok()
     assert not partial.exists()
+
+
+def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
+    killed()
+    for path in data.rglob(".killed*"):
+        os.utime(path, (0, 0))
+    said = run("uploads", "data", "--remove").ok()
+    assert "3 unfinished, 0 removed, 3 kept" in said
+    assert said.count("kept: a job's ('asyncrec recover'), or being written") == 3
+    assert "recovered 1 records" in run("recover", "data/killed").ok()
 
 
 def test_doctor(run: Run, data: Path) -> None:

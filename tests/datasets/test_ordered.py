@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import anyio.from_thread
 import pytest
 
-from asyncrec.datasets.ordered import Replaced, write_shards
+from asyncrec.datasets.ordered import write_shards
+from asyncrec.errors import ConflictError
 from asyncrec.framing.compression import parse_compression
 from asyncrec.records.index import parse_index
 from asyncrec.records.reader import read_records
@@ -28,8 +31,7 @@ def records(count: int) -> list[bytes]:
 
 async def write(
     storage: Storage, batches: Iterator[list[bytes]], *, count: int, num_shards: int, compression: str = ""
-) -> tuple[list[ShardEntry], list[str]]:
-    manifest = await load_manifest(storage, "train", path="train")
+) -> list[ShardEntry]:
     return await write_shards(
         storage,
         "train",
@@ -39,7 +41,6 @@ async def write(
         compression=parse_compression(compression),
         schema=None,
         metadata={},
-        before=Replaced(manifest, [entry.path for entry in manifest.shards] if manifest else []),
     )
 
 
@@ -48,8 +49,7 @@ async def test_each_shard_has_its_records_however_they_come(batch: int) -> None:
     expected = records(3001)
     storage = MemoryStorage()
     batches = iter([expected[start : start + batch] for start in range(0, 3001, batch)])
-    entries, stale = await write(storage, batches, count=3001, num_shards=4)
-    assert stale == []
+    entries = await write(storage, batches, count=3001, num_shards=4)
     bounds = shard_boundaries(3001, 4)
     for i, entry in enumerate(entries):
         assert await read_records(entry.path, storage=storage) == expected[bounds[i] : bounds[i + 1]]
@@ -60,7 +60,7 @@ async def test_each_shard_has_its_records_however_they_come(batch: int) -> None:
 
 async def test_more_shards_than_records_leave_some_empty() -> None:
     storage = MemoryStorage()
-    entries, _ = await write(storage, iter([records(3)]), count=3, num_shards=5, compression="GZIP")
+    entries = await write(storage, iter([records(3)]), count=3, num_shards=5, compression="GZIP")
     assert sum(entry.records for entry in entries) == 3
     assert [len(await read_records(entry.path, storage=storage)) for entry in entries] == [
         entry.records for entry in entries
@@ -77,20 +77,43 @@ async def test_however_many_shards_only_one_is_open(tmp_path: Path) -> None:
             yield [record]
             most = max(most, len(os.listdir("/proc/self/fd")))
 
-    entries, _ = await write(LocalStorage(tmp_path), watched(), count=300, num_shards=150)
+    entries = await write(LocalStorage(tmp_path), watched(), count=300, num_shards=150)
     assert len(entries) == 150
     assert most - before <= 4
 
 
-async def test_shards_of_the_same_names_are_replaced_and_others_told_to_be_stale() -> None:
+async def test_what_was_there_is_replaced_under_other_names_and_then_deleted() -> None:
+    """No name is written over, whatever the numbers of shards."""
     storage = MemoryStorage()
-    await write(storage, iter([records(10)]), count=10, num_shards=3)
-    old, _ = await write(storage, iter([records(20)]), count=20, num_shards=3)
+    before: set[str] = set()
+    for count, num_shards in ((10, 3), (20, 3), (5, 2)):
+        entries = await write(storage, iter([records(count)]), count=count, num_shards=num_shards)
+        now = {key for entry in entries for key in entry.objects}
+        assert not now & before
+        there = {info.key async for info in storage.list_objects("")}
+        assert {key for key in there if not key.startswith("_manifest/")} == now
+        manifest = await load_manifest(storage, "train", path="train")
+        assert manifest is not None
+        assert manifest.shards == tuple(entries)
+        assert manifest.records == count
+        before |= now
+
+
+async def test_of_two_at_once_one_is_told_and_the_other_is_whole() -> None:
+    storage = MemoryStorage()
+
+    def with_another() -> Iterator[list[bytes]]:
+        anyio.from_thread.run(partial(write, storage, iter([records(20)]), count=20, num_shards=2))
+        yield records(10)
+
+    await write(storage, iter([records(5)]), count=5, num_shards=2)
+    with pytest.raises(ConflictError):
+        await write(storage, with_another(), count=10, num_shards=2)
     manifest = await load_manifest(storage, "train", path="train")
     assert manifest is not None
-    assert manifest.records == 20
-    _, stale = await write(storage, iter([records(5)]), count=5, num_shards=2)
-    manifest = await load_manifest(storage, "train", path="train")
-    assert manifest is not None
-    assert manifest.records == 5
-    assert sorted(stale) == sorted([key for entry in old for key in (entry.path, entry.index) if key])
+    found = [record for entry in manifest.shards for record in await read_records(entry.path, storage=storage)]
+    assert found == records(20)
+    there = {info.key async for info in storage.list_objects("")}
+    assert {key for key in there if not key.startswith("_manifest/")} == {
+        key for entry in manifest.shards for key in entry.objects
+    }

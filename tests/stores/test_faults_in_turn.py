@@ -52,16 +52,24 @@ async def write(storage: Storage, records: list[bytes], folder: str = "data", **
 def named(objects: Mapping[str, bytes]) -> list[dict[str, Any]]:
     """The shards that the segments name, looked up in the bare objects of the folder; each has to be there, whole, with
     its companions."""
-    segments = [json.loads(data) for key, data in sorted(objects.items()) if key.startswith("_manifest/")]
-    removed = {path for segment in segments for path in segment.get("remove", ())}
-    shards = {entry["path"]: entry for segment in segments for entry in segment["add"]}
+    segments = [
+        [json.loads(line) for line in data.splitlines()]
+        for key, data in sorted(objects.items())
+        if key.startswith("_manifest/") and "/_removal-" not in key
+    ]
+    for head, *entries in segments:
+        assert head["shards"] == len(entries)
+        assert not (head["abandoned"] and entries), "a tombstone adds nothing"
+    removed = {path for head, *_ in segments for path in head["remove"]}
+    shards = {entry["path"]: entry for _, *entries in segments for entry in entries}
     for path, entry in shards.items():
         if path in removed:
             continue
-        data = objects[path]
-        assert (len(data), f"{crc32c.crc32c(data):08x}") == (entry["bytes"], entry["crc32c"]), path
-        assert len(parse_index(objects[entry["index"]])) == entry["records"], path
-        assert len(objects[entry["keys"]]) == 16 * entry["records"], path
+        for each in (entry, entry["index"], entry["keys"]):
+            data = objects[each["path"]]
+            assert (len(data), f"{crc32c.crc32c(data):08x}") == (each["bytes"], each["crc32c"]), each["path"]
+        assert len(parse_index(objects[entry["index"]["path"]])) == entry["records"], path
+        assert len(objects[entry["keys"]["path"]]) == 16 * entry["records"], path
     return [entry for path, entry in shards.items() if path not in removed]
 
 

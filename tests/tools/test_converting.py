@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import random
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tool_data import change, names, write_pages
+from tool_data import change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError, ObjectNotFoundError, SchemaError
+from asyncrec.errors import (
+    ConflictError,
+    FormatError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    SchemaError,
+    TransientStorageError,
+)
 from asyncrec.storage.base import Storage
+from asyncrec.testing import Fault, FlakyStorage
 from asyncrec.tools.formats.warc import SCHEMA, _Parser
 
 pytestmark = pytest.mark.anyio
@@ -283,26 +295,89 @@ async def test_files_that_are_done_are_passed_over(storage: Storage) -> None:
     assert (await asyncrec.read_manifest("set", storage=storage)).records == 7
 
 
-async def test_a_file_that_was_interrupted_gets_what_is_missing(storage: Storage) -> None:
-    """Shards of it were committed before its writer died; none of their records is written again."""
-    lines = [json.dumps({"n": number}) for number in range(300)]
-    await storage.put("a.jsonl", "\n".join(lines).encode())
-    await convert(storage, "a.jsonl", "elsewhere")
-    (writer_id,) = (await asyncrec.read_manifest("elsewhere", storage=storage)).writers
-    with pytest.raises(RuntimeError, match="killed"):
-        async with asyncrec.open_sharded_writer(
-            "set", writer_id=writer_id, max_shard_records=50, on_error="discard", storage=storage
-        ) as writer:
-            for number in range(120):
-                await writer.write(asyncrec.encode_example({"n": number}), key=f"a.jsonl#{number}")
-                if number == 99:
-                    await writer.commit()
-            raise RuntimeError("killed")
-    assert (await asyncrec.read_manifest("set", storage=storage)).records == 100
-    report = await convert(storage, "a.jsonl", "set")
-    assert (report.files, report.records) == (["a.jsonl"], 200)
-    assert sorted(int(each["n"][0]) for each in await decoded(storage, "set")) == list(range(300))
-    assert (await convert(storage, "a.jsonl", "set")).done_before == ["a.jsonl"]
+@pytest.mark.parametrize("recovered", ["never", "before", "after"])
+async def test_a_file_that_was_interrupted_is_converted_again_from_its_start(tmp_path: Path, recovered: str) -> None:
+    """Shards of it were published before its process was killed; none is in the data set, and none stays."""
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        await storage.put("in/a.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100)))
+        await storage.put("in/b.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100, 300)))
+        await killed(tmp_path, "tools.convert('in', 'out/set', max_shard_bytes=1000)", shards=9)
+        assert (await asyncrec.read_manifest("out/set", storage=storage)).records == 100
+        assert len([key for key in await data_names(storage, "out/") if key.startswith("out/set-")]) == 9
+        if recovered == "before":
+            found = await asyncrec.recover(tmp_path / "out/set")
+            assert (len(found.abandoned), found.records) == (1, 0)
+        report = await convert(storage, "in", "out/set", max_shard_bytes=1000)
+        assert (report.files, report.done_before, report.records) == (["b.jsonl"], ["a.jsonl"], 200)
+        if recovered == "after":
+            await asyncrec.recover(tmp_path / "out/set")
+        assert sorted(int(each["n"][0]) for each in await decoded(storage, "out/set")) == list(range(300))
+        verified = await tools.verify("out/set", storage=storage)
+        assert verified.ok
+        assert verified.orphans == []
+        assert not list(tmp_path.rglob("*.partial"))
+        assert (await convert(storage, "in", "out/set")).done_before == ["a.jsonl", "b.jsonl"]
+
+
+@pytest.mark.usefixtures("no_waiting")
+async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_record_is_there_once(
+    tmp_path: Path,
+) -> None:
+    """Whatever it was doing when the store went away for good."""
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
+        for name in ("a", "b"):
+            await storage.put(f"in/{name}.jsonl", b"".join(b'{"%s": %d}\n' % (name.encode(), n) for n in range(20)))
+        calm = FlakyStorage(storage)
+        await tools.convert("in", "calm/set", storage=storage, target_storage=calm)
+        for k, when in itertools.product(range(len(calm.operations)), ("before", "after")):
+            target, about = f"{when}{k}/set", f"{when} {calm.operations[k]} (number {k})"
+            down = FlakyStorage(storage, {k: Fault("error", when, for_good=True)})  # type: ignore[arg-type]  # literals
+            with suppress(TransientStorageError):  # the last requests only take the mark away
+                await tools.convert("in", target, storage=storage, target_storage=down)
+            await convert(storage, "in", target)
+            await asyncrec.recover(target, storage=storage)
+            found = await decoded(storage, target)
+            values = sorted((name, int(value[0])) for each in found for name, value in each.items())
+            assert values == [(name, n) for name in "ab" for n in range(20)], about
+            report = await tools.verify(target, storage=storage)
+            assert report.ok, about
+            assert report.orphans == [], about
+            assert await names(storage, f"{when}{k}/_jobs/") == [], about
+
+
+async def test_of_two_at_once_each_file_is_written_once(storage: Storage) -> None:
+    """Who comes to a file that another is converting is told; what is there is whole, and the next one goes on."""
+    for name in ("a", "b", "c"):
+        await storage.put(f"in/{name}.jsonl", b'{"x": 1}\n' * 5)
+    told: list[BaseException] = []
+
+    class Meanwhile(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            result = await call()
+            if operation == "publish" and key.endswith(".tfrecord") and not told:
+                with pytest.raises((ConflictError, ObjectExistsError)) as caught:
+                    await convert(storage, "in", "set")
+                told.append(caught.value)
+            return result
+
+    report = await tools.convert("in", "set", storage=storage, target_storage=Meanwhile(storage))
+    assert len(told) == 1
+    assert report.files == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    assert (await asyncrec.read_manifest("set", storage=storage)).records == 15
+    assert (await convert(storage, "in", "set")).done_before == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    # Begun at the same moment, neither knows of the other: one of them has each file, or is told.
+    reports: list[tools.ConvertReport] = []
+
+    async def one() -> None:
+        with suppress(ConflictError, ObjectExistsError):
+            reports.append(await convert(storage, "in", "other"))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(one)
+    reports.append(await convert(storage, "in", "other"))
+    assert (await asyncrec.read_manifest("other", storage=storage)).records == 15
+    assert (await tools.verify("other", storage=storage)).orphans == []
 
 
 async def test_a_single_file_may_be_the_target(storage: Storage) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tool_data import change, names, write_pages
+from tool_data import change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage.base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -84,13 +84,59 @@ async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_
         await write_pages(storage, "a/pages", records=20)
         calm = FlakyStorage(storage)
         await tools.copy("a/pages", "calm/pages", storage=storage, target_storage=calm)
+        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
         for k in range(0, len(calm.operations), 3):
             target = f"b{k}/pages"
             flaky = FlakyStorage(storage, {k: Fault("error", for_good=True)})
-            with pytest.raises(TransientStorageError):
+            if k <= committed:
+                with pytest.raises(TransientStorageError):
+                    await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
+            else:  # only the mark and the claim could not be taken away
                 await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
+                assert (await tools.verify(target, storage=storage)).ok
             await tools.copy("a/pages", target, storage=storage, target_storage=storage)
             assert (await tools.verify(target, storage=storage)).ok
+
+
+async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage) -> None:
+    """Of two data sets, to one name: the second is told, and what the first makes is whole."""
+    await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
+    await write_pages(storage, "b/pages", num_shards=3, max_shard_records=None, records=12)
+    second: list[BaseException] = []
+
+    class Meanwhile(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            result = await call()
+            if operation == "publish" and key.endswith(".tfrecord") and not second:
+                with pytest.raises(ConflictError) as caught:
+                    await tools.copy("b/pages", "c/pages", storage=storage, target_storage=storage)
+                second.append(caught.value)
+            return result
+
+    await tools.copy("a/pages", "c/pages", storage=storage, target_storage=Meanwhile(storage))
+    assert "another writer is making" in str(second[0]) or "is making this data set" in str(second[0])
+    assert (await manifest(storage, "c/pages")).id == (await manifest(storage, "a/pages")).id
+    report = await tools.verify("c/pages", storage=storage)
+    assert report.ok
+    assert report.orphans == []
+    assert len(await data_names(storage, "c/")) == 9
+
+
+async def test_one_that_was_killed_is_taken_up_and_recovered_without_a_trace(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
+        progress = "lambda done, total: done > 900 and os._exit(9)"
+        await killed(tmp_path, f"tools.copy('a/pages', 'b/pages', parallelism=1, progress={progress})", shards=0)
+        left = await data_names(storage, "b/")
+        assert 0 < len(left) < 9
+        report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+        assert len(report.kept) == len(left)
+        await asyncrec.recover(tmp_path / "b/pages")
+        assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
+        verified = await tools.verify("b/pages", storage=storage)
+        assert verified.ok
+        assert verified.orphans == []
+        assert not list(tmp_path.rglob("*.partial"))
 
 
 async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:

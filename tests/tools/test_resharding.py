@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
-from tool_data import SCHEMA, change, names, write_pages
+from tool_data import SCHEMA, change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, TransientStorageError
+from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage.base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -118,7 +119,9 @@ async def test_damage_leaves_nothing_of_the_target(storage: Storage) -> None:
     for options in ({"max_shard_records": 4}, {"num_shards": 2}, {"shuffle": True}):
         with pytest.raises(FormatError):
             await tools.reshard("pages", "new/pages", storage=storage, target_storage=storage, **options)
-        assert await names(storage, "new/") == []
+        assert await data_names(storage, "new/") == []
+        with pytest.raises(ObjectNotFoundError):
+            await asyncrec.read_manifest("new/pages", storage=storage)
 
 
 @pytest.mark.usefixtures("no_waiting")
@@ -127,12 +130,76 @@ async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path
         await write_pages(storage)
         calm = FlakyStorage(storage)
         await tools.reshard("pages", "calm/pages", num_shards=3, storage=storage, target_storage=calm)
+        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
         for k in range(len(calm.operations)):
+            target = f"b{k}/pages"
             flaky = FlakyStorage(storage, {k: Fault("error")})
+            if k > committed:  # only the mark and the claim could not be taken away
+                await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=flaky)
+                assert await numbers(storage, target) == list(range(30))
+                continue
             with pytest.raises(TransientStorageError):
-                await tools.reshard("pages", f"b{k}/pages", num_shards=3, storage=storage, target_storage=flaky)
-            left = await names(storage, f"b{k}/")
+                await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=flaky)
+            left = await data_names(storage, f"b{k}/")
             assert [key for key in left if not key.startswith((f"b{k}/_keys/", f"b{k}/_index/"))] == []
+            await asyncrec.recover(target, storage=storage)
+            assert await data_names(storage, f"b{k}/") == [], calm.operations[k]
+            await tools.reshard("pages", target, num_shards=3, storage=storage, target_storage=storage)
+            assert await numbers(storage, target) == list(range(30))
+
+
+@pytest.mark.parametrize("options", ["", ", num_shards=3", ", max_shard_records=8"])
+@pytest.mark.parametrize("recovered", ["before", "after"])
+async def test_one_that_was_killed_is_run_again_and_recovered_and_each_record_is_there_once(
+    tmp_path: Path, options: str, recovered: str
+) -> None:
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        await write_pages(storage)
+        await killed(tmp_path, f"tools.reshard('pages', 'new/pages'{options})", shards=1 if not options else 2)
+        assert await data_names(storage, "new/") != [], "it had begun"
+        with pytest.raises(ObjectNotFoundError):
+            await asyncrec.read_manifest("new/pages", storage=storage)
+        if recovered == "before":
+            found = await asyncrec.recover(tmp_path / "new/pages")
+            assert (len(found.abandoned), found.records) == (1, 0)
+            assert await data_names(storage, "new/") == []
+        given = {"num_shards": 3} if "num" in options else {"max_shard_records": 8} if options else {}
+        await tools.reshard("pages", "new/pages", storage=storage, target_storage=storage, **given)
+        assert await numbers(storage, "new/pages") == list(range(30))
+        await asyncrec.recover(tmp_path / "new/pages")
+        assert await numbers(storage, "new/pages") == list(range(30))
+        report = await tools.verify("new/pages", storage=storage)
+        assert report.ok
+        assert report.orphans == []
+        assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.parametrize("options", [{}, {"num_shards": 3}])
+async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_record_is_there_once(
+    tmp_path: Path, options: dict[str, int]
+) -> None:
+    """Whatever it was doing when the store went away for good: what it left is owned, and is made good."""
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
+        await write_pages(storage)
+        calm = FlakyStorage(storage)
+        await tools.reshard("pages", "calm/pages", storage=storage, target_storage=calm, **options)
+        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        for k, when in itertools.product(range(committed + 1), ("before", "after")):
+            target, about = f"{when}{k}/pages", f"{when} {calm.operations[k]} (number {k})"
+            down = FlakyStorage(storage, {k: Fault("error", when, for_good=True)})  # type: ignore[arg-type]  # literals
+            with pytest.raises(TransientStorageError):
+                await tools.reshard("pages", target, storage=storage, target_storage=down, **options)
+            try:
+                await tools.reshard("pages", target, storage=storage, target_storage=storage, **options)
+            except ObjectExistsError:
+                assert when == "after", about  # its last request had been heard
+            await asyncrec.recover(target, storage=storage)
+            assert await numbers(storage, target) == list(range(30)), about
+            report = await tools.verify(target, storage=storage)
+            assert report.ok, about
+            assert report.orphans == [], about
+            assert [key for key in await names(storage, f"{when}{k}/_jobs/") if "_claim-" not in key] == [], about
 
 
 async def test_what_is_there_is_not_replaced(storage: Storage) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 import asyncrec
@@ -26,6 +29,59 @@ async def test_of_a_disk(tmp_path: Path) -> None:
     assert [Path(info.key).name for info in report.removed] == [".other.0123456789abcdef.partial"]
     assert [each["removed"] for each in report.to_json()["uploads"]] == [True, False]
     assert len((await tools.uploads(tmp_path)).found) == 1
+
+
+def make_old(folder: Path) -> set[str]:
+    found = list(folder.rglob("*.partial"))
+    for path in found:
+        os.utime(path, (0, 0))
+    return {path.name for path in found}
+
+
+async def test_what_a_living_writer_has_is_kept_however_old_it_is(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+        await writer.write(b"a record", key="its key")
+        await writer.flush(require="spooled")
+        there = make_old(tmp_path)
+        assert len(there) == 4, "a note, a journal, its index and its keys"
+        report = await tools.uploads(tmp_path, remove=True)
+        assert report.removed == []
+        assert {Path(info.key).name for info in report.kept} == there
+        assert [each["kept"] for each in report.to_json()["uploads"]] == [True] * 4
+    assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 1
+
+
+async def test_what_a_dead_writer_left_is_kept_for_recover(tmp_path: Path) -> None:
+    program = """
+import os, anyio, asyncrec
+async def main():
+    async with asyncrec.open_sharded_writer('pages') as writer:
+        await writer.write(b"a record", key="its key")
+        await writer.flush(require="spooled")
+        os._exit(9)
+anyio.run(main)
+"""
+    done = await anyio.to_thread.run_sync(
+        lambda: subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    )
+    assert done.returncode == 9
+    (tmp_path / ".other.0123456789abcdef.partial").write_bytes(b"nobody's")
+    there = make_old(tmp_path) - {".other.0123456789abcdef.partial"}
+    report = await tools.uploads(tmp_path, remove=True)
+    assert [Path(info.key).name for info in report.removed] == [".other.0123456789abcdef.partial"]
+    assert {Path(info.key).name for info in report.kept} == there
+    assert (await asyncrec.recover(tmp_path / "pages")).records == 1
+    assert (await tools.uploads(tmp_path)).found == []
+
+
+async def test_what_a_process_holds_open_is_kept(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        async with storage.open_sink("x") as sink:
+            await sink.send([b"half"])
+            make_old(tmp_path)
+            report = await tools.uploads(tmp_path, remove=True)
+            assert (len(report.found), len(report.kept), report.removed) == (1, 1, [])
+        assert await storage.get("x") == b"half"
 
 
 async def test_a_store_that_keeps_none_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tool_data import change, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import TransientStorageError
+from asyncrec.errors import ObjectExistsError, TransientStorageError
 from asyncrec.storage.base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -58,6 +58,16 @@ async def cut_keys(storage: Storage, shard: str) -> None:
     await storage.put(f"_keys/{shard}.keys", b"16 bytes of a key"[:16])
 
 
+async def change_a_key(storage: Storage, shard: str) -> None:
+    await change(storage, f"_keys/{shard}.keys", 20)
+
+
+async def write_the_index_otherwise(storage: Storage, shard: str) -> None:
+    """It says the same, in other bytes."""
+    key = f"_index/{shard}.index"
+    await storage.put(key, (await storage.get(key)).replace(b" ", b"  ", 1))
+
+
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 async def test_what_is_whole_is_whole(storage: Storage, compression: str) -> None:
     await write_pages(storage, compression=compression)
@@ -81,7 +91,9 @@ async def test_what_is_whole_is_whole(storage: Storage, compression: str) -> Non
         (change_index, "index"),
         (remove_index, "index"),
         (no_index, "index"),
+        (write_the_index_otherwise, "index"),
         (cut_keys, "keys"),
+        (change_a_key, "keys"),
     ],
 )
 async def test_each_damage_is_found_in_its_shard_alone(storage: Storage, break_: Break, kind: str) -> None:
@@ -184,6 +196,52 @@ async def test_young_orphans_are_left_alone(storage: Storage) -> None:
         assert [each.recent for each in report.orphans] == [True]
     with pytest.raises(ValueError, match="exclude"):
         await tools.verify("pages", storage=storage, adopt=True, delete=True)
+
+
+async def test_what_belongs_to_a_job_that_has_not_ended_is_left_to_it(storage: Storage) -> None:
+    """At any age: a shard that is published, and whose commit is still to come."""
+    await write_pages(storage)
+    reports: list[tools.VerifyReport] = []
+
+    class Meanwhile(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            result = await call()
+            if operation == "publish" and key.endswith("-000000.tfrecord"):
+                for how in ({"delete": True}, {"adopt": True}):
+                    reports.append(await tools.verify("pages", storage=storage, min_age=-60, **how))
+            return result
+
+    async with asyncrec.open_sharded_writer("pages", storage=Meanwhile(storage), writer_id="alive") as writer:
+        await writer.write(b"a record", key="its key")
+    assert [(report.deleted, report.adopted) for report in reports] == [([], [])] * 2
+    for report in reports:
+        (orphan,) = report.orphans
+        assert (orphan.path, orphan.owner) == ("pages-alive-000000.tfrecord", "alive")
+        assert not orphan.is_free
+        assert "has not ended" in str(orphan.refused)
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 31
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+
+
+async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
+    """So that whoever made it, and is only slow, cannot commit what is no more."""
+    await write_pages(storage)
+    await storage.put("pages-dead-000000.tfrecord", await storage.get(await shard_of(storage)))
+    watched = FlakyStorage(storage)
+    report = await tools.verify("pages", storage=watched, min_age=-60, delete=True)
+    assert report.deleted == [orphan.path for orphan in report.orphans]
+    assert len(report.deleted) == 1
+    changes = [(operation, key) for operation, key in watched.operations if operation in ("publish", "delete")]
+    assert changes == [
+        ("publish", "_manifest/pages/dead-closed.jsonl"),
+        ("delete", "_index/pages-dead-000000.tfrecord.index"),
+        ("delete", "_keys/pages-dead-000000.tfrecord.keys"),
+        ("delete", "pages-dead-000000.tfrecord"),
+    ]
+    assert (await asyncrec.read_manifest("pages", storage=storage)).writers["dead"].abandoned
+    with pytest.raises(ObjectExistsError, match="an id is used once"):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="dead"):
+            pass
 
 
 async def test_a_folder_is_verified_whole(storage: Storage) -> None:

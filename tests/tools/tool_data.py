@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import numpy as np
 
 import asyncrec
 from asyncrec.storage.base import Storage
 
-__all__ = ["SCHEMA", "change", "example", "names", "write_pages"]
+__all__ = ["SCHEMA", "change", "data_names", "example", "killed", "names", "write_pages"]
 
 SCHEMA = asyncrec.Schema(
     {
@@ -39,8 +43,43 @@ async def names(storage: Storage, prefix: str = "") -> list[str]:
     return [info.key async for info in storage.list_objects(prefix)]
 
 
+async def data_names(storage: Storage, prefix: str = "") -> list[str]:
+    """All but manifests, and what marks jobs and what became of them."""
+    return [key for key in await names(storage, prefix) if not {"_manifest", "_jobs"} & set(key.split("/"))]
+
+
 async def change(storage: Storage, key: str, at: int, value: int | None = None) -> None:
     """Flip a bit of an object, or set a byte."""
     content = bytearray(await storage.get(key))
     content[at] = content[at] ^ 1 if value is None else value
     await storage.put(key, content)
+
+
+_KILLED = """
+import os, anyio
+from asyncrec import tools
+from asyncrec.shards.commit import Committer
+
+made, entry_of = 0, Committer.entry_of
+
+def dies(*args):
+    global made
+    made += 1
+    if made == {shards}:
+        os._exit(9)
+    return entry_of(*args)
+
+Committer.entry_of = dies
+
+async def main():
+    await {call}
+
+anyio.run(main)
+"""
+
+
+async def killed(folder: Path, call: str, *, shards: int) -> None:
+    """Another process calls a tool in this folder, and is killed when so many shards are published and not listed."""
+    command = [sys.executable, "-c", _KILLED.format(call=call, shards=shards)]
+    done = await anyio.to_thread.run_sync(lambda: subprocess.run(command, cwd=folder, check=False))
+    assert done.returncode == 9

@@ -16,10 +16,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 import anyio
 
-from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, StorageError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
-from asyncrec.shards.closing import abandoned_error, load_closing
+from asyncrec.shards.closing import abandoned_error, entomb, load_closing
 from asyncrec.shards.exclusive import UnsettledError, create
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, with_maker
@@ -165,7 +165,10 @@ class Committer:
             StorageError: nothing new is committed; or nobody knows, and then `unsettled` is set.
         """
         segment = self._segment((*self.entries, *new), time=self.now(), closed=True, remove=remove, removal=removal)
-        await self._put(closing_segment_key(self._note.name, self._note.writer), segment)
+        try:
+            await self._put(closing_segment_key(self._note.name, self._note.writer), segment)
+        except UnsettledError as error:
+            await self._settle(segment, error)
         for entry in new:
             await self._committed(entry)
 
@@ -196,6 +199,25 @@ class Committer:
     async def take_back(self, keys: list[str]) -> None:
         """Delete what a failed publication left; shielded and limited in time, failures are logged by name."""
         await self._delete(self._storage, keys)
+
+    async def _settle(self, segment: Segment, error: UnsettledError) -> None:
+        """Whether the job has ended well is not known: take the name for a tombstone, and so find out.
+
+        Raises:
+            StorageError: it has not, and will not; or still nobody knows.
+        """
+        with anyio.CancelScope(shield=True, deadline=min(self.deadline, anyio.current_time() + _CLEAN_UP_SECONDS)):
+            try:
+                closing = await entomb(self._storage, self._note.name, self._note.writer, by="itself")
+            except Exception as second:
+                raise error from second
+            self.unsettled = False
+            if closing.abandoned:
+                failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
+                failure.add_note(f"{self._storage.root}/{self._note.name}: nothing of {self._note.writer} is committed")
+                raise failure
+            return
+        raise error
 
     def cleaning_up(self) -> anyio.CancelScope:
         """For what has to be taken away whatever happens: shielded, and limited in time."""

@@ -12,7 +12,7 @@ import math
 
 import anyio
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage.base import Storage
 
 __all__ = ["UnsettledError", "create"]
@@ -30,36 +30,41 @@ class UnsettledError(TransientStorageError):
     """
 
 
-async def create(storage: Storage, key: str, content: bytes, *, deadline: float = math.inf) -> None:
+async def create(
+    storage: Storage, key: str, content: bytes, *, deadline: float = math.inf, shield: bool = True
+) -> None:
     """Create the object, whose content is nobody else's. Shielded, limited in time, and settled by what is there.
 
-    ``deadline``, by the event loop's clock, ends it earlier.
+    ``deadline``, by the event loop's clock, ends it earlier. Without ``shield``, a cancellation leaves it open whether
+    the object is there, and whoever is cancelled takes it away.
 
     Raises:
         ObjectExistsError: somebody else's is there.
         UnsettledError: nobody knows; chained to what failed.
-        StorageError: it is not there.
+        StorageError: the store refused.
     """
     failure: Exception | None = None
-    with anyio.CancelScope(shield=True, deadline=min(deadline, anyio.current_time() + _SECONDS)):
+    with anyio.CancelScope(shield=shield, deadline=min(deadline, anyio.current_time() + _SECONDS)):
         try:
             await storage.put(key, content, exclusive=True)
             return
         except Exception as error:
             failure = error
     # An answer that was lost looks like a failure, and the retry of it like somebody else's object.
-    with anyio.CancelScope(shield=True, deadline=min(deadline, anyio.current_time() + _SECONDS)):
+    with anyio.CancelScope(shield=shield, deadline=min(deadline, anyio.current_time() + _SECONDS)):
         try:
             if await storage.get(key) == content:
                 return
         except ObjectNotFoundError:
-            pass
+            # A refusal is an answer. Of anything else a request may be on its way still, and arrive after this look.
+            if failure is None or isinstance(failure, TransientStorageError):
+                raise _unsettled(storage, key, failure) from failure
         except Exception as error:
             _log.warning("%s/%s: cannot be read back: %s", storage.root, key, error)
             raise _unsettled(storage, key, failure) from failure
         else:
             failure = failure if isinstance(failure, ObjectExistsError) else _taken(storage, key)
-        raise failure or StorageError(f"{storage.root}/{key}: not created within {_SECONDS} s")
+        raise failure
     raise _unsettled(storage, key, failure) from failure
 
 

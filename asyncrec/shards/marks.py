@@ -65,7 +65,7 @@ async def put_mark(folder: Storage, note: Note) -> None:
         ObjectExistsError: a job of this id is at work, or died.
     """
     try:
-        await create(folder, mark_key(note.name, note.writer), note.encode())
+        await create(folder, mark_key(note.name, note.writer), note.encode(), shield=False)
     except ObjectExistsError as error:
         raise ObjectExistsError(
             f"{join(folder.root, note.name)}: a writer with the id {note.writer} lives, or has left its mark; "
@@ -120,7 +120,7 @@ async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
         ConflictError: somebody else was first with this number.
     """
     try:
-        await create(folder, claim_key(name, claim.number), claim.encode())
+        await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)
     except ObjectExistsError as error:
         raise ConflictError(
             f"{join(folder.root, name)}: another writer has claimed this name in the same moment; it makes the data set"

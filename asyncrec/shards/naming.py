@@ -53,7 +53,10 @@ __all__ = [
 CLOSED = "-closed"
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
-_MAKER = r"[A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?"
+# What follows a data set's name in that of a shard: the maker, and for a rolling shard its number.
+_SHARD = re.compile(
+    r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
+)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
@@ -130,7 +133,7 @@ def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
 
     The maker is `None` for a plain fixed shard; `None` is returned for what has no name of a shard of this data set.
     """
-    match = re.fullmatch(rf"-(?:({_MAKER})-)?(?:\d{{5,}}-of-\d{{5,}}|(\d{{6,}}))\.tfrecord", shard[len(name) :])
+    match = _SHARD.fullmatch(shard[len(name) :])
     if not shard.startswith(name) or match is None or (match[2] and not match[1]):
         return None
     return match[1], match[2] is not None

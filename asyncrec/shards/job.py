@@ -33,7 +33,7 @@ from asyncrec.records.budget import ByteBudget
 from asyncrec.shards.claiming import settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
-from asyncrec.shards.journal import Journal
+from asyncrec.shards.journal import Journal, dead_notes
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.marks import Claim, find_claims, put_claim, put_mark
@@ -243,6 +243,14 @@ async def open_job(
         except BaseException:
             left = not taken and not await _undo(folder, note, marked=marked)
             raise
+        if local is not None:
+            for dead in await in_thread(dead_notes, local, note):
+                _log.warning(
+                    "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
+                    path,
+                    dead.writer,
+                    path,
+                )
         job = Job(
             note,
             folder,

@@ -27,7 +27,7 @@ from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.storage.local_disk import is_partial, open_own
 from asyncrec.storage.locks import FileLock
 
-__all__ = ["Journal", "find_notes", "leftovers_of", "note_path", "remove_unnamed_notes"]
+__all__ = ["Journal", "dead_notes", "find_notes", "leftovers_of", "note_path", "remove_unnamed_notes"]
 
 _ACKNOWLEDGED = b"acknowledged\n"
 # A note before it has its name.
@@ -150,6 +150,20 @@ def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
         if note is not None and note_path(folder, note) == path:
             found.append((path, note))
     return found
+
+
+def dead_notes(folder: LocalStorage, own: Note) -> list[Note]:
+    """Of other jobs on the same data set that died in this folder."""
+    dead = []
+    for path, note in find_notes(folder):
+        if note.name != own.name or note.writer == own.writer:
+            continue
+        with suppress(StorageError):  # it lives
+            journal = Journal.claim(folder, path)
+            if journal is not None:
+                dead.append(note)
+                journal.end(keep=True)
+    return dead
 
 
 def remove_unnamed_notes(folder: LocalStorage) -> None:

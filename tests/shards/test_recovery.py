@@ -153,6 +153,16 @@ class TestOwners:
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
 
+async def test_a_writer_that_opens_where_one_died_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    await die(tmp_path / "pages")
+    async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+        assert "the writer w died, and left unfinished shards" in caplog.text
+        caplog.clear()
+        async with asyncrec.open_sharded_writer(tmp_path / "pages"):  # beside one that lives
+            assert caplog.text.count("died") == 1
+    assert (await asyncrec.recover(tmp_path / "pages")).records == 100
+
+
 class TestUnlisted:
     async def test_shards_that_no_mark_speaks_for_are_left_alone_at_any_age(self, tmp_path: Path) -> None:
         """Nobody can say whose they are: `asyncrec.tools.verify` names them, and adopts or deletes them if asked."""

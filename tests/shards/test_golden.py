@@ -1,0 +1,78 @@
+"""Data sets that releases with each version of the formats wrote: all of them are read, for ever.
+
+Version 1 is what was written before jobs; version 2 has manifest segments of JSON lines, with checksums of sidecars.
+Each folder holds ``rolling`` (25 GZIP records of a closed writer, 10 of one that died between two commits), ``fixed``
+(12 records that replaced 10), ``dead`` (a journal of 7 records, of a process killed behind a flush), and the state of a
+shuffled stream behind 5 records.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.example.codec import decode_example
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = Path(__file__).parent.parent / "vectors" / "datasets"
+
+
+@pytest.fixture(params=["1", "2"])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FOLDER / request.param, tmp_path / "golden"))
+
+
+async def test_manifest_index_keys_and_schema_are_read(golden: Path) -> None:
+    manifest = await asyncrec.read_manifest(golden / "rolling")
+    assert (manifest.records, manifest.metadata) == (35, {"made": "golden"})
+    assert {name: state.closed for name, state in manifest.writers.items()} == {"w1": True, "w2": False}
+    assert manifest.schema is not None
+    async with asyncrec.open_dataset(golden / "rolling") as dataset:
+        for number in range(25):
+            record = await dataset.get_by_key(f"https://example.org/{number}")
+            assert decode_example(record)["id"] == [number]
+            assert await dataset.get(number) == record
+    async with asyncrec.open_dataset(golden / "fixed") as dataset:
+        assert len(dataset) == 12
+        assert decode_example(await dataset.get_by_key("11"))["id"] == [11]
+    for name in ("rolling", "fixed"):
+        report = await tools.verify(golden / name)
+        assert report.ok
+        assert report.orphans == []
+
+
+async def test_a_journal_becomes_part_of_its_data_set(golden: Path) -> None:
+    assert (await asyncrec.recover(golden / "dead")).records == 7
+    async with asyncrec.open_dataset(golden / "dead") as dataset:
+        assert [await dataset.get_by_key(str(number)) for number in range(7)] == [b"record %d" % n for n in range(7)]
+    assert not list(golden.rglob("*.partial"))
+
+
+async def test_a_state_goes_on_where_it_was_taken(golden: Path) -> None:
+    state = json.loads((golden / "shuffled.state.json").read_text())
+    async with asyncrec.open_dataset(golden / "rolling") as dataset:
+        async with dataset.shuffled(seed=1) as stream:
+            whole = [record async for record in stream]
+        async with dataset.shuffled(seed=1) as stream:
+            stream.load_state_dict(state)
+            assert [record async for record in stream] == whole[5:]
+
+
+async def test_keys_of_any_version_keep_a_record_from_being_written_twice(golden: Path) -> None:
+    async with asyncrec.open_sharded_writer(golden / "rolling", on_duplicate="skip") as writer:
+        await writer.write(b"again", key="https://example.org/3")
+        await writer.write(b"new", key="https://example.org/1000")
+    assert (await asyncrec.read_manifest(golden / "rolling")).records == 36
+
+
+async def test_a_data_set_of_any_version_is_replaced(golden: Path) -> None:
+    async with asyncrec.open_sharded_writer(golden / "fixed", num_shards=2, mode="replace") as writer:
+        await writer.write_many([b"new"] * 4)
+    report = await tools.verify(golden / "fixed")
+    assert (report.ok, report.records, report.orphans) == (True, 4, [])

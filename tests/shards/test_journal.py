@@ -1,0 +1,134 @@
+"""`asyncrec.shards.journal`: what lies in a folder that others may write to is not obeyed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import StorageError
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.shards.journal import Journal, find_notes, remove_unnamed_notes
+from asyncrec.shards.note import Note
+from asyncrec.shards.spool import LOCK_NAME
+from asyncrec.storage.local import LocalStorage
+
+pytestmark = pytest.mark.anyio
+
+NOTE = Note(
+    kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, since="2026-11-21T00:00:00Z"
+)
+
+
+def changed(**members: Any) -> bytes:
+    return json.dumps({**json.loads(NOTE.encode()), **members}).encode()
+
+
+def test_what_is_encoded_is_decoded_again() -> None:
+    note = Note(
+        kind="fixed",
+        name="päges",
+        writer="w_1",
+        url="s3://b/päges",
+        key="päges",
+        num_shards=3,
+        stems=("a.b", "of-00003"),
+        spool=True,
+        compression=CompressionOptions(type="GZIP", level=3),
+        schema={"a": 1},
+        metadata={"b": [2]},
+        host="h",
+        pid=7,
+        since="2026-11-21T00:00:00+00:00",
+        life="0123456789abcdef",
+    )
+    assert Note.decode(note.encode()) == note
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"num_shards": "3"},
+        {"num_shards": 3_000_000},
+        {"num_shards": 0},
+        {"num_shards": True},
+        {"kind": "fixed"},
+        {"kind": "other"},
+        {"name": "a/b"},
+        {"name": ""},
+        {"name": 7},
+        {"writer": "../w"},
+        {"writer": ""},
+        {"url": 5},
+        {"metadata": [1]},
+        {"metadata": None},
+        {"schema": "x"},
+        {"spool": 1},
+        {"pid": "1"},
+        {"since": "yesterday"},
+        {"since": "2026-11-21T00:00:00"},
+        {"stems": ["a/b"]},
+        {"stems": 7},
+        {"compression": {"type": "ZSTD"}},
+        {"compression": None},
+        {"format": "asyncrec journal 3"},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_a_note_that_is_not_as_it_should_be_is_none(members: dict[str, Any]) -> None:
+    assert Note.decode(changed()) is not None
+    assert Note.decode(changed(**members)) is None
+
+
+async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".pages.a.partial")
+    other = tmp_path / "other"
+    other.write_bytes(b"1\n" + changed(writer="b"))
+    (tmp_path / ".pages.b.partial").symlink_to(other)
+    (tmp_path / ".pages.c.partial").mkdir()
+    assert find_notes(LocalStorage(tmp_path)) == []
+    assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+    assert other.read_bytes() == b"1\n" + changed(writer="b")
+
+
+async def test_a_link_under_the_name_of_a_spools_lock_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"of the user")
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    (spool / LOCK_NAME).symlink_to(precious)
+    with pytest.raises(StorageError, match="link"):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=spool):
+            pass
+    await asyncrec.recover(spool / "pages")  # it is no spool
+    assert precious.read_bytes() == b"of the user"
+
+
+async def test_what_was_left_of_a_note_before_it_had_its_name_is_removed_unless_it_is_being_written(
+    tmp_path: Path,
+) -> None:
+    dead = tmp_path / ".0123456789abcdef.partial"
+    dead.write_bytes(b"1\n")
+    folder = LocalStorage(tmp_path)
+    living = Journal.begin(folder, NOTE)
+    os.link(tmp_path / ".pages.w.partial", tmp_path / ".fedcba9876543210.partial")
+    remove_unnamed_notes(folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".fedcba9876543210.partial", ".pages.w.partial"]
+    living.end()
+    remove_unnamed_notes(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_of_two_that_begin_with_one_id_the_second_is_told_and_the_first_keeps_its_note(tmp_path: Path) -> None:
+    folder = LocalStorage(tmp_path)
+    first = Journal.begin(folder, NOTE)
+    with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
+        Journal.begin(folder, NOTE)
+    assert [note for _, note in find_notes(folder)] == [NOTE]
+    first.end()
+    assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.damage import DamageByShard, ShardDamage
 from asyncrec.sampling.origin import Origin
-from asyncrec.sampling.state import is_version, packed_version
+from asyncrec.sampling.versions import is_version, packed_version
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact, scheme_of, split_path

@@ -1,7 +1,7 @@
 """The envelope of every stream's state: version, kind, what it was taken of. JSON all through.
 
-What it was taken of is the shards' names in their order, and from version 2 on what the store said of each that the
-state stands in: positions mean something else in a shard that was replaced.
+What it was taken of is the shards' names in their order, and from version 2 on also which version of them it stands in
+(`asyncrec.sampling.versions`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from asyncrec.storage.base import ObjectInfo
-
-__all__ = ["checked", "enveloped", "fingerprint", "is_version", "packed_version"]
+__all__ = ["checked", "enveloped", "fingerprint"]
 
 VERSION = 2
 # Of these a state is read. 1 says nothing of the shards but their names.
@@ -51,22 +49,3 @@ def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mappin
     if state.get("inputs") != inputs:
         raise ValueError("the state was taken over other shards: their names or their order have changed")
     return state
-
-
-def packed_version(info: ObjectInfo) -> list[Any]:
-    """Which version of an object it is, as JSON."""
-    return [info.size, info.crc32c, info.etag, info.modified.isoformat()]
-
-
-def is_version(packed: list[Any], info: ObjectInfo) -> bool:
-    """Whether an object is still the one that was packed.
-
-    A checksum decides where the store keeps one. An etag that changed may be another file's with the same content,
-    since a local one holds its inode: a copy that kept its time of modification, to the microsecond, is the same.
-    """
-    size, crc32c, etag, modified = packed
-    if size != info.size or (None not in (crc32c, info.crc32c) and crc32c != info.crc32c):
-        return False
-    if etag == info.etag or (crc32c is not None and crc32c == info.crc32c):
-        return True
-    return bool(info.modified.microsecond) and modified == info.modified.isoformat()

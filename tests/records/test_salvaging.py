@@ -286,3 +286,18 @@ async def test_leaving_early_from_behind_damage_is_clean(tmp_path: Any) -> None:
             await anext(reader)
         assert len(reader.damage) == 1
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("store", [MemoryStorage, Remote])
+@pytest.mark.parametrize("limit", [20, 1 << 20])
+async def test_contents_of_a_torn_record_are_in_doubt_wherever_the_file_is(
+    store: type[MemoryStorage], limit: int
+) -> None:
+    """A remote one is read as if it were whole again behind each damage, which must not lose sight of the doubt."""
+    inner = framed([b"one", b"two"])
+    outer = framed([b"before", inner + bytes(100)])
+    storage = store()
+    await storage.put("x", outer[: 22 + 12 + len(inner)])
+    async with asyncrec.open_reader("x", storage=storage, on_corrupt="skip", max_record_bytes=limit) as reader:
+        assert [record async for record in reader] == [b"before", b"one", b"two"]
+        assert reader.stats().ambiguous_ranges == 1

@@ -1,0 +1,81 @@
+"""What a world will be, drawn from its seed, as plain data: it can be printed, made smaller, and run again.
+
+Only the plan is drawn here. What happens while it runs (who is next, how long a request takes) comes from another
+generator of the same seed, so that a plan with something taken out is still a plan.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from . import cast, operations, reading, tooling, writing  # noqa: F401  # what registers itself
+
+__all__ = ["KNOWN_HOLES", "draw"]
+
+# Operations or options that are known to break a promise: they are left out until they are mended. See `operations`.
+KNOWN_HOLES: frozenset[str] = frozenset()
+
+Plan = dict[str, Any]
+
+
+def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, ...] = ()) -> Plan:
+    rng = random.Random(f"plan {seed}")
+    plan: Plan = {"seed": seed, "settings": _settings(rng), "processes": [], "faults": []}
+    drawing = operations.Drawing(rng, plan, holes)
+    names = list(themes or operations.THEMES)
+    weights = [operations.WEIGHTS.get(name, 1.0) for name in names]
+    drawing.theme(rng.choices(names, weights)[0])
+    if rng.random() < 0.15 and not themes:
+        drawing.theme(rng.choices(names, weights)[0])
+    plan["faults"] = _faults(rng, plan)
+    return plan
+
+
+def _settings(rng: random.Random) -> dict[str, Any]:
+    calm = rng.random() < 0.3
+    return {
+        "shuffles": rng.random() < 0.8,
+        "stopping": rng.choice((0.0, 0.0, 0.05, 0.3)),
+        "failing": 0.0 if calm else rng.choice((0.0, 0.01, 0.05, 0.2)),
+        "late": rng.random() < 0.3,
+        "lax": rng.random() < 0.3,
+        "checksums": rng.random() < 0.7,
+        "parts": rng.choice((100, 700, 1 << 20)),
+        "chunk": rng.choice((100, 700, 5000, 1 << 20)),
+        "short": rng.choice((0.0, 0.0, 0.0, 0.1)),
+        "links": rng.random() < 0.9,
+        "skews": rng.random() < 0.3,
+        "knobs": {
+            "asyncrec.storage.local:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
+            "asyncrec.storage.local_sink:_LEAST_CHUNK": 64,
+            "asyncrec.shards.uploading:_STEP": rng.choice((100, 256 << 10)),
+            "asyncrec.records.lane:_BATCH_BYTES": rng.choice((2000, 1 << 20)),
+            "asyncrec.storage.local_sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
+        },
+    }
+
+
+def _faults(rng: random.Random, plan: Plan) -> list[dict[str, Any]]:
+    faults: list[dict[str, Any]] = []
+    processes = plan["processes"]
+    for number, process in enumerate(processes):
+        if process.get("safe"):
+            continue
+        chance = rng.random()
+        if chance < 0.45:
+            by = rng.choice(("call", "step"))
+            faults.append({"kind": "kill", "process": number, "by": by, "at": int(10 ** (rng.random() * 3.0))})
+        elif chance < 0.6:
+            how = rng.choice(("anyio", "asyncio"))
+            faults.append({"kind": "cancel", "process": number, "how": how, "at": int(10 ** (rng.random() * 3.0))})
+    if rng.random() < 0.15:
+        victim = rng.choice(processes)["machine"] if processes else "m0"
+        faults.append({"kind": "power", "machine": victim, "at": int(10 ** (rng.random() * 3.3))})
+    if rng.random() < 0.1:
+        faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})
+    if rng.random() < 0.15:
+        faults.append({"kind": "disk", "machine": "m0", "at": int(10 ** (rng.random() * 3.0))})
+    if rng.random() < 0.1:
+        faults.append({"kind": "down", "at": rng.random() * 10, "for": rng.choice((1.0, 100.0, 1000.0))})
+    return faults

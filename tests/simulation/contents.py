@@ -97,6 +97,8 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
                     problems.append(f"{entry.path} has {len(records)} records, the manifest says {entry.records}")
         if entry.index is not None and entry.index not in files:
             problems.append(f"{entry.index} is in the manifest and not there")
+        elif entry.index is not None and not _agrees(files[entry.index], records, entry.compression):
+            problems.append(f"{entry.index} is not of these {len(records)} records")
         if entry.keys is not None:
             if entry.keys not in files:
                 problems.append(f"{entry.keys} is in the manifest and not there")
@@ -107,3 +109,16 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
                     problems.append(f"{entry.keys} has {len(keys)} keys for {len(records)} records")
         shards.append(Shard(entry.path, records, keys, problems))
     return shards
+
+
+def _agrees(index: bytes, records: list[bytes], kind: str) -> bool:
+    """Whether an index says where these records stand; of compressed files, how long they are."""
+    lines = [line.split() for line in index.decode("ascii", "replace").splitlines()]
+    if [line[1:2] for line in lines] != [[str(len(record) + 16)] for record in records]:
+        return False
+    at = 0
+    for line, record in zip(lines, records, strict=True):
+        if kind != "GZIP" and line[0] != str(at):
+            return False
+        at += len(record) + 16
+    return True

@@ -10,6 +10,9 @@ from asyncrec.shards.keys import NO_KEY, key_digest
 from . import contents
 from .book import Record, Run, identity
 
+# What `DatasetWriter` keeps beside all splits of a folder.
+_DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
+
 __all__ = ["of_dataset", "of_file", "of_leftovers", "wrong_keys"]
 
 
@@ -234,7 +237,7 @@ def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
             if segments:
                 for entry in merge_segments(name, segments).shards:
                     kept |= {entry.path, entry.index, entry.keys}
-        left = sorted(key for key in files if key not in kept and not key.endswith("shard_info.json"))
+        left = sorted(key for key in files if key not in kept and not key.endswith(_DATUM))
         if left:
             world.book.complain("nothing is left that nobody removes", f"{folder}: {left[:5]}")
     for spool in spools:

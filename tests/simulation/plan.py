@@ -36,7 +36,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
     calm = rng.random() < 0.3
     return {
         "shuffles": rng.random() < 0.8,
-        "stopping": rng.choice((0.0, 0.0, 0.05, 0.3)),
+        "stopping": rng.choice((0.0, 0.0, 0.02, 0.1)),
         "failing": 0.0 if calm else rng.choice((0.0, 0.01, 0.05, 0.2)),
         "late": rng.random() < 0.3,
         "lax": rng.random() < 0.3,
@@ -46,12 +46,18 @@ def _settings(rng: random.Random) -> dict[str, Any]:
         "short": rng.choice((0.0, 0.0, 0.0, 0.1)),
         "links": rng.random() < 0.9,
         "skews": rng.random() < 0.3,
+        "memory": rng.random() < 0.2,
         "knobs": {
             "asyncrec.storage.local:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage.local_sink:_LEAST_CHUNK": 64,
             "asyncrec.shards.uploading:_STEP": rng.choice((100, 256 << 10)),
             "asyncrec.records.lane:_BATCH_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage.local_sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
+            "asyncrec.records.pipeline:INFLATE_BYTES": rng.choice((1000, 4 << 20)),
+            "asyncrec.records.pipeline:_INFLATE_STEP": rng.choice((500, 256 << 10)),
+            "*:LARGE_RECORD": rng.choice((200, 1 << 20, 1 << 20)),
+            "*:SLAB_RECORDS": rng.choice((4, 1024)),
+            "*:SLAB_BYTES": rng.choice((500, 512 << 10)),
         },
     }
 

@@ -14,6 +14,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import anyio._backends._asyncio
+
 from .process import PROCESS, Killed, Process
 
 __all__ = ["EventLog", "Hung", "Loop"]
@@ -24,19 +26,15 @@ class Hung(Exception):
 
 
 class EventLog:
-    """A hash of everything that happens; the lines themselves only where somebody wants to read them."""
+    """Everything that happens, a line each."""
 
-    def __init__(self, *, keep: bool) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-        self.lines: list[str] | None = [] if keep else None
-
-    def note(self, line: str) -> None:
-        self._hash.update(line.encode(errors="backslashreplace") + b"\n")
-        if self.lines is not None:
-            self.lines.append(line)
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.note = self.lines.append
 
     def digest(self) -> str:
-        return self._hash.hexdigest()
+        content = "\n".join(self.lines).encode(errors="backslashreplace")
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 class _Task(asyncio.Task[Any]):
@@ -76,8 +74,11 @@ class Loop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         super().close()
+        # anyio's states of tasks refer to the tasks that they are weakly keyed by: of the dead, for ever.
+        states: Any = getattr(anyio._backends._asyncio, "_task_states", {})  # type: ignore[attr-defined]
         for task in self.tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            states.pop(task, None)
         self.tasks.clear()
         self._buried.clear()
 
@@ -138,7 +139,7 @@ class Loop(asyncio.BaseEventLoop):
             return
         owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
         sequence = owner.sequence if isinstance(owner, _Task) else 0
-        self.log.note(f"{self.now:.6f} {process.name if process else '-'} {sequence}")
+        self.log.note(f"{self.now!r} {process.name if process is not None else '-'} {sequence}")
         try:
             handle._run()
         except Killed:  # a step of a task, or a callback, touched a disk and was struck

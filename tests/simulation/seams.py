@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as real_datetime
 import errno
 import fcntl as real_fcntl
+import gc
 import importlib
 import os
 import pathlib
@@ -22,6 +23,7 @@ import threading as real_threading
 import time as real_time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import anyio.to_thread
@@ -171,6 +173,11 @@ def modules() -> list[Any]:
     for found in pkgutil.walk_packages(asyncrec.__path__, "asyncrec."):
         if not any(part in _LEFT_OUT for part in found.name.split(".")):
             importlib.import_module(found.name)
+    return _loaded()
+
+
+@cache
+def _loaded() -> list[Any]:
     return [
         module
         for name, module in sorted(sys.modules.items())
@@ -201,9 +208,12 @@ def patched() -> Iterator[None]:
     disk: Any = local_disk.Disk.__init__
     storage.__kwdefaults__["system"] = _os
     disk.__defaults__ = (_os,)
+    gc.collect()
+    gc.freeze()  # each world collects what it leaves: without what was there before, that is quick
     try:
         yield
     finally:
+        gc.unfreeze()
         storage.__kwdefaults__["system"] = os
         disk.__defaults__ = (os,)
         for target, name, value in reversed(undo):
@@ -220,12 +230,14 @@ class _Jitter(random.Random):
 
 @contextmanager
 def knobs(values: dict[str, int]) -> Iterator[None]:
-    """Constants of asyncrec that only trade speed, as ``module:NAME``, made small: what is rare becomes common."""
+    """Constants of asyncrec that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
     undo = []
     for place, value in values.items():
         module_name, _, name = place.partition(":")
-        module = importlib.import_module(module_name)
-        if hasattr(module, name):
+        everywhere = module_name == "*"  # all modules that have imported it
+        for module in _loaded() if everywhere else [importlib.import_module(module_name)]:
+            if name not in module.__dict__:
+                continue
             undo.append((module, name, getattr(module, name)))
             setattr(module, name, value)
     try:

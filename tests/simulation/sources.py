@@ -49,7 +49,7 @@ def prepare() -> None:
     plan = draw(0)
     plan["settings"].update(failing=0.0, short=0.0, skews=False, late=False, lax=False, parts=1 << 20, checksums=True)
     plan.update(processes=[], faults=[])
-    world = World(plan, keep_log=False)
+    world = World(plan)
 
     async def write() -> None:
         base, count, shards = SOURCE[1]

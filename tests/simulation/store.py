@@ -28,7 +28,6 @@ from .process import PROCESS, Killed, Process
 __all__ = ["SCHEME", "Bucket", "BucketStorage", "factory"]
 
 SCHEME = "sim"
-_PAGE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,7 @@ class Bucket:
         failing: the share of requests that fail.
         down_until: no request is answered before.
         parts: bytes of a part.
+        page: keys of one page of a list.
         late: what was told to have failed may take effect up to a minute later.
     """
 
@@ -57,6 +57,7 @@ class Bucket:
         self.late = False
         self.checksums = True
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
+        self.page = rng.choice((3, 1000, 1000))
         self.faults = 0
         self._loop = loop
         self._rng = rng
@@ -103,7 +104,8 @@ class Bucket:
             self._land_later(effect)
             raise TransientStorageError(f"{what}: no answer came")
         result = effect()
-        await self._travel()
+        if self.latency:
+            await self._travel()
         if fate == "after":
             raise TransientStorageError(f"{what}: the answer was lost")
         return result
@@ -116,7 +118,7 @@ class Bucket:
         return self._rng.choice(("before", "after", "late") if writes and self.late else ("before", "after"))
 
     async def _travel(self) -> None:
-        await anyio.sleep(self._rng.random() * self.latency if self._rng.random() < 0.5 else 0.0)
+        await anyio.sleep(self._rng.random() * self.latency if self.latency and self._rng.random() < 0.5 else 0.0)
 
     def _land_later(self, effect: Callable[[], object]) -> None:
         def land() -> None:
@@ -151,13 +153,13 @@ class BucketStorage(Storage):
             page = await self.bucket.request(f"list {prefix} after {last}", lambda after=last: self._page(prefix, after))
             for info in page:
                 yield info
-            if len(page) < _PAGE:
+            if len(page) < self.bucket.page:
                 return
             last = page[-1].key
 
     def _page(self, prefix: str, after: str) -> list[ObjectInfo]:
         keys = sorted(key for key in self.bucket.objects if key.startswith(prefix) and key > after)
-        return [self.bucket.objects[key].info for key in keys[:_PAGE]]
+        return [self.bucket.objects[key].info for key in keys[: self.bucket.page]]
 
     async def head(self, key: str) -> ObjectInfo:
         info: ObjectInfo = await self.bucket.request(f"head {key}", lambda: _found(self.bucket, key).info)

@@ -12,7 +12,7 @@ import random
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -25,48 +25,78 @@ __all__ = ["Event", "Lock", "Strand", "Threads"]
 _MOST_LATE = (0.0, 0.0001, 0.001, 0.01, 0.1, 2.0)
 
 
+def _nothing() -> None:
+    pass
+
+
+class _Worker:
+    """A real thread, that is used again."""
+
+    idle: ClassVar[list[_Worker]] = []
+
+    def __init__(self) -> None:
+        self.go = _thread.allocate_lock()
+        self.back = _thread.allocate_lock()
+        self.go.acquire()
+        self.back.acquire()
+        self.work: Callable[[], None] = _nothing
+        threading.Thread(target=self._main, name="a strand of the simulation", daemon=True).start()
+
+    def _main(self) -> None:
+        while True:
+            self.go.acquire()
+            self.work()
+            self.work = _nothing  # it would keep its world alive
+            self.back.release()
+
+
 class Strand:
     """A function in a real thread, that goes on when told to, and stops where it likes."""
 
-    running: Strand | None = None
+    running: ClassVar[Strand | None] = None
 
     def __init__(self, context: Context, run: Callable[[], None]) -> None:
-        self._go = _thread.allocate_lock()
-        self._back = _thread.allocate_lock()
-        self._go.acquire()
-        self._back.acquire()
+        self._worker: _Worker | None = None
+        self._context = context
+        self._run = run
         self._aborted = False
         self.done = False
-        threading.Thread(target=self._main, args=(context, run), daemon=True).start()
 
-    def _main(self, context: Context, run: Callable[[], None]) -> None:
-        self._go.acquire()
+    def _work(self) -> None:
         try:
-            if not self._aborted:
-                context.run(run)
+            self._context.run(self._run)
         finally:
             self.done = True
-            self._back.release()
 
     def resume(self) -> None:
         """Returns when it has stopped, or ended."""
         if self.done:
             return
+        if self._worker is None:
+            self._worker = _Worker.idle.pop() if _Worker.idle else _Worker()
+            self._worker.work = self._work
+        worker = self._worker
         outer, Strand.running = Strand.running, self
-        self._go.release()
-        self._back.acquire()
+        worker.go.release()
+        worker.back.acquire()
         Strand.running = outer
+        if self.done:
+            _Worker.idle.append(worker)
 
     def stop(self) -> None:
         """Called by the function itself."""
-        self._back.release()
-        self._go.acquire()
+        worker = self._worker
+        assert worker is not None, "it runs"
+        worker.back.release()
+        worker.go.acquire()
         if self._aborted:
             raise Killed
 
     def abort(self) -> None:
         """Have it end without any effect: its process is dead, or the world is over."""
         self._aborted = True
+        if self._worker is None:
+            self.done = True
         while not self.done:
             self.resume()
 
@@ -154,10 +184,10 @@ class _Job:
             self._outcome = None, error
 
     def end(self) -> None:
-        if self._outcome is None or self.future.done():  # killed in it; or nobody waits any more
+        outcome, self._outcome = self._outcome, None
+        if outcome is None or self.future.done():  # killed in it; or nobody waits any more
             return
-        result, error = self._outcome
-        self._outcome = None
+        result, error = outcome
         if error is None:
             self.future.set_result(result)
         elif isinstance(error, StopIteration):

@@ -7,6 +7,7 @@ import errno
 import gc
 import random
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
@@ -53,11 +54,11 @@ class Outcome:
 class World:
     """See the module. The attributes are what operations and seams use."""
 
-    def __init__(self, plan: dict[str, Any], *, keep_log: bool) -> None:
+    def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self.settings = settings = plan["settings"]
         rng = random.Random(f"world {plan['seed']}")
-        self.log = EventLog(keep=keep_log)
+        self.log = EventLog()
         self.loop = Loop(random.Random(rng.random()), self.log, shuffles=settings["shuffles"], max_steps=_MAX_STEPS)
         self.loop.nobody = Context()  # type: ignore[attr-defined]
         self.threads = Threads(self.loop, random.Random(rng.random()), stopping=settings["stopping"])
@@ -310,7 +311,7 @@ class World:
             process.strike_at = None
 
     def play(self) -> None:
-        with _quiet(), _small(self.settings):
+        with _small(self.settings):
             seams.current.append(self)
             try:
                 self.loop.run_until_complete(self._play())
@@ -352,9 +353,11 @@ def _quiet() -> Any:
     collects = gc.isenabled()
     gc.disable()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            gc.collect()
     finally:
-        gc.collect()
         sys.unraisablehook = hook
         if collects:
             gc.enable()
@@ -362,15 +365,18 @@ def _quiet() -> Any:
 
 def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
     """Within `seams.patched`."""
-    world = World(plan, keep_log=keep_log)
-    world.play()
-    return Outcome(
-        plan=plan,
-        complaints=list(world.book.complaints),
-        digest=world.log.digest(),
-        steps=world.loop.steps,
-        operations=world.operations,
-        kills=world.kills,
-        faults=world.faults + world.bucket.faults,
-        log=world.log.lines,
-    )
+    with _quiet():
+        world = World(plan)
+        world.play()
+        outcome = Outcome(
+            plan=plan,
+            complaints=list(world.book.complaints),
+            digest=world.log.digest(),
+            steps=world.loop.steps,
+            operations=world.operations,
+            kills=world.kills,
+            faults=world.faults + world.bucket.faults,
+            log=world.log.lines if keep_log else None,
+        )
+        del world  # collected while nobody listens
+    return outcome

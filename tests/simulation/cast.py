@@ -26,7 +26,7 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
     for task in range(rng.choice((1, 1, 2, 3))):
         actions: list[list[Any]] = []
         # Keys begin anywhere in a shard, and end anywhere.
-        first_key = {"none": 1 << 30, "all": 0, "late": rng.randrange(1, 15)}[keys]
+        first_key = {"none": 1 << 30, "all": 0, "always": 0, "late": rng.randrange(1, 15)}[keys]
         for _ in range(rng.choice((3, 8, 20))):
             chance = rng.random()
             if chance < 0.62:
@@ -37,10 +37,11 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
                     options["limit"] = limit
                 if rng.random() < 0.05:
                     options["mutable"] = True
-                key = f"{task}-{total}-{rng.randrange(1 << 20)}" if total >= first_key and rng.random() < 0.9 else None
+                has_key = total >= first_key and (keys == "always" or rng.random() < 0.9)
+                key = f"{task}-{total}-{rng.randrange(1 << 20)}" if has_key else None
                 actions.append(["write", size, key, options])
                 total += 1
-            elif chance < 0.72:
+            elif chance < 0.72 and keys != "always":
                 count = rng.choice((2, 5, 30))
                 given = {"partition": rng.randrange(4)} if partitions else {}
                 actions.append(["many", count, size, {**given, "limit": _limit(drawing)}])
@@ -78,6 +79,8 @@ def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = Non
                 options[option] = rng.choice(values)
         options["open_shards"] = rng.choice((1, 1, 2, 4))
     keys = rng.choice(("none", "all", "late", "late"))
+    if keys != "none" and not drawing.may("a first key that comes late"):
+        keys = "always"
     if rng.random() < 0.2:
         options["index"] = False
     if rng.random() < 0.25:
@@ -87,7 +90,7 @@ def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = Non
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
     if rng.random() < 0.3:
-        options["memory_limit"] = rng.choice((20_000, 200_000, 3 << 20))
+        options["memory_limit"] = rng.choice((20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20))
     if spool is not None:
         options["spool"] = spool
         if rng.random() < 0.2:
@@ -100,7 +103,7 @@ def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = Non
     if not partitions and rng.random() < 0.15:
         spec["partition_by"] = True
         for action in (action for actions in tasks for action in actions):
-            if action[0] == "write" and rng.random() < 0.1 and drawing.may("partition_by that raises"):
+            if action[0] == "write" and rng.random() < 0.1 and drawing.may("a partition_by that raises"):
                 action[3]["raises"] = True
     return spec
 
@@ -143,13 +146,13 @@ def fixed(drawing: Drawing) -> None:
     together = drawing.may("fixed writers at once")
     start = 0.0
     shards = rng.randint(1, 3)
-    for number in range(rng.choice((1, 2, 2, 3))):
+    for number in range(rng.choice((1, 2, 2, 3)) if together else 1):
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
         spec = _writer(drawing, path, fixed=True, spool=spool, mode=rng.choice(("append", "append", "new")))
         spec["options"]["num_shards"] = shards
         drawing.process(spec, start=start + rng.random())
-        if not together or rng.random() < 0.3:
-            start += 200_000.0 if not together else drawing.later()
+        if rng.random() < 0.3:
+            start += drawing.later()
     if rng.random() < 0.5:
         late = _writer(drawing, path, fixed=False)
         drawing.process(late, start=start + drawing.later())
@@ -163,7 +166,8 @@ def replace(drawing: Drawing) -> None:
     path = drawing.target(local=rng.random() < 0.5)
     together = drawing.may("replacing writers at once")
     first = _writer(drawing, path, fixed=rng.random() < 0.5)
-    drawing.process(first, start=0.0, safe=rng.random() < 0.7)
+    alone = not drawing.may("a replacing writer that dies")
+    drawing.process(first, start=0.0, safe=alone or rng.random() < 0.7)
     start = drawing.later()
     for _ in range(rng.choice((1, 2, 2, 3))):
         if rng.random() < 0.3:
@@ -172,7 +176,7 @@ def replace(drawing: Drawing) -> None:
             spec.update(num_shards=rng.randint(1, 3), memory_limit=rng.choice((500, 64 << 20)))
         else:
             spec = _writer(drawing, path, fixed=rng.random() < 0.6, mode="replace")
-        drawing.process(spec, start=start + rng.random() * 2)
+        drawing.process(spec, start=start + rng.random() * 2, safe=alone)
         if not together or rng.random() < 0.3:
             start += 200_000.0 if not together else drawing.later()
     if rng.random() < 0.5 and together:
@@ -204,9 +208,9 @@ def tools(drawing: Drawing) -> None:
     spec = {"kind": "make", "tool": tool, "source": source, "target": path, "options": options, "expects": expects}
     start = 0.0
     for _ in range(rng.choice((1, 2, 3))):
-        drawing.process(spec, start=start + rng.random() * 5)
+        drawing.process(spec, start=start + rng.random() * 5, safe=not drawing.may("a tool that dies"))
         if rng.random() < 0.7 or not drawing.may("tools at once"):
-            start += drawing.later()
+            start += 5.0 + drawing.later()
     if tool != "repair" and drawing.may("recover beside tools"):
         _bystanders(drawing, path)
 
@@ -246,5 +250,6 @@ def reading(drawing: Drawing) -> None:
         kind = rng.choice(("plain", "gzip", "members", "zlib"))
         source, expects = SOURCE
         spec = {"kind": "read", "path": f"{source[:-6]}-{kind}/pages", "how": how, "options": options}
-        spec.update(shard=rng.randrange(3), expects=expects, interruptions=rng.randrange(1 << 30))
+        hows = ["anyio", "asyncio"] if drawing.may("native cancellation of reads") else ["anyio"]
+        spec.update(shard=rng.randrange(3), expects=expects, interruptions=rng.randrange(1 << 30), hows=hows)
         drawing.process(spec, start=0.0, safe=rng.random() < 0.8)

@@ -49,7 +49,7 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
             if record.number in counts and _must_be_gone(runs, run, record):
                 book.complain("what replaces is the whole data set", f"{path}: {_describe(run, record)} is still there")
             if record.state == "dropped" and run.outcome == "clean" and record.key not in keys_there:
-                if not any(_replaced(runs, run, record) for _ in "1"):
+                if not _replaced(runs, run):
                     book.complain("what is dropped as known is there", f"{path}: key {record.key!r}")
     _all_or_nothing(book, path, runs, counts)
     for problem in wrong_keys(world, shards):
@@ -62,20 +62,15 @@ def _describe(run: Run, record: Record) -> str:
     return f"record {record.number} ({promised}) of run {run.number} ({run.kind}, {run.outcome}, {run.process})"
 
 
-def _may_have_committed(run: Run) -> bool:
-    return run.leaving is not None and run.outcome != "cancelled" or run.outcome == "clean"
-
-
-def _replaced(runs: list[Run], run: Run, record: Record) -> bool:
-    """Whether somebody who replaced the data set may have seen it and taken it away."""
-    for other in runs:
-        if other is run or not other.replaces or other.leaving is None:
-            continue
-        if other.opened is None or record.run.asked <= other.opened or record.run.replaces:
-            began = record.run.opened if record.run.opened is not None else record.run.asked
-            if record.run.replaces or began <= other.opened or True:
-                return True
-    return False
+def _replaced(runs: list[Run], run: Run) -> bool:
+    """Whether somebody who replaced the data set may have seen what a run committed, and taken it away."""
+    return any(
+        other is not run
+        and other.replaces
+        and other.leaving is not None  # else it never came to its commit
+        and (run.replaces or other.opened is None or run.asked <= other.opened)
+        for other in runs
+    )
 
 
 def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
@@ -85,7 +80,7 @@ def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
         # Whoever ended well last has it, unless somebody else may have committed after.
         later = [other for other in runs if other is not run and other.replaces and other.leaving is not None]
         return run.outcome == "clean" and all(other.ended is not None and other.ended < run.asked for other in later)
-    if _replaced(runs, run, record):
+    if _replaced(runs, run):
         return False
     if run.kind == "fixed":
         if run.outcome == "clean":
@@ -116,11 +111,10 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
             continue
         whole.append(run)
         missing = [record for record in run.records if record.state == "taken" and record.number not in counts]
-        if run.outcome == "clean" or run.leaving is not None:
-            if missing:
-                book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, missing[0])} is missing")
-        elif any(record.promised for record in missing):
-            book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, missing[0])} is missing")
+        # Of one that died `recover` keeps what it had promised, and as much of the rest as is whole.
+        broken = [record for record in missing if record.promised or run.outcome == "clean"]
+        if broken:
+            book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, broken[0])} is missing")
     if len([run for run in whole if run.kind == "fixed" and not run.replaces]) > 1:
         book.complain("one fixed set wins", f"{path}: runs {[run.number for run in whole]} are both there")
     if len([run for run in whole if run.replaces]) > 1:

@@ -49,7 +49,7 @@ async def read(world: Any, process: Any, spec: dict[str, Any]) -> None:
         while True:
             limit = None
             if interrupted < 200 and rng.random() < 0.3:
-                limit = [rng.choice(("anyio", "asyncio")), rng.choice((0.0, 0.0, 0.001, 0.05))]
+                limit = [rng.choice(spec["hows"]), rng.choice((0.0, 0.0, 0.001, 0.05))]
             item: Any = None
             try:
                 async with _limited(limit):

@@ -10,14 +10,16 @@ from .plan import draw
 from .world import Outcome, run_plan
 
 
-def one(seed: int, *, keep_log: bool = False) -> Outcome:
-    return run_plan(draw(seed), keep_log=keep_log)
+def one(seed: int, *, keep_log: bool = False, **options) -> Outcome:
+    return run_plan(draw(seed, **options), keep_log=keep_log)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("seed", type=int)
     parser.add_argument("--log", action="store_true")
+    parser.add_argument("-e", action="store_true")
+    parser.add_argument("-t")
     parser.add_argument("-n", type=int, default=1)
     arguments = parser.parse_args()
     import collections
@@ -31,7 +33,7 @@ if __name__ == "__main__":
         sources.prepare()
         begun = time.monotonic()
         for seed in range(arguments.seed, arguments.seed + arguments.n):
-            outcome = one(seed, keep_log=arguments.log)
+            outcome = one(seed, keep_log=arguments.log, **({'holes': frozenset()} if arguments.e else {}), **({'themes': (arguments.t,)} if arguments.t else {}))
             if arguments.n == 1:
                 print(outcome.plan)
                 if outcome.log:

@@ -182,6 +182,8 @@ class _Job:
             pass
         except BaseException as error:
             self._outcome = None, error
+        if self.future.done():  # nobody waits any more: what it returns is let go, as a real thread does it
+            self._outcome = None
 
     def end(self) -> None:
         outcome, self._outcome = self._outcome, None

@@ -209,8 +209,10 @@ def tools(drawing: Drawing) -> None:
     start = 0.0
     for _ in range(rng.choice((1, 2, 3))):
         drawing.process(spec, start=start + rng.random() * 5, safe=not drawing.may("a tool that dies"))
-        if rng.random() < 0.7 or not drawing.may("tools at once"):
-            start += 5.0 + drawing.later()
+        if not drawing.may("tools at once"):
+            start += 200_000.0
+        elif rng.random() < 0.7:
+            start += drawing.later()
     if tool != "repair" and drawing.may("recover beside tools"):
         _bystanders(drawing, path)
 

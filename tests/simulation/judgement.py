@@ -62,12 +62,16 @@ def _describe(run: Run, record: Record) -> str:
     return f"record {record.number} ({promised}) of run {run.number} ({run.kind}, {run.outcome}, {run.process})"
 
 
+def _may_have_committed(run: Run) -> bool:
+    return run.leaving is not None or run.spec.get("options", {}).get("on_error") == "commit"
+
+
 def _replaced(runs: list[Run], run: Run) -> bool:
     """Whether somebody who replaced the data set may have seen what a run committed, and taken it away."""
     return any(
         other is not run
         and other.replaces
-        and other.leaving is not None  # else it never came to its commit
+        and _may_have_committed(other)
         and (run.replaces or other.opened is None or run.asked <= other.opened)
         for other in runs
     )
@@ -78,7 +82,7 @@ def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
         return False
     if run.replaces:
         # Whoever ended well last has it, unless somebody else may have committed after.
-        later = [other for other in runs if other is not run and other.replaces and other.leaving is not None]
+        later = [other for other in runs if other is not run and other.replaces and _may_have_committed(other)]
         return run.outcome == "clean" and all(other.ended is not None and other.ended < run.asked for other in later)
     if _replaced(runs, run):
         return False

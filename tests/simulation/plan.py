@@ -22,12 +22,14 @@ KNOWN_HOLES: frozenset[str] = frozenset(
         "a replacing writer that dies",
         "a spool on a full disk",
         "a tool that dies",
+        "answers to a publication that are lost",
         "effects after the answer",
         "fixed writers at once",
         "keys and a power cut",
         "native cancellation of reads",
         "recover beside tools",
         "replacing writers at once",
+        "short reads",
         "tools at once",
         "uploads --remove",
         "write_many beyond the memory",
@@ -47,8 +49,11 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     if rng.random() < 0.15 and not themes:
         drawing.theme(rng.choices(names, weights)[0])
     plan["faults"] = _faults(drawing)
-    if not drawing.may("effects after the answer"):
-        plan["settings"]["late"] = False
+    settings = plan["settings"]
+    settings["late"] = settings["late"] and drawing.may("effects after the answer")
+    settings["lost"] = drawing.may("answers to a publication that are lost")
+    if not drawing.may("short reads"):
+        settings["short"] = 0.0
     return plan
 
 

@@ -44,7 +44,8 @@ class Bucket:
         down_until: no request is answered before.
         parts: bytes of a part.
         page: keys of one page of a list.
-        late: what was told to have failed may take effect up to a minute later.
+        lost: a publication that is told to have failed may have taken effect.
+    late: it may also do so up to a minute later.
     """
 
     def __init__(self, loop: Any, rng: random.Random, *, epoch: float) -> None:
@@ -55,6 +56,7 @@ class Bucket:
         self.parts = 1 << 20
         self.lax = False
         self.late = False
+        self.lost = True
         self.checksums = True
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
         self.page = rng.choice((3, 1000, 1000))
@@ -114,8 +116,14 @@ class Bucket:
         if self._rng.random() >= self.failing:
             return ""
         self.faults += 1
-        writes = what.startswith(("publish", "delete"))
-        return self._rng.choice(("before", "after", "late") if writes and self.late else ("before", "after"))
+        if not what.startswith(("publish", "delete")):
+            return self._rng.choice(("before", "after"))
+        fates = ["before"]
+        if self.lost or not what.startswith("publish"):
+            fates.append("after")
+        if self.late:
+            fates.append("late")
+        return self._rng.choice(fates)
 
     async def _travel(self) -> None:
         await anyio.sleep(self._rng.random() * self.latency if self.latency and self._rng.random() < 0.5 else 0.0)

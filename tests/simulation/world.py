@@ -204,11 +204,16 @@ class World:
             names = [str(each.get_coro()) for each in others if not each.done()]
             if names:
                 self.book.complain("no task is left", ", ".join(names))
-        files = [file.path for file in process.machine.files.values() if file.process is process]
-        if files:
+        if self._open_files(process):
+            await anyio.sleep(10.0)  # a thread that nobody waits for has ended by then, and let go what it returned
+        files = self._open_files(process)
+        if files and not process.dead:
             self.book.complain("no descriptor is left", f"{process.name}: {files}")
         process.ended = True
         process.machine.close_all(process)
+
+    def _open_files(self, process: Process) -> list[str]:
+        return [file.path for file in process.machine.files.values() if file.process is process]
 
     def _judge(self, process: Process, error: BaseException) -> None:
         """Whether this may leave an operation."""
@@ -300,6 +305,7 @@ class World:
     def _weather(self, settings: dict[str, Any]) -> None:
         bucket = self.bucket
         bucket.failing, bucket.late, bucket.lax = settings["failing"], settings["late"], settings["lax"]
+        bucket.lost = settings["lost"]
         bucket.parts, bucket.checksums = settings["parts"], settings["checksums"]
 
     def _clear_up(self) -> None:

@@ -26,7 +26,7 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
     for task in range(rng.choice((1, 1, 2, 3))):
         actions: list[list[Any]] = []
         # Keys begin anywhere in a shard, and end anywhere.
-        first_key = {"none": 1 << 30, "all": 0, "always": 0, "late": rng.randrange(1, 15)}[keys]
+        first_key = {"none": 1 << 30, "all": 0, "late": rng.randrange(1, 15)}[keys]
         for _ in range(rng.choice((3, 8, 20))):
             chance = rng.random()
             if chance < 0.62:
@@ -37,11 +37,11 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
                     options["limit"] = limit
                 if rng.random() < 0.05:
                     options["mutable"] = True
-                has_key = total >= first_key and (keys == "always" or rng.random() < 0.9)
+                has_key = total >= first_key and rng.random() < 0.9
                 key = f"{task}-{total}-{rng.randrange(1 << 20)}" if has_key else None
                 actions.append(["write", size, key, options])
                 total += 1
-            elif chance < 0.72 and keys != "always":
+            elif chance < 0.72:
                 count = rng.choice((2, 5, 30))
                 given = {"partition": rng.randrange(4)} if partitions else {}
                 actions.append(["many", count, size, {**given, "limit": _limit(drawing)}])
@@ -79,8 +79,6 @@ def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = Non
                 options[option] = rng.choice(values)
         options["open_shards"] = rng.choice((1, 1, 2, 4))
     keys = rng.choice(("none", "all", "late", "late"))
-    if keys != "none" and not drawing.may("a first key that comes late"):
-        keys = "always"
     if rng.random() < 0.2:
         options["index"] = False
     if rng.random() < 0.25:
@@ -97,6 +95,8 @@ def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = Non
             options["spool_limit"] = rng.choice((2000, 50_000))
     partitions = not fixed and options["open_shards"] > 1 and rng.random() < 0.5
     local = path.startswith("/")
+    if (local or spool is not None) and not drawing.may("keys beside a journal"):
+        keys = "none"
     spools = (local or spool is not None) and mode != "replace"
     tasks = _tasks(drawing, spools=spools, commits=not fixed and mode != "replace", keys=keys, partitions=partitions)
     spec = {"kind": "sharded", "path": path, "options": options, "tasks": tasks}
@@ -145,12 +145,13 @@ def fixed(drawing: Drawing) -> None:
     path = drawing.target(local=where == "local")
     together = drawing.may("fixed writers at once")
     start = 0.0
+    safe = where == "store" and drawing.spared("a fixed writer on a store that fails")
     shards = rng.randint(1, 3)
     for number in range(rng.choice((1, 2, 2, 3)) if together else 1):
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
         spec = _writer(drawing, path, fixed=True, spool=spool, mode=rng.choice(("append", "append", "new")))
         spec["options"]["num_shards"] = shards
-        drawing.process(spec, start=start + rng.random())
+        drawing.process(spec, start=start + rng.random(), safe=safe)
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:
@@ -166,7 +167,7 @@ def replace(drawing: Drawing) -> None:
     path = drawing.target(local=rng.random() < 0.5)
     together = drawing.may("replacing writers at once")
     first = _writer(drawing, path, fixed=rng.random() < 0.5)
-    alone = not drawing.may("a replacing writer that dies")
+    alone = drawing.spared("a replacing writer that fails")
     drawing.process(first, start=0.0, safe=alone or rng.random() < 0.7)
     start = drawing.later()
     for _ in range(rng.choice((1, 2, 2, 3))):
@@ -207,8 +208,9 @@ def tools(drawing: Drawing) -> None:
         options = {"overwrite": rng.random() < 0.3}
     spec = {"kind": "make", "tool": tool, "source": source, "target": path, "options": options, "expects": expects}
     start = 0.0
+    safe = drawing.spared("a tool that fails")
     for _ in range(rng.choice((1, 2, 3))):
-        drawing.process(spec, start=start + rng.random() * 5, safe=not drawing.may("a tool that dies"))
+        drawing.process(spec, start=start + rng.random() * 5, safe=safe)
         if not drawing.may("tools at once"):
             start += 200_000.0
         elif rng.random() < 0.7:

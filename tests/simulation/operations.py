@@ -40,7 +40,7 @@ class Drawing:
     """A plan that is being drawn.
 
     Attributes:
-        holes: what is left out; ask `may`.
+        steady: the store never fails.
     """
 
     def __init__(self, rng: random.Random, plan: dict[str, Any], holes: frozenset[str]) -> None:
@@ -48,6 +48,7 @@ class Drawing:
         self.plan = plan
         self._holes = holes
         self._targets = 0
+        self.steady = False
 
     def theme(self, name: str) -> None:
         THEMES[name](self)
@@ -55,6 +56,12 @@ class Drawing:
     def may(self, hole: str) -> bool:
         """Whether something that is known to break may be drawn."""
         return hole not in self._holes
+
+    def spared(self, hole: str) -> bool:
+        """Whether the processes that are about to be drawn are to live and succeed, since their failures break things."""
+        spared = not self.may(hole)
+        self.steady = self.steady or spared
+        return spared
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share

@@ -17,15 +17,16 @@ __all__ = ["KNOWN_HOLES", "draw"]
 # away. `Drawing.may` asks for these words.
 KNOWN_HOLES: frozenset[str] = frozenset(
     {
-        "a first key that comes late",
+        "a fixed writer on a store that fails",
         "a partition_by that raises",
-        "a replacing writer that dies",
+        "a replacing writer that fails",
         "a spool on a full disk",
-        "a tool that dies",
+        "a tool that fails",
         "answers to a publication that are lost",
+        "continued files and a power cut",
         "effects after the answer",
         "fixed writers at once",
-        "keys and a power cut",
+        "keys beside a journal",
         "native cancellation of reads",
         "recover beside tools",
         "replacing writers at once",
@@ -54,6 +55,8 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     settings["lost"] = drawing.may("answers to a publication that are lost")
     if not drawing.may("short reads"):
         settings["short"] = 0.0
+    if drawing.steady:
+        settings["failing"] = 0.0
     return plan
 
 
@@ -103,19 +106,19 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
         return faults  # what is said to be safe is so from the machine's faults, too
-    if rng.random() < 0.15 and (drawing.may("keys and a power cut") or not any(map(_keyed, specs))):
+    if rng.random() < 0.15 and (drawing.may("continued files and a power cut") or not any(map(_continued, specs))):
         faults.append({"kind": "power", "machine": "m0", "at": int(10 ** (rng.random() * 3.3))})
     if rng.random() < 0.1 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
         faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})
     if rng.random() < 0.15 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
         faults.append({"kind": "disk", "machine": "m0", "at": int(10 ** (rng.random() * 3.0))})
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and not drawing.steady:
         faults.append({"kind": "down", "at": rng.random() * 10, "for": rng.choice((1.0, 100.0, 1000.0))})
     return faults
 
 
-def _keyed(spec: dict[str, Any]) -> bool:
-    return any(action[0] == "write" and action[2] for actions in spec.get("tasks", ()) for action in actions)
+def _continued(spec: dict[str, Any]) -> bool:
+    return spec["kind"] == "file" and bool(spec["mode"] == "a")
 
 
 def _spooled(spec: dict[str, Any]) -> bool:

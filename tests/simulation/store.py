@@ -44,7 +44,8 @@ class Bucket:
         down_until: no request is answered before.
         parts: bytes of a part.
         page: keys of one page of a list.
-        lost: a publication that is told to have failed may have taken effect.
+        short: the share of blocks that are shorter than they may be.
+    lost: a publication that is told to have failed may have taken effect.
     late: it may also do so up to a minute later.
     """
 
@@ -56,6 +57,7 @@ class Bucket:
         self.parts = 1 << 20
         self.lax = False
         self.late = False
+        self.short = 0.0
         self.lost = True
         self.checksums = True
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
@@ -269,10 +271,9 @@ class _Source(ByteSource):
 
     async def receive(self, max_bytes: int) -> bytes:
         assert self._end is not None
-        begin = self._position
-        until = min(begin + self._bucket._rng.randint(1, max(1, max_bytes)), self._end)
-        if begin + max_bytes >= self._end and self._bucket._rng.random() < 0.7:
-            until = self._end
+        begin, until = self._position, min(self._position + max_bytes, self._end)
+        if until - begin > 1 and self._bucket._rng.random() < self._bucket.short:
+            until = self._bucket._rng.randrange(begin + 1, until)
         block: bytes = await self._bucket.request(f"receive {self._key}", lambda: self._data[begin:until])
         self._position = begin + len(block)
         return block

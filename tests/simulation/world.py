@@ -206,6 +206,7 @@ class World:
                 self.book.complain("no task is left", ", ".join(names))
         if self._open_files(process):
             await anyio.sleep(10.0)  # a thread that nobody waits for has ended by then, and let go what it returned
+            gc.collect()  # an error's traceback may hold a lock until then
         files = self._open_files(process)
         if files and not process.dead:
             self.book.complain("no descriptor is left", f"{process.name}: {files}")
@@ -305,12 +306,12 @@ class World:
     def _weather(self, settings: dict[str, Any]) -> None:
         bucket = self.bucket
         bucket.failing, bucket.late, bucket.lax = settings["failing"], settings["late"], settings["lax"]
-        bucket.lost = settings["lost"]
+        bucket.lost, bucket.short = settings["lost"], 2 * settings["short"]
         bucket.parts, bucket.checksums = settings["parts"], settings["checksums"]
 
     def _clear_up(self) -> None:
         self.calm = True
-        self.bucket.failing, self.bucket.down_until = 0.0, 0.0
+        self.bucket.failing, self.bucket.down_until, self.bucket.short = 0.0, 0.0, 0.0
         for machine in self.machines.values():
             machine.spare = 1 << 40
         for process in self.processes:

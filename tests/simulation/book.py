@@ -6,6 +6,7 @@ A record says in its bytes who it is, so that it is known wherever it turns up.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +48,6 @@ class Run:
         replaces: it makes itself the whole of its target.
         outcome: ``"running"`` (and so for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: times; `None` before.
-        wiped: the machine whose disk held what was only spooled lost its power.
     """
 
     number: int
@@ -63,6 +63,7 @@ class Run:
     leaving: float | None = None
     ended: float | None = None
     writer: str = ""
+    error: str = ""
     records: list[Record] = field(default_factory=list)
     tickets: set[int] = field(default_factory=set)
     spec: dict[str, Any] = field(default_factory=dict)
@@ -106,6 +107,21 @@ class Book:
         self.records.append(record)
         run.records.append(record)
         return record
+
+    def told(self) -> list[str]:
+        """Each run in a line, for people."""
+        lines = []
+        for run in self.runs:
+            states = Counter(
+                "committed" if record.committed is not None else "spooled" if record.spooled is not None else record.state
+                for record in run.records
+            )
+            lines.append(
+                f"run {run.number} ({run.process}) on {run.target}: {run.kind}{', replaces' if run.replaces else ''}, "
+                f"asked {run.asked:.3f}, opened {run.opened}, ended {run.ended}, {run.outcome}; "
+                f"{', '.join(f'{n} {state}' for state, n in states.items()) or 'no records'} {run.error}"
+            )
+        return lines
 
     def of(self, target: str) -> list[Run]:
         return [run for run in self.runs if run.target == target]

@@ -73,6 +73,7 @@ class Machine:
 
     Attributes:
         now: the world's clock.
+        reaped: descriptors that were closed because their process had ended.
         spare: bytes that still fit.
     """
 
@@ -84,7 +85,8 @@ class Machine:
         self.spare = 1 << 40
         self.links_work = True
         self._numbers = 1
-        self._descriptors = 1000
+        self._descriptors = 1_000_000 * device  # no number twice in a world
+        self.reaped: set[int] = set()
         self.root = self._node(folder=True)
         self.root.links = 1
 
@@ -159,6 +161,7 @@ class Machine:
     def close_all(self, process: Process) -> None:
         for fd in [fd for fd, file in self.files.items() if file.process is process]:
             self.close(fd)
+            self.reaped.add(fd)
 
     def put(self, file: OpenFile, data: bytes, position: int) -> int:
         node = file.node
@@ -187,6 +190,7 @@ class Machine:
 
     def cut_power(self, rng: random.Random) -> None:
         """Everything that was open is gone, and of what was not synced a part."""
+        self.reaped.update(self.files)
         self.files.clear()
         kept: dict[Node, bytes] = {}
 

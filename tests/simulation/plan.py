@@ -20,6 +20,7 @@ KNOWN_HOLES: frozenset[str] = frozenset(
         "a fixed writer on a store that fails",
         "a partition_by that raises",
         "a replacing writer that fails",
+        "a spool after a power cut is left full",
         "a spool on a full disk",
         "a tool that fails",
         "answers to a publication that are lost",
@@ -31,6 +32,7 @@ KNOWN_HOLES: frozenset[str] = frozenset(
         "recover beside tools",
         "replacing writers at once",
         "short reads",
+        "sidecars of shards that are not there are left",
         "tools at once",
         "uploads --remove",
         "write_many beyond the memory",
@@ -42,7 +44,7 @@ Plan = dict[str, Any]
 
 def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, ...] = ()) -> Plan:
     rng = random.Random(f"plan {seed}")
-    plan: Plan = {"seed": seed, "settings": _settings(rng), "processes": [], "faults": []}
+    plan: Plan = {"seed": seed, "left_out": sorted(holes), "settings": _settings(rng), "processes": [], "faults": []}
     drawing = operations.Drawing(rng, plan, holes)
     names = list(themes or operations.THEMES)
     weights = [operations.WEIGHTS.get(name, 1.0) for name in names]

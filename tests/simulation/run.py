@@ -112,6 +112,7 @@ def _show(seed: int, drawing: dict[str, Any], *, smaller: bool, log: bool) -> in
     for number, process in enumerate(outcome.plan["processes"]):
         for spec in process["operations"]:
             print(f"p{number} on {process['machine']} at {process['start']:.3f}: {json.dumps(spec)}")
+    print("\n".join(outcome.told))
     print(f"{outcome.steps} steps, {outcome.digest}")
     for complaint in outcome.complaints:
         print(f"broken: {complaint}")

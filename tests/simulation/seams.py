@@ -188,6 +188,7 @@ def _loaded() -> list[Any]:
 @contextmanager
 def patched() -> Iterator[None]:
     """While in here, asyncrec touches nothing but the world in `current`."""
+    from asyncrec import tasks
     from asyncrec.storage import local, local_disk, retry
 
     undo: list[tuple[Any, str, Any]] = []
@@ -202,6 +203,14 @@ def patched() -> Iterator[None]:
                 put(module, name, other)
         put(module, "open", _open)
     put(retry, "_jitter", _Jitter())
+    make_scope = tasks.TaskScope.__init__
+
+    def make_known_scope(scope: tasks.TaskScope) -> None:
+        make_scope(scope)
+        if current:
+            current[-1].scopes.append(scope)
+
+    put(tasks.TaskScope, "__init__", make_known_scope)
     asyncrec.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
     # Their defaults were bound when they were defined.
     storage: Any = local.LocalStorage.__init__

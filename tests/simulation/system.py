@@ -24,6 +24,7 @@ class World(Protocol):
     def call(self, process: Process, name: str, path: str) -> None:
         """Before it; raises what the disk fails with."""
 
+    def machine_of(self, fd: int) -> Machine: ...
     def misuse(self, what: str) -> None: ...
     def shortened(self, size: int) -> int: ...
     def in_memory(self, machine: Machine) -> bool: ...
@@ -136,14 +137,14 @@ class System:
         return int(machine.open(node, process, text))
 
     def close(self, fd: int) -> None:
-        # Not a call that may fail or be struck: closing is what clean-up does, on the loop's thread too.
-        process = PROCESS.get()
-        if process is None or process.dead:
-            return
-        if fd not in process.machine.files:
+        # Not a call that may fail or be struck: closing is what clean-up does, on the loop's thread too; and finalizers,
+        # in whatever process the collector was called.
+        machine = self._world.machine_of(fd)
+        if fd in machine.files:
+            machine.close(fd)
+        elif fd not in machine.reaped:
             self._world.misuse("close of a descriptor that is not open")
             raise failure(errno.EBADF)
-        process.machine.close(fd)
 
     def write(self, fd: int, data: Any) -> int:
         process, file = self._file(fd, "write")

@@ -22,7 +22,8 @@ from .scheduler import Loop
 
 __all__ = ["Event", "Lock", "Strand", "Threads"]
 
-_MOST_LATE = (0.0, 0.0001, 0.001, 0.01, 0.1, 2.0)
+# A disk of seconds an operation would only find out that what is limited in time ends.
+_MOST_LATE = (0.0, 0.0001, 0.001, 0.01, 0.1)
 
 
 def _nothing() -> None:
@@ -247,8 +248,10 @@ class Event:
     def __init__(self) -> None:
         self._set = False
 
+    over: ClassVar[bool] = False  # no world runs: nobody waits any more
+
     def is_set(self) -> bool:
-        return self._set
+        return self._set or Event.over
 
     def set(self) -> None:
         self._set = True

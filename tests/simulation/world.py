@@ -27,7 +27,7 @@ from .process import PROCESS, Killed, Process
 from .scheduler import EventLog, Hung, Loop
 from .store import Bucket
 from .system import System
-from .threads import Threads
+from .threads import Event, Threads
 
 __all__ = ["Outcome", "World", "run_plan"]
 
@@ -48,6 +48,7 @@ class Outcome:
     operations: int
     kills: int
     faults: int
+    told: list[str] = field(default_factory=list, repr=False)
     log: list[str] | None = field(default=None, repr=False)
 
 
@@ -69,6 +70,7 @@ class World:
         self.machines = {name: Machine(name, number, lambda: self.loop.now) for number, name in enumerate(("m0", "m1"), 9)}
         self.bucket = Bucket(self.loop, random.Random(rng.random()), epoch=_EPOCH)
         self.processes: list[Process] = []
+        self.scopes: list[Any] = []
         self.calm = False
         self.kills = self.faults = self.operations = 0
         self._calls = self._disk_calls = 0
@@ -86,6 +88,9 @@ class World:
 
     def wall(self, process: Process | None) -> float:
         return _EPOCH + self.loop.now + (process.skew if process is not None else 0.0)
+
+    def machine_of(self, fd: int) -> Machine:
+        return next(machine for machine in self.machines.values() if fd // 1_000_000 == machine.device)
 
     def misuse(self, what: str) -> None:
         self.book.complain("no descriptor is used after it was closed", what)
@@ -126,6 +131,7 @@ class World:
         except BaseException as error:
             if not run.process.dead:
                 cancelled = isinstance(error, (asyncio.CancelledError, GeneratorExit))
+                run.error = _described(error)
                 run.outcome, run.ended = "cancelled" if cancelled else "failed", self.loop.now
             raise
         run.outcome, run.ended = "clean", self.loop.now
@@ -334,9 +340,17 @@ class World:
         for process in self.processes:
             process.dead = True
         self.threads.close()
+        # What the dead waited for is over, or closing their coroutines would go on waiting without a loop.
+        for scope in self.scopes:
+            scope._running.clear()
         asyncio.set_event_loop(None)
         self.loop._ready.clear()  # type: ignore[attr-defined]
         self.loop.close()
+
+
+def _described(error: BaseException) -> str:
+    within = [_described(each) for each in error.exceptions] if isinstance(error, BaseExceptionGroup) else []
+    return f"{type(error).__name__}: {error} {' '.join([*within, *getattr(error, '__notes__', [])])}".strip()
 
 
 @contextmanager
@@ -373,6 +387,7 @@ def _quiet() -> Any:
 def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
     """Within `seams.patched`."""
     with _quiet():
+        Event.over = False
         world = World(plan)
         world.play()
         outcome = Outcome(
@@ -383,7 +398,9 @@ def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
             operations=world.operations,
             kills=world.kills,
             faults=world.faults + world.bucket.faults,
+            told=world.book.told(),
             log=world.log.lines if keep_log else None,
         )
+        Event.over = True
         del world  # collected while nobody listens
     return outcome

@@ -224,13 +224,14 @@ def files(drawing: Drawing) -> None:
     """Single files: written anew, created, or continued."""
     rng = drawing.rng
     mode = rng.choice(("w", "x", "a", "a"))
+    safe = mode == "a" and drawing.spared("continued files that are torn")
     path = drawing.target(local=mode == "a" or rng.random() < 0.6, name="events.tfrecord")
     start = 0.0
     kind = rng.choice(("", "", "GZIP", "ZLIB") if mode != "a" else ("", "", "GZIP"))
     for _ in range(rng.choice((1, 2, 3))):
         tasks = _tasks(drawing, spools=False, commits=False, keys="none", partitions=False)
         spec = {"kind": "file", "path": path, "mode": mode, "compression": kind, "tasks": tasks}
-        drawing.process(spec, start=start + rng.random())
+        drawing.process(spec, start=start + rng.random(), safe=safe)
         if rng.random() < 0.7:
             start += drawing.later()
 

@@ -24,10 +24,12 @@ KNOWN_HOLES: frozenset[str] = frozenset(
         "a spool on a full disk",
         "a tool that fails",
         "answers to a publication that are lost",
-        "continued files and a power cut",
+        "continued files that are torn",
         "effects after the answer",
         "fixed writers at once",
         "keys beside a journal",
+        "locks after a cancellation",
+        "native cancellation of commits",
         "native cancellation of reads",
         "recover beside tools",
         "replacing writers at once",
@@ -103,12 +105,12 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
             by = rng.choice(("call", "step"))
             faults.append({"kind": "kill", "process": number, "by": by, "at": int(10 ** (rng.random() * 3.0))})
         elif chance < 0.6:
-            how = rng.choice(("anyio", "asyncio"))
+            how = rng.choice(("anyio", "asyncio" if drawing.may("native cancellation of commits") else "anyio"))
             faults.append({"kind": "cancel", "process": number, "how": how, "at": int(10 ** (rng.random() * 3.0))})
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
         return faults  # what is said to be safe is so from the machine's faults, too
-    if rng.random() < 0.15 and (drawing.may("continued files and a power cut") or not any(map(_continued, specs))):
+    if rng.random() < 0.15:
         faults.append({"kind": "power", "machine": "m0", "at": int(10 ** (rng.random() * 3.3))})
     if rng.random() < 0.1 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
         faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})
@@ -117,10 +119,6 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
     if rng.random() < 0.1 and not drawing.steady:
         faults.append({"kind": "down", "at": rng.random() * 10, "for": rng.choice((1.0, 100.0, 1000.0))})
     return faults
-
-
-def _continued(spec: dict[str, Any]) -> bool:
-    return spec["kind"] == "file" and bool(spec["mode"] == "a")
 
 
 def _spooled(spec: dict[str, Any]) -> bool:

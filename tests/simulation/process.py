@@ -32,6 +32,7 @@ class Process:
         self.machine = machine
         self.dead = False
         self.ended = False
+        self.cancelled = False
         self.skew = 0.0
         self.calls = 0
         self.steps = 0

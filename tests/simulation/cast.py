@@ -169,7 +169,7 @@ def replace(drawing: Drawing) -> None:
     first = _writer(drawing, path, fixed=rng.random() < 0.5)
     alone = drawing.spared("a replacing writer that fails")
     drawing.process(first, start=0.0, safe=alone or rng.random() < 0.7)
-    start = drawing.later()
+    start = drawing.later() if together else 200_000.0
     for _ in range(rng.choice((1, 2, 2, 3))):
         if rng.random() < 0.3:
             count = rng.choice((3, 20))

@@ -24,6 +24,7 @@ KNOWN_HOLES: frozenset[str] = frozenset(
         "a spool on a full disk",
         "a tool that fails",
         "answers to a publication that are lost",
+        "conditions that a store ignores",
         "continued files that are torn",
         "effects after the answer",
         "fixed writers at once",
@@ -56,6 +57,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     plan["faults"] = _faults(drawing)
     settings = plan["settings"]
     settings["late"] = settings["late"] and drawing.may("effects after the answer")
+    settings["lax"] = settings["lax"] and drawing.may("conditions that a store ignores")
     settings["lost"] = drawing.may("answers to a publication that are lost")
     if not drawing.may("short reads"):
         settings["short"] = 0.0
@@ -110,7 +112,7 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
         return faults  # what is said to be safe is so from the machine's faults, too
-    if rng.random() < 0.15:
+    if rng.random() < 0.3:
         faults.append({"kind": "power", "machine": "m0", "at": int(10 ** (rng.random() * 3.3))})
     if rng.random() < 0.1 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
         faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})

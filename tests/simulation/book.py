@@ -46,7 +46,7 @@ class Run:
     Attributes:
         kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for what ends all or nothing.
         replaces: it makes itself the whole of its target.
-        outcome: ``"running"`` (and so for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
+        outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: times; `None` before.
     """
 
@@ -113,7 +113,11 @@ class Book:
         lines = []
         for run in self.runs:
             states = Counter(
-                "committed" if record.committed is not None else "spooled" if record.spooled is not None else record.state
+                "committed"
+                if record.committed is not None
+                else "spooled"
+                if record.spooled is not None
+                else record.state
                 for record in run.records
             )
             lines.append(

@@ -64,7 +64,9 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
     return tasks
 
 
-def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = None, mode: str = "append") -> dict[str, Any]:
+def _writer(
+    drawing: Drawing, path: str, *, fixed: bool, spool: str | None = None, mode: str = "append"
+) -> dict[str, Any]:
     rng = drawing.rng
     options: dict[str, Any] = {"compression": rng.choice(("", "", "", "GZIP", "members", "ZLIB")), "mode": mode}
     if fixed:
@@ -88,7 +90,9 @@ def _writer(drawing: Drawing, path: str, *, fixed: bool, spool: str | None = Non
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
     if rng.random() < 0.3:
-        options["memory_limit"] = rng.choice((20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20))
+        options["memory_limit"] = rng.choice(
+            (20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20)
+        )
     if spool is not None:
         options["spool"] = spool
         if rng.random() < 0.2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import struct
 import zlib
@@ -41,10 +42,8 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
                 else:
                     found[prefix + name] = bytes(below.data)
 
-        try:
+        with contextlib.suppress(OSError):
             walk(world.machines[folder.split("/")[1]].find(folder), "")
-        except OSError:
-            pass
         return found
     prefix = folder.partition("://")[2].partition("/")[2].rstrip("/") + "/"
     objects = world.bucket.objects

@@ -142,9 +142,7 @@ class Machine:
     def status(self, node: Node) -> _Status:
         mode = stat.S_IFDIR | 0o755 if node.folder else stat.S_IFREG | 0o644
         modified = int((_EPOCH + node.modified) * 1e9)
-        return _Status(
-            mode, node.number, self.device, node.links, len(node.data), modified, os.geteuid(), os.getegid()
-        )
+        return _Status(mode, node.number, self.device, node.links, len(node.data), modified, os.geteuid(), os.getegid())
 
     # -- descriptors --------------------------------------------------------------------------------------------------
 

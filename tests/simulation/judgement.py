@@ -52,9 +52,9 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
                 book.complain("what was acknowledged stays", f"{path}: {_describe(run, record)}")
             if record.number in counts and _must_be_gone(runs, run, record):
                 book.complain("what replaces is the whole data set", f"{path}: {_describe(run, record)} is still there")
-            if record.state == "dropped" and run.outcome == "clean" and record.key not in keys_there:
-                if not _replaced(runs, run):
-                    book.complain("what is dropped as known is there", f"{path}: key {record.key!r}")
+            unknown = record.state == "dropped" and run.outcome == "clean" and record.key not in keys_there
+            if unknown and not _replaced(runs, run):
+                book.complain("what is dropped as known is there", f"{path}: key {record.key!r}")
     _all_or_nothing(book, path, runs, counts)
     for problem in wrong_keys(world, shards):
         book.complain("a record has its key", f"{path}: {problem}")
@@ -62,7 +62,9 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
 
 
 def _describe(run: Run, record: Record) -> str:
-    promised = "committed" if record.committed is not None else "spooled" if record.spooled is not None else record.state
+    promised = (
+        "committed" if record.committed is not None else "spooled" if record.spooled is not None else record.state
+    )
     return f"record {record.number} ({promised}) of run {run.number} ({run.kind}, {run.outcome}, {run.process})"
 
 
@@ -234,7 +236,9 @@ def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
         files = contents.tree(world, folder)
         kept = set()
         for name in names:
-            segments = [parse_segment(data, name=key) for key, data in files.items() if key.startswith(f"_manifest/{name}/")]
+            segments = [
+                parse_segment(data, name=key) for key, data in files.items() if key.startswith(f"_manifest/{name}/")
+            ]
             kept |= {key for key in files if key.startswith(f"_manifest/{name}/")}
             if segments:
                 for entry in merge_segments(name, segments).shards:

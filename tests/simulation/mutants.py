@@ -49,7 +49,7 @@ class _Without:
 
 @mutant
 def folders_are_not_fsynced() -> Iterator[None]:
-    with mock.patch.object(local_disk.Disk, "sync_folder", lambda self, path: None):
+    with mock.patch.object(local_disk.Disk, "sync_folder", return_value=None):
         yield
 
 
@@ -108,7 +108,7 @@ def a_flush_is_acknowledged_before_the_disk_has_it() -> Iterator[None]:
 @mutant
 def the_note_is_not_kept() -> Iterator[None]:
     """Whoever opens after a crash forgets whose the files are."""
-    with mock.patch.object(recovery, "find_notes", lambda folder: []):
+    with mock.patch.object(recovery, "find_notes", return_value=[]):
         yield
 
 

@@ -1,7 +1,7 @@
 """What processes do: operations by their names, and themes that draw whole casts of them.
 
-A new operation: a function marked ``@operation("name")`` in `writing`, `tooling` or `reading`, which takes the world, the
-process and its part of the plan; and a theme, or a line in one, that draws it.
+A new operation: a function marked ``@operation("name")`` in `writing`, `tooling` or `reading`, which takes the world,
+the process and its part of the plan; and a theme, or a line in one (`cast`), that draws it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Drawing:
         return hole not in self._holes
 
     def spared(self, hole: str) -> bool:
-        """Whether the processes that are about to be drawn are to live and succeed, since their failures break things."""
+        """Whether what is about to be drawn has to live and succeed, because its failures break a promise."""
         spared = not self.may(hole)
         self.steady = self.steady or spared
         return spared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -64,20 +65,16 @@ async def _recover_all(world: Any, paths: list[str]) -> None:
 
 
 async def _recover(path: str) -> None:
-    try:
+    with suppress(ObjectExistsError):  # documented: shards that belong together, whose names others have taken
         await asyncrec.recover(path)
-    except ObjectExistsError:
-        pass  # documented: shards that belong together, whose names others have taken
 
 
 async def _tidy(path: str, is_dataset: bool) -> None:
     folder = path.rpartition("/")[0] if is_dataset else path
     await tools.uploads(folder + "/", remove=True)
     if is_dataset:
-        try:
+        with contextlib.suppress(ObjectNotFoundError):
             await tools.verify(path, delete=True)
-        except ObjectNotFoundError:
-            pass
 
 
 async def _make_again(world: Any) -> None:

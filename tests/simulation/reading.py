@@ -13,7 +13,7 @@ import asyncrec
 
 from .book import identity
 from .operations import operation
-from .writing import _limited
+from .writing import Limited
 
 __all__: list[str] = []
 
@@ -52,7 +52,7 @@ async def read(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 limit = [rng.choice(spec["hows"]), rng.choice((0.0, 0.0, 0.001, 0.05))]
             item: Any = None
             try:
-                async with _limited(limit):
+                async with Limited(limit):
                     item = await anext(iterator)
             except StopAsyncIteration:
                 break

@@ -1,6 +1,6 @@
 """``make simulate``: worlds for as long as asked, from a seed, and what broke in them, with the seeds that repeat it.
 
-``--one SEED`` runs one world and prints what it was, ``--shrink`` makes it smaller first, ``--log`` shows all its steps.
+``--one SEED`` runs one world and prints what it was; ``--shrink`` makes it smaller first, ``--log`` shows each step.
 ``--everything`` draws the known holes, too (`simulation.plan.KNOWN_HOLES`).
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 
 from . import operations, seams, sources
 from .plan import KNOWN_HOLES, draw
+from .playing import Outcome, run_plan
 from .shrink import promise_of, shrink
-from .world import Outcome, run_plan
 
 __all__ = ["Totals", "main", "run_worlds"]
 
@@ -29,7 +29,7 @@ _SEEDS_SHOWN = 5
 
 @dataclass
 class Totals:
-    """Of many worlds. ``broken`` has (seed, what was said) by promise; ``first`` and ``last`` are seeds that were run."""
+    """Of many worlds. ``broken`` has (seed, what was said) by promise; ``first`` and ``last`` are seeds."""
 
     first: int = -1
     last: int = -1
@@ -90,10 +90,12 @@ def _work(arguments: dict[str, Any]) -> Totals:
 
 def _table(totals: Totals, workers: int) -> None:
     rate = totals.worlds / max(totals.seconds, 1e-9) / workers
-    print(f"{'worlds':>10} {'operations':>12} {'kills':>9} {'faults':>9} {'failed':>7} {'per second and core':>20}   seeds")
+    print(
+        f"{'worlds':>10} {'operations':>12} {'kills':>9} {'faults':>9} {'failed':>7} {'a second and core':>18}   seeds"
+    )
     print(
         f"{totals.worlds:>10,} {totals.operations:>12,} {totals.kills:>9,} {totals.faults:>9,} {totals.failures():>7,} "
-        f"{rate:>20.1f}   {totals.first} to {totals.last}"
+        f"{rate:>18.1f}   {totals.first} to {totals.last}"
     )
     for promise, found in sorted(totals.broken.items(), key=lambda item: -len(item[1])):
         seeds = ", ".join(str(seed) for seed, _ in sorted(found)[:_SEEDS_SHOWN])
@@ -139,7 +141,13 @@ def main(argv: list[str] | None = None) -> int:
         return _show(arguments.one, drawing, smaller=arguments.shrink, log=arguments.log)
     first = arguments.seed if arguments.seed is not None else secrets.randbelow(1 << 30)
     work = [
-        {"seed": first + n, "step": arguments.workers, "seconds": arguments.seconds, "most": arguments.worlds, **drawing}
+        {
+            "seed": first + n,
+            "step": arguments.workers,
+            "seconds": arguments.seconds,
+            "most": arguments.worlds,
+            **drawing,
+        }
         for n in range(arguments.workers)
     ]
     totals = Totals()

@@ -1,7 +1,7 @@
 """Where the world is put beneath asyncrec: names of its modules that mean the system are given other objects.
 
-Only asyncrec's own modules are touched, and only while worlds run: pytest, its threads and the rest of Python keep their
-clocks and files. Whatever is patched asks `current` for the world, so that one patching serves thousands.
+Only asyncrec's own modules are touched, and only while worlds run: pytest, its threads and the rest of Python keep
+their clocks and files. Whatever is patched asks `current` for the world, so that one patching serves thousands.
 """
 
 from __future__ import annotations
@@ -145,9 +145,7 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
     "time": (real_time, _Around(real_time, time=_wall, monotonic=_clock, perf_counter=_clock)),
     "threading": (
         real_threading,
-        _Around(
-            real_threading, Lock=threads.Lock, RLock=lambda: threads.Lock(again=True), Event=threads.Event
-        ),
+        _Around(real_threading, Lock=threads.Lock, RLock=lambda: threads.Lock(again=True), Event=threads.Event),
     ),
     "secrets": (
         real_secrets,
@@ -239,7 +237,7 @@ class _Jitter(random.Random):
 
 @contextmanager
 def knobs(values: dict[str, int]) -> Iterator[None]:
-    """Constants of asyncrec that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
+    """Constants that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
     undo = []
     for place, value in values.items():
         module_name, _, name = place.partition(":")

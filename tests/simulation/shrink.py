@@ -1,4 +1,4 @@
-"""A failing plan is made smaller for as long as the same promise breaks: fewer processes, faults, actions, odd settings."""
+"""A failing plan is made smaller for as long as the same promise breaks: fewer processes, faults, actions, settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .world import Outcome, run_plan
+from .playing import Outcome, run_plan
 
 __all__ = ["promise_of", "shrink"]
 

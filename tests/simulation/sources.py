@@ -41,6 +41,7 @@ def _frame(data: bytes) -> bytes:
 def prepare() -> None:
     """Once, within `seams.patched`."""
     from .plan import draw
+    from .playing import small
     from .world import World
     from .writing import compression
 
@@ -67,7 +68,8 @@ def prepare() -> None:
         await world.do("prepare", "m0", write)
 
     world._play = play  # type: ignore[method-assign]
-    world.play()
+    with small(plan["settings"]):
+        world.play()
     assert not world.book.complaints, world.book.complaints
     made = {key: found.data for key, found in world.bucket.objects.items()}
     base, count, _ = CONVERTED[1]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import errno
 import io
 import os
-import posixpath
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 from .disk import Machine, OpenFile, failure
 from .process import PROCESS, Killed, Process
+from .streams import Entries, Entry, Raw, SystemPath
 
-__all__ = ["System", "SystemPath", "World"]
+__all__ = ["System", "World"]
 
 
 class World(Protocol):
@@ -28,40 +27,6 @@ class World(Protocol):
     def misuse(self, what: str) -> None: ...
     def shortened(self, size: int) -> int: ...
     def in_memory(self, machine: Machine) -> bool: ...
-
-
-class SystemPath:
-    """`os.path`."""
-
-    def __init__(self, system: System) -> None:
-        self._system = system
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(posixpath, name)
-
-    def _mode(self, path: Any) -> bool | None:
-        """Whether it is a folder; `None` where there is nothing."""
-        try:
-            return self._system.node(path, "stat").folder
-        except (OSError, ValueError):
-            return None
-
-    def exists(self, path: Any) -> bool:
-        return self._mode(path) is not None
-
-    lexists = exists
-
-    def isdir(self, path: Any) -> bool:
-        return self._mode(path) is True
-
-    def isfile(self, path: Any) -> bool:
-        return self._mode(path) is False
-
-    def islink(self, path: Any) -> bool:
-        return False
-
-    def getsize(self, path: Any) -> int:
-        return int(self._system.stat(path).st_size)
 
 
 class System:
@@ -137,8 +102,8 @@ class System:
         return int(machine.open(node, process, text))
 
     def close(self, fd: int) -> None:
-        # Not a call that may fail or be struck: closing is what clean-up does, on the loop's thread too; and finalizers,
-        # in whatever process the collector was called.
+        # Not a call that may fail or be struck: it is what clean-up does, on the loop's thread too; and finalizers, in
+        # whatever process they are called.
         machine = self._world.machine_of(fd)
         if fd in machine.files:
             machine.close(fd)
@@ -298,9 +263,9 @@ class System:
             raise failure(errno.ENOTDIR, os.fsdecode(path))
         return list(node.names)
 
-    def scandir(self, path: Any) -> _Entries:
+    def scandir(self, path: Any) -> Entries:
         folder = os.fsdecode(path)
-        return _Entries([_Entry(self, folder, name) for name in self.listdir(path)])
+        return Entries([Entry(self, folder, name) for name in self.listdir(path)])
 
     # -- beside `os` --------------------------------------------------------------------------------------------------
 
@@ -317,7 +282,7 @@ class System:
         fd = self.open(text, flags)
         process, file = self._file(fd, "open")
         file.appends = mode[0] == "a"
-        return io.BufferedReader(_Raw(self, fd)) if mode[0] == "r" else io.BufferedWriter(_Raw(self, fd))
+        return io.BufferedReader(Raw(self, fd)) if mode[0] == "r" else io.BufferedWriter(Raw(self, fd))
 
     def remove_tree(self, path: Any, ignore_errors: bool = False) -> None:
         """`shutil.rmtree`."""
@@ -331,64 +296,3 @@ class System:
         except OSError:
             if not ignore_errors:
                 raise
-
-
-class _Raw(io.RawIOBase):
-    def __init__(self, system: System, fd: int) -> None:
-        self._system = system
-        self._fd = fd
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self._system.read(self._fd, len(buffer))
-        buffer[: len(block)] = block
-        return len(block)
-
-    def write(self, data: Any) -> int:
-        return self._system.write(self._fd, data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._system.close(self._fd)
-            super().close()
-
-
-class _Entry:
-    def __init__(self, system: System, folder: str, name: str) -> None:
-        self._system = system
-        self.name = name
-        self.path = f"{folder.rstrip('/')}/{name}"
-
-    def is_dir(self, **_: Any) -> bool:
-        return self._system.path.isdir(self.path)
-
-    def is_file(self, **_: Any) -> bool:
-        return self._system.path.isfile(self.path)
-
-    def is_symlink(self) -> bool:
-        return False
-
-    def stat(self, **_: Any) -> Any:
-        return self._system.stat(self.path)
-
-
-class _Entries:
-    def __init__(self, entries: list[_Entry]) -> None:
-        self._entries = iter(entries)
-
-    def __enter__(self) -> _Entries:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def __iter__(self) -> Iterator[_Entry]:
-        return self._entries
-
-    def close(self) -> None:
-        pass

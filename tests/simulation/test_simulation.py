@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from . import book, contents, judgement, mutants, plan, run, seams, sources, world
+from . import book, contents, judgement, mutants, plan, playing, run, seams, sources
 from .shrink import promise_of, shrink
 
 # One minute of a processor in all, shared out over the workers that run tests at a time.
@@ -36,18 +36,18 @@ def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
 
 
 def test_a_seed_gives_the_same_world_each_time_whatever_ran_before(worlds: None) -> None:
-    first = [world.run_plan(plan.draw(seed)).digest for seed in range(30)]
-    again = [world.run_plan(plan.draw(seed)).digest for seed in reversed(range(30))]
+    first = [playing.run_plan(plan.draw(seed)).digest for seed in range(30)]
+    again = [playing.run_plan(plan.draw(seed)).digest for seed in reversed(range(30))]
     assert first == again[::-1]
 
 
 def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> None:
-    here = [world.run_plan(plan.draw(seed)).digest for seed in range(12)]
+    here = [playing.run_plan(plan.draw(seed)).digest for seed in range(12)]
     code = (
-        "from simulation import plan, seams, sources, world\n"
+        "from simulation import plan, playing, seams, sources\n"
         "with seams.patched():\n"
         "    sources.prepare()\n"
-        "    print(*[world.run_plan(plan.draw(seed)).digest for seed in range(12)])\n"
+        "    print(*[playing.run_plan(plan.draw(seed)).digest for seed in range(12)])\n"
     )
     for hash_seed in ("1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent.parent)}
@@ -58,7 +58,7 @@ def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> 
 
 
 def test_another_seed_is_another_world(worlds: None) -> None:
-    assert len({world.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
+    assert len({playing.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_another_seed_is_another_world(worlds: None) -> None:
 def test_a_broken_build_is_found(worlds: None, name: str, theme: str, most: int) -> None:
     with mutants.MUTANTS[name]():
         for seed in range(most):
-            if world.run_plan(plan.draw(seed, themes=(theme,))).complaints:
+            if playing.run_plan(plan.draw(seed, themes=(theme,))).complaints:
                 return
     pytest.fail(f"{name}: not found within {most} worlds")
 
@@ -87,11 +87,11 @@ def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None) -> None:
         failing = next(
             outcome
             for seed in range(100)
-            if (outcome := world.run_plan(plan.draw(seed, themes=("crawl",)))).complaints
+            if (outcome := playing.run_plan(plan.draw(seed, themes=("crawl",)))).complaints
         )
         promise = promise_of(failing)
         smaller = shrink(failing.plan, promise, runs=150)
-        assert promise_of(world.run_plan(smaller.plan)) == promise
+        assert promise_of(playing.run_plan(smaller.plan)) == promise
 
     def size(drawn: dict[str, Any]) -> int:
         return sum(len(spec.get("tasks", [])) for process in drawn["processes"] for spec in process["operations"])

@@ -1,8 +1,8 @@
 """Worker threads of a world: functions that start and end at random later moments.
 
 Most run whole, in one step of the loop. Some are stopped at some of their calls of the system, while the others go on:
-these run in a real thread, which only ever runs while the loop waits for it. A lock that one of them holds is waited for
-by letting it run on.
+these run in a real thread, which only ever runs while the loop waits for it. A lock that one of them holds is waited
+for by letting it run on.
 """
 
 from __future__ import annotations

@@ -6,18 +6,14 @@ import asyncio
 import errno
 import gc
 import random
-import sys
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
 from asyncrec.errors import AsyncRecError
-from asyncrec.storage import local
 
 from . import seams, sources
 from .book import Book, Run
@@ -27,29 +23,14 @@ from .process import PROCESS, Killed, Process
 from .scheduler import EventLog, Hung, Loop
 from .store import Bucket
 from .system import System
-from .threads import Event, Threads
+from .threads import Threads
 
-__all__ = ["Outcome", "World", "run_plan"]
+__all__ = ["World"]
 
 _EPOCH = 1_700_000_000.0
 _MAX_STEPS = 400_000
 # Within so long of the last fault whoever lives has ended: a writer's exit_timeout, the stores' retries, some hangs.
 _GETS_WELL = 7200.0
-
-
-@dataclass
-class Outcome:
-    """What became of a plan."""
-
-    plan: dict[str, Any]
-    complaints: list[str]
-    digest: str
-    steps: int
-    operations: int
-    kills: int
-    faults: int
-    told: list[str] = field(default_factory=list, repr=False)
-    log: list[str] | None = field(default=None, repr=False)
 
 
 class World:
@@ -67,7 +48,9 @@ class World:
         self.secrets = random.Random(rng.random())
         self.rng = random.Random(rng.random())
         self.book = Book()
-        self.machines = {name: Machine(name, number, lambda: self.loop.now) for number, name in enumerate(("m0", "m1"), 9)}
+        self.machines = {
+            name: Machine(name, number, lambda: self.loop.now) for number, name in enumerate(("m0", "m1"), 9)
+        }
         self.bucket = Bucket(self.loop, random.Random(rng.random()), epoch=_EPOCH)
         self.processes: list[Process] = []
         self.scopes: list[Any] = []
@@ -237,7 +220,9 @@ class World:
                 errors += each.exceptions
             elif isinstance(each, ValueError) and "memory_limit" in str(each):
                 continue
-            elif not isinstance(each, (AsyncRecError, OSError, asyncio.CancelledError, BodyError, anyio.ClosedResourceError)):
+            elif not isinstance(
+                each, (AsyncRecError, OSError, asyncio.CancelledError, BodyError, anyio.ClosedResourceError)
+            ):
                 self.book.complain("only documented errors are raised", f"{process.name}: {each!r}")
 
     def _cast(self) -> None:
@@ -269,7 +254,9 @@ class World:
                 elif fault["kind"] == "cancel":
                     self._cancels[process] = fault
 
-    async def do(self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL) -> None:
+    async def do(
+        self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL
+    ) -> None:
         """Work of the world's own, in a process of its own, in calm weather: it succeeds."""
 
         async def main(process: Process) -> None:
@@ -326,15 +313,14 @@ class World:
             process.strike_at = None
 
     def play(self) -> None:
-        with _small(self.settings):
-            seams.current.append(self)
-            try:
-                self.loop.run_until_complete(self._play())
-            except Hung as error:
-                self.book.complain("nothing hangs", str(error))
-            finally:
-                seams.current.pop()
-                self._end()
+        seams.current.append(self)
+        try:
+            self.loop.run_until_complete(self._play())
+        except Hung as error:
+            self.book.complain("nothing hangs", str(error))
+        finally:
+            seams.current.pop()
+            self._end()
         for message in self.loop.unraised:
             self.book.complain("no error is lost in the loop", message)
 
@@ -353,56 +339,3 @@ class World:
 def _described(error: BaseException) -> str:
     within = [_described(each) for each in error.exceptions] if isinstance(error, BaseExceptionGroup) else []
     return f"{type(error).__name__}: {error} {' '.join([*within, *getattr(error, '__notes__', [])])}".strip()
-
-
-@contextmanager
-def _small(settings: dict[str, Any]) -> Any:
-    """Chunks of local files, whose size is a default."""
-    storage: Any = local.LocalStorage.__init__.__kwdefaults__  # type: ignore[attr-defined]
-    opening: Any = local.open_local.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
-    before = storage["chunk_size"], opening["chunk_size"]
-    storage["chunk_size"] = opening["chunk_size"] = settings["chunk"]
-    try:
-        with seams.knobs(settings["knobs"]):
-            yield
-    finally:
-        storage["chunk_size"], opening["chunk_size"] = before
-
-
-@contextmanager
-def _quiet() -> Any:
-    """What the dead leave is collected without a word, and not while a world runs."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-            gc.collect()
-    finally:
-        sys.unraisablehook = hook
-        if collects:
-            gc.enable()
-
-
-def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
-    """Within `seams.patched`."""
-    with _quiet():
-        Event.over = False
-        world = World(plan)
-        world.play()
-        outcome = Outcome(
-            plan=plan,
-            complaints=list(world.book.complaints),
-            digest=world.log.digest(),
-            steps=world.loop.steps,
-            operations=world.operations,
-            kills=world.kills,
-            faults=world.faults + world.bucket.faults,
-            told=world.book.told(),
-            log=world.log.lines if keep_log else None,
-        )
-        Event.over = True
-        del world  # collected while nobody listens
-    return outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import anyio
@@ -73,30 +74,28 @@ async def _act(world: Any, run: Run, writer: Any, task: int, actions: list[list[
                 await _write_many(world, run, writer, task, *arguments)
             case "flush":
                 last = run.last_ticket
-                async with _limited(arguments[0] if arguments else None) as limit:
+                async with Limited(arguments[0] if arguments else None) as limit:
                     level = await writer.flush()
                 if not limit.ran_out:
                     run.promise("committed" if level == "committed" else level, last, world.loop.now)
             case "commit":
                 last = run.last_ticket
-                async with _limited(arguments[0] if arguments else None) as limit:
+                async with Limited(arguments[0] if arguments else None) as limit:
                     await writer.commit()
                 if not limit.ran_out:
                     run.promise("committed", last, world.loop.now)
             case "wait":
                 level, limit_of = arguments
                 last = run.last_ticket
-                async with _limited(limit_of) as limit:
+                async with Limited(limit_of) as limit:
                     await writer.wait(last, level)
                 if not limit.ran_out:
                     run.promise(level, last, world.loop.now)
             case "sleep":
                 await anyio.sleep(arguments[0])
             case "bad":
-                try:
+                with contextlib.suppress(TypeError):
                     await writer.write("no bytes")
-                except TypeError:
-                    pass
             case "fail":
                 raise BodyError
         check_memory(world, writer)
@@ -122,7 +121,7 @@ async def _write(
         given["partition"] = options["partition"]
     ticket = None
     try:
-        async with _limited(options.get("limit")):
+        async with Limited(options.get("limit")):
             ticket = await writer.write(_form(record.data, options), **given)
     except _Refusal:
         pass
@@ -163,7 +162,7 @@ async def _write_many(
     records = [world.book.offer(run, task, size, None) for _ in range(count)]
     given = {"partition": options["partition"]} if "partition" in options else {}
     done = False
-    async with _limited(options.get("limit")):
+    async with Limited(options.get("limit")):
         last = await writer.write_many([record.data for record in records], **given)
         done = True
     if done:
@@ -172,7 +171,7 @@ async def _write_many(
             _taken(run, record, (last or 0) - count + 1 + number)
 
 
-class _limited:
+class Limited:
     """``["anyio", seconds]``: cancelled then, by anyio; ``["asyncio", seconds]``: by the task's own ``cancel()``."""
 
     def __init__(self, limit: list[Any] | None) -> None:
@@ -182,7 +181,7 @@ class _limited:
             how, seconds = limit
             self._scope = anyio.move_on_after(seconds) if how == "anyio" else asyncio.timeout(seconds)
 
-    async def __aenter__(self) -> _limited:
+    async def __aenter__(self) -> Limited:
         if isinstance(self._scope, anyio.CancelScope):
             self._scope.__enter__()
         elif self._scope is not None:
@@ -221,7 +220,7 @@ async def _act_on_file(world: Any, run: Run, writer: Any, task: int, actions: li
             record = world.book.offer(run, task, arguments[0], None)
             taken = False
             try:
-                async with _limited(arguments[2].get("limit")):
+                async with Limited(arguments[2].get("limit")):
                     await writer.write(record.data)
                     taken = True
             except BaseException:
@@ -234,7 +233,7 @@ async def _act_on_file(world: Any, run: Run, writer: Any, task: int, actions: li
                 record.state = "refused"
         elif what == "flush":
             last = run.last_ticket
-            async with _limited(arguments[0] if arguments else None) as limit:
+            async with Limited(arguments[0] if arguments else None) as limit:
                 level = await writer.flush()
             if not limit.ran_out:
                 run.promise(level, last, world.loop.now)

@@ -65,7 +65,9 @@ async def _recover_all(world: Any, paths: list[str]) -> None:
 
 
 async def _recover(path: str) -> None:
-    with suppress(ObjectExistsError):  # documented: shards that belong together, whose names others have taken
+    with contextlib.suppress(
+        ObjectExistsError
+    ):  # documented: shards that belong together, whose names others have taken
         await asyncrec.recover(path)
 
 

@@ -1,7 +1,7 @@
 """``make simulate``: worlds for as long as asked, from a seed, and what broke in them, with the seeds that repeat it.
 
 ``--one SEED`` runs one world and prints what it was; ``--shrink`` makes it smaller first, ``--log`` shows each step.
-``--everything`` draws the known holes, too (`simulation.plan.KNOWN_HOLES`).
+``--everything`` draws all known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one of them.
 """
 
 from __future__ import annotations
@@ -129,11 +129,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes (1)")
     parser.add_argument("--theme", choices=sorted(operations.THEMES), action="append", help="only of this kind")
     parser.add_argument("--everything", action="store_true", help="draw the known holes, too")
+    parser.add_argument("--hole", choices=sorted(KNOWN_HOLES), action="append", help="draw this known hole, too")
     parser.add_argument("--one", type=int, metavar="SEED", help="run this world alone, and show it")
     parser.add_argument("--shrink", action="store_true", help="with --one: make it smaller while it fails")
     parser.add_argument("--log", action="store_true", help="with --one: every step")
     arguments = parser.parse_args(argv)
-    drawing: dict[str, Any] = {"holes": frozenset() if arguments.everything else KNOWN_HOLES}
+    drawing: dict[str, Any] = {
+        "holes": frozenset() if arguments.everything else KNOWN_HOLES.difference(arguments.hole or ())
+    }
     if arguments.theme:
         drawing["themes"] = tuple(arguments.theme)
     logging.getLogger("asyncrec").setLevel(logging.CRITICAL)

@@ -68,7 +68,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
 
 def _settings(rng: random.Random) -> dict[str, Any]:
     calm = rng.random() < 0.3
-    return {
+    settings = {
         "shuffles": rng.random() < 0.8,
         "stopping": rng.choice((0.0, 0.0, 0.02, 0.1)),
         "failing": 0.0 if calm else rng.choice((0.0, 0.01, 0.05, 0.2)),
@@ -94,6 +94,9 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "*:SLAB_BYTES": rng.choice((500, 512 << 10)),
         },
     }
+    # An object of hundreds of parts would never be sent whole: a real store fails less often, or has larger parts.
+    settings["parts"] = max(settings["parts"], int(100_000 * settings["failing"]))
+    return settings
 
 
 def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:

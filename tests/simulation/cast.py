@@ -123,6 +123,7 @@ def _bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> Non
             what = {"kind": "verify", "path": path, "options": options}
         if rng.random() < 0.2 and drawing.may("uploads --remove"):
             what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}
+            start = 90_000.0 * (1 + rng.random())  # it takes what is older than a day
         drawing.process(what, machine=machine, start=start)
 
 

@@ -13,7 +13,6 @@ import multiprocessing
 import secrets
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,17 +161,6 @@ def main(argv: list[str] | None = None) -> int:
                 totals.merge(part)
     _table(totals, arguments.workers)
     return 1 if totals.broken else 0
-
-
-def replay(seed: int, **drawing: Any) -> Outcome:
-    """One world; for tests."""
-    with seams.patched():
-        sources.prepare()
-        return run_plan(draw(seed, **drawing))
-
-
-def counted(totals: Totals) -> Counter[str]:
-    return Counter({promise: len(found) for promise, found in totals.broken.items()})
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-            gc.collect()
+            while gc.collect():  # closing the dead's coroutines leaves more of them
+                pass
     finally:
         sys.unraisablehook = hook
         if collects:

@@ -19,6 +19,10 @@ _PARTS = 4
 _SEED = 1_000_000
 
 
+# Coroutines of the dead are closed by the collector, which says of each that it has no loop.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 @pytest.fixture
 def worlds() -> Any:
     """Nothing but worlds is touched in here."""

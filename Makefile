@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs torture lint bench bench-s3 bench-stores interop docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs torture simulate lint bench bench-s3 bench-stores interop docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -45,6 +45,9 @@ test: $(READY) ## every test but those of interop and bench, on up to 8 processo
 
 torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)
+
+simulate: $(READY) ## whole worlds from a seed, with kills and faults; ARGS="--seconds 600 --seed 7 --workers 2"
+	@PYTHONPATH=tests .venv/bin/python -m simulation.run $(ARGS)
 
 # The store is a program; nothing of the tests is installed beside it.
 test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)

@@ -1,0 +1,137 @@
+"""What the operations of a world were told: of each record, and of each writer's run.
+
+A record says in its bytes who it is, so that it is known wherever it turns up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Book", "Record", "Run", "identity"]
+
+_MARK = re.compile(rb"<<(\d+)>>")
+
+
+@dataclass(eq=False)
+class Record:
+    """One that was offered to a writer.
+
+    Attributes:
+        state: ``"offered"`` until the call ended; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
+        spooled, committed: the time at which this was promised.
+    """
+
+    number: int
+    run: Run
+    task: int
+    key: bytes | None
+    data: bytes
+    state: str = "offered"
+    ticket: int = 0
+    spooled: float | None = None
+    committed: float | None = None
+
+    @property
+    def promised(self) -> bool:
+        return self.spooled is not None or self.committed is not None
+
+
+@dataclass(eq=False)
+class Run:
+    """One writer's, or one tool's, on one target.
+
+    Attributes:
+        kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for what ends all or nothing.
+        replaces: it makes itself the whole of its target.
+        outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
+        asked, opened, leaving, ended: times; `None` before.
+    """
+
+    number: int
+    target: str
+    kind: str
+    process: Any
+    replaces: bool = False
+    skips: bool = False
+    one_lane: bool = False
+    outcome: str = "running"
+    asked: float = 0.0
+    opened: float | None = None
+    leaving: float | None = None
+    ended: float | None = None
+    writer: str = ""
+    error: str = ""
+    records: list[Record] = field(default_factory=list)
+    tickets: set[int] = field(default_factory=set)
+    spec: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def last_ticket(self) -> int:
+        return max((record.ticket for record in self.records), default=0)
+
+    def promise(self, level: str, last: int, now: float) -> None:
+        """Everything up to a ticket has reached a level."""
+        for record in self.records:
+            if record.state == "taken" and record.ticket <= last:
+                if level == "spooled" and record.spooled is None:
+                    record.spooled = now
+                elif level == "committed" and record.committed is None:
+                    record.committed = now
+
+
+class Book:
+    """Of one world."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.runs: list[Run] = []
+        self.complaints: list[str] = []
+
+    def complain(self, promise: str, detail: str) -> None:
+        """A promise is broken: ``promise`` names it in the same words each time."""
+        self.complaints.append(f"{promise}: {detail}")
+
+    def begin(self, target: str, kind: str, process: Any, spec: dict[str, Any], now: float, **more: Any) -> Run:
+        run = Run(len(self.runs), target, kind, process, asked=now, spec=spec, **more)
+        self.runs.append(run)
+        return run
+
+    def offer(self, run: Run, task: int, size: int, key: bytes | None) -> Record:
+        number = len(self.records)
+        mark = b"<<%d>>" % number
+        data = mark + bytes([65 + number % 26]) * max(0, size - len(mark))
+        record = Record(number, run, task, key, data)
+        self.records.append(record)
+        run.records.append(record)
+        return record
+
+    def told(self) -> list[str]:
+        """Each run in a line, for people."""
+        lines = []
+        for run in self.runs:
+            states = Counter(
+                "committed"
+                if record.committed is not None
+                else "spooled"
+                if record.spooled is not None
+                else record.state
+                for record in run.records
+            )
+            lines.append(
+                f"run {run.number} ({run.process}) on {run.target}: {run.kind}{', replaces' if run.replaces else ''}, "
+                f"asked {run.asked:.3f}, opened {run.opened}, ended {run.ended}, {run.outcome}; "
+                f"{', '.join(f'{n} {state}' for state, n in states.items()) or 'no records'} {run.error}"
+            )
+        return lines
+
+    def of(self, target: str) -> list[Run]:
+        return [run for run in self.runs if run.target == target]
+
+
+def identity(data: bytes) -> int | None:
+    """Whose bytes these are."""
+    match = _MARK.search(data)
+    return int(match[1]) if match else None

@@ -1,0 +1,133 @@
+"""What an object store has, and how it answers: late, not at all, or after its effect. See `store` for its clients."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+from crc32c import crc32c
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.storage.base import ObjectInfo
+
+from .process import PROCESS, Killed, Process
+
+__all__ = ["SCHEME", "Bucket", "Stored"]
+
+SCHEME = "sim"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    data: bytes
+    info: ObjectInfo
+
+
+class Bucket:
+    """What the store has.
+
+    Attributes:
+        failing: the share of requests that fail.
+        down_until: no request is answered before.
+        parts: bytes of a part.
+        page: keys of one page of a list.
+        short: the share of blocks that are shorter than they may be.
+    lost: a publication that is told to have failed may have taken effect.
+    late: it may also do so up to a minute later.
+    """
+
+    def __init__(self, loop: Any, rng: random.Random, *, epoch: float) -> None:
+        self.objects: dict[str, Stored] = {}
+        self.unfinished: dict[str, Any] = {}
+        self.failing = 0.0
+        self.down_until = 0.0
+        self.parts = 1 << 20
+        self.lax = False
+        self.late = False
+        self.short = 0.0
+        self.lost = True
+        self.checksums = True
+        self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
+        self.page = rng.choice((3, 1000, 1000))
+        self.faults = 0
+        self._loop = loop
+        self._rng = rng
+        self._epoch = epoch
+        self._versions = itertools.count(1)
+        self._flying: list[tuple[Process, Callable[[], object]]] = []
+
+    def killed(self, process: Process) -> None:
+        """What it had sent is on its way, or was lost."""
+        for owner, effect in list(self._flying):
+            if owner is process and self._rng.random() < 0.5:
+                self._land_later(effect)
+        self._flying = [(owner, effect) for owner, effect in self._flying if owner is not process]
+
+    def publish(self, key: str, data: bytes, *, exclusive: bool) -> ObjectInfo:
+        if exclusive and key in self.objects:
+            raise ObjectExistsError(f"{SCHEME}://bucket/{key}: it is there already, and was to be created")
+        modified = datetime.fromtimestamp(self._epoch + self._loop.now, UTC)
+        checksum = crc32c(data) if self.checksums else None
+        info = ObjectInfo(key, len(data), f"v{next(self._versions)}", checksum, modified)
+        self.objects[key] = Stored(data, info)
+        return info
+
+    async def request(self, what: str, effect: Callable[[], Any]) -> Any:
+        """One: its way there, its effect, and the answer's way."""
+        process = PROCESS.get()
+        if process is None or process.dead:
+            raise Killed
+        flight = (process, effect)
+        fate = self._fate(what)
+        self._loop.log.note(f"store {what} {fate}")
+        self._flying.append(flight)
+        try:
+            await self._travel()
+            while self._loop.now < self.down_until:
+                await anyio.sleep(min(20.0, self.down_until - self._loop.now))
+                raise TransientStorageError(f"{what}: the store is down")
+        finally:
+            if not process.dead and flight in self._flying:
+                self._flying.remove(flight)
+        if fate == "before":
+            raise TransientStorageError(f"{what}: it failed")
+        if fate == "late":
+            self._land_later(effect)
+            raise TransientStorageError(f"{what}: no answer came")
+        result = effect()
+        if self.latency:
+            await self._travel()
+        if fate == "after":
+            raise TransientStorageError(f"{what}: the answer was lost")
+        return result
+
+    def _fate(self, what: str) -> str:
+        if self._rng.random() >= self.failing:
+            return ""
+        self.faults += 1
+        if not what.startswith(("publish", "delete")):
+            return self._rng.choice(("before", "after"))
+        fates = ["before"]
+        if self.lost or not what.startswith("publish"):
+            fates.append("after")
+        if self.late:
+            fates.append("late")
+        return self._rng.choice(fates)
+
+    async def _travel(self) -> None:
+        await anyio.sleep(self._rng.random() * self.latency if self.latency and self._rng.random() < 0.5 else 0.0)
+
+    def _land_later(self, effect: Callable[[], object]) -> None:
+        def land() -> None:
+            with contextlib.suppress(ObjectExistsError, ObjectNotFoundError):
+                effect()
+
+        # By nobody: the process may be dead.
+        context = self._loop.nobody.copy()
+        self._loop.call_later(self._rng.random() * 60.0, land, context=context)

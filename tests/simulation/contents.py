@@ -1,0 +1,123 @@
+"""What a world's disks and store hold, looked at from outside, with a reader of its own for the records."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from crc32c import crc32c
+
+from asyncrec.framing.crc import masked_crc32c
+
+__all__ = ["Shard", "frames", "shards_of", "tree"]
+
+
+class Broken(Exception):
+    """A file is not what it should be."""
+
+
+@dataclass
+class Shard:
+    """A shard that a manifest names: its records, and what its files are not."""
+
+    path: str
+    records: list[bytes]
+    keys: list[bytes] | None
+    problems: list[str]
+
+
+def tree(world: Any, folder: str) -> dict[str, bytes]:
+    """Every file below a folder of a machine, or prefix of the store, by its key in there."""
+    if folder.startswith("/"):
+        found: dict[str, bytes] = {}
+
+        def walk(node: Any, prefix: str) -> None:
+            for name, below in sorted(node.names.items()):
+                if below.folder:
+                    walk(below, f"{prefix}{name}/")
+                else:
+                    found[prefix + name] = bytes(below.data)
+
+        with contextlib.suppress(OSError):
+            walk(world.machines[folder.split("/")[1]].find(folder), "")
+        return found
+    prefix = folder.partition("://")[2].partition("/")[2].rstrip("/") + "/"
+    objects = world.bucket.objects
+    return {key[len(prefix) :]: objects[key].data for key in sorted(objects) if key.startswith(prefix)}
+
+
+def frames(data: bytes, kind: str) -> list[bytes]:
+    """The records of a whole file.
+
+    Raises:
+        Broken: it is not whole.
+    """
+    try:
+        data = gzip.decompress(data) if kind == "GZIP" and data else zlib.decompress(data) if kind == "ZLIB" else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise Broken(f"it does not decompress: {error}") from error
+    records, at = [], 0
+    while at < len(data):
+        head = data[at : at + 12]
+        if len(head) < 12 or masked_crc32c(head[:8]) != struct.unpack("<I", head[8:])[0]:
+            raise Broken(f"no header at {at}")
+        (size,) = struct.unpack("<Q", head[:8])
+        record, tail = data[at + 12 : at + 12 + size], data[at + 12 + size : at + 16 + size]
+        if len(tail) < 4 or masked_crc32c(record) != struct.unpack("<I", tail)[0]:
+            raise Broken(f"no whole record at {at}")
+        records.append(record)
+        at += 16 + size
+    return records
+
+
+def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
+    """What each entry of a manifest names, compared with what it says."""
+    shards = []
+    for entry in manifest.shards:
+        problems: list[str] = []
+        records: list[bytes] = []
+        keys = None
+        data = files.get(entry.path)
+        if data is None:
+            problems.append(f"{entry.path} is in the manifest and not there")
+        else:
+            if len(data) != entry.bytes or (entry.crc32c is not None and crc32c(data) != entry.crc32c):
+                problems.append(f"{entry.path} has other bytes than the manifest says")
+            try:
+                records = frames(data, entry.compression)
+            except Broken as error:
+                problems.append(f"{entry.path}: {error}")
+            else:
+                if len(records) != entry.records:
+                    problems.append(f"{entry.path} has {len(records)} records, the manifest says {entry.records}")
+        if entry.index is not None and entry.index not in files:
+            problems.append(f"{entry.index} is in the manifest and not there")
+        elif entry.index is not None and not _agrees(files[entry.index], records, entry.compression):
+            problems.append(f"{entry.index} is not of these {len(records)} records")
+        if entry.keys is not None:
+            if entry.keys not in files:
+                problems.append(f"{entry.keys} is in the manifest and not there")
+            else:
+                content = files[entry.keys]
+                keys = [content[at : at + 16] for at in range(0, len(content), 16)]
+                if len(content) != 16 * len(records):
+                    problems.append(f"{entry.keys} has {len(keys)} keys for {len(records)} records")
+        shards.append(Shard(entry.path, records, keys, problems))
+    return shards
+
+
+def _agrees(index: bytes, records: list[bytes], kind: str) -> bool:
+    """Whether an index says where these records stand; of compressed files, how long they are."""
+    lines = [line.split() for line in index.decode("ascii", "replace").splitlines()]
+    if [line[1:2] for line in lines] != [[str(len(record) + 16)] for record in records]:
+        return False
+    at = 0
+    for line, record in zip(lines, records, strict=True):
+        if kind != "GZIP" and line[0] != str(at):
+            return False
+        at += len(record) + 16
+    return True

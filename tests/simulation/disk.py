@@ -1,0 +1,244 @@
+"""A machine's disk in memory, which knows what was fsynced; and the power cut, after which that and a part of the rest
+is there.
+
+A folder keeps the changes of its names since it was synced, in order. The cut applies a beginning of them, or any part
+of them: a rename is one change, and is made whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .process import Process
+
+__all__ = ["Machine", "Node", "OpenFile", "failure"]
+
+_EPOCH = 1_700_000_000.0  # the world's second 0 in wall-clock time
+
+
+@dataclass(eq=False)
+class Node:
+    """A file or a folder. ``durable`` is the content at the last fsync; `None` before the first."""
+
+    number: int
+    folder: bool
+    modified: float
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytes | None = None
+    names: dict[str, Node] = field(default_factory=dict)
+    durable_names: dict[str, Node] = field(default_factory=dict)
+    changes: list[dict[str, Node | None]] = field(default_factory=list)
+    links: int = 0
+    lock: OpenFile | None = None
+
+
+@dataclass(eq=False)
+class OpenFile:
+    node: Node
+    process: Process
+    path: str
+    position: int = 0
+    appends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    """What `os.stat` says."""
+
+    st_mode: int
+    st_ino: int
+    st_dev: int
+    st_nlink: int
+    st_size: int
+    st_mtime_ns: int
+    st_uid: int
+    st_gid: int
+
+    @property
+    def st_mtime(self) -> float:
+        return self.st_mtime_ns / 1e9
+
+
+def failure(code: int, path: str = "") -> OSError:
+    return OSError(code, os.strerror(code), path or None)
+
+
+class Machine:
+    """The tree below ``/<name>``, and the descriptors that are open on it.
+
+    Attributes:
+        now: the world's clock.
+        reaped: descriptors that were closed because their process had ended.
+        spare: bytes that still fit.
+    """
+
+    def __init__(self, name: str, device: int, now: Callable[[], float]) -> None:
+        self.name = name
+        self.device = device
+        self.now = now
+        self.files: dict[int, OpenFile] = {}
+        self.spare = 1 << 40
+        self.links_work = True
+        self._numbers = 1
+        self._descriptors = 1_000_000 * device  # no number twice in a world
+        self.reaped: set[int] = set()
+        self.root = self._node(folder=True)
+        self.root.links = 1
+
+    def _node(self, *, folder: bool) -> Node:
+        self._numbers += 1
+        return Node(self._numbers, folder, self.now())
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def find(self, path: str) -> Node:
+        node = self.root
+        for part in path.split("/")[2:]:
+            if not part:
+                continue
+            if not node.folder:
+                raise failure(errno.ENOTDIR, path)
+            found = node.names.get(part)
+            if found is None:
+                raise failure(errno.ENOENT, path)
+            node = found
+        return node
+
+    def parent(self, path: str) -> tuple[Node, str]:
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if not folder:
+            raise failure(errno.EROFS, path)
+        node = self.find(folder)
+        if not node.folder:
+            raise failure(errno.ENOTDIR, path)
+        if len(os.fsencode(name)) > 255:
+            raise failure(errno.ENAMETOOLONG, path)
+        return node, name
+
+    def change(self, folder: Node, names: dict[str, Node | None]) -> None:
+        for name, node in names.items():
+            old = folder.names.pop(name, None)
+            if old is not None:
+                old.links -= 1
+            if node is not None:
+                folder.names[name] = node
+                node.links += 1
+        folder.changes.append(names)
+        folder.modified = self.now()
+
+    def make(self, path: str, *, folder: bool) -> Node:
+        parent, name = self.parent(path)
+        if name in parent.names:
+            raise failure(errno.EEXIST, path)
+        node = self._node(folder=folder)
+        self.change(parent, {name: node})
+        return node
+
+    def status(self, node: Node) -> _Status:
+        mode = stat.S_IFDIR | 0o755 if node.folder else stat.S_IFREG | 0o644
+        modified = int((_EPOCH + node.modified) * 1e9)
+        return _Status(mode, node.number, self.device, node.links, len(node.data), modified, os.geteuid(), os.getegid())
+
+    # -- descriptors --------------------------------------------------------------------------------------------------
+
+    def open(self, node: Node, process: Process, path: str) -> int:
+        self._descriptors += 1
+        self.files[self._descriptors] = OpenFile(node, process, path)
+        return self._descriptors
+
+    def close(self, fd: int) -> None:
+        file = self.files.pop(fd)
+        if file.node.lock is file:
+            file.node.lock = None
+
+    def close_all(self, process: Process) -> None:
+        for fd in [fd for fd, file in self.files.items() if file.process is process]:
+            self.close(fd)
+            self.reaped.add(fd)
+
+    def put(self, file: OpenFile, data: bytes, position: int) -> int:
+        node = file.node
+        grown = position + len(data) - len(node.data)
+        if grown > self.spare:
+            data = data[: max(0, len(data) - (grown - self.spare))]
+            if not data:
+                raise failure(errno.ENOSPC, file.path)
+            grown = position + len(data) - len(node.data)
+        if grown > 0:
+            self.spare -= grown
+        if position > len(node.data):
+            node.data.extend(bytes(position - len(node.data)))
+        node.data[position : position + len(data)] = data
+        node.modified = self.now()
+        return len(data)
+
+    def sync(self, node: Node) -> None:
+        if node.folder:
+            node.durable_names = dict(node.names)
+            node.changes.clear()
+        else:
+            node.durable = bytes(node.data)
+
+    # -- the power cut ------------------------------------------------------------------------------------------------
+
+    def cut_power(self, rng: random.Random) -> None:
+        """Everything that was open is gone, and of what was not synced a part."""
+        self.reaped.update(self.files)
+        self.files.clear()
+        kept: dict[Node, bytes] = {}
+
+        def survive(folder: Node) -> None:
+            names = dict(folder.durable_names)
+            changes = folder.changes
+            if rng.random() < 0.5:
+                applied = changes[: rng.randrange(len(changes) + 1)]
+            else:
+                share = rng.choice((0.0, 0.5, 0.9, 1.0))
+                applied = [change for change in changes if rng.random() < share]
+            for change in applied:
+                for name, node in change.items():
+                    if node is None:
+                        names.pop(name, None)
+                    else:
+                        names[name] = node
+            folder.names, folder.durable_names = names, dict(names)
+            folder.changes = []
+            for node in names.values():
+                node.lock = None
+                if node.folder:
+                    survive(node)
+                elif node not in kept:
+                    kept[node] = _some_of(rng, node.durable or b"", bytes(node.data))
+
+        survive(self.root)
+        for node, content in kept.items():
+            node.data = bytearray(content)
+            node.durable = content
+            node.links = 0
+        self._count_links(self.root)
+
+    def _count_links(self, folder: Node) -> None:
+        for node in folder.names.values():
+            node.links = 1 if node.folder else node.links + 1
+            if node.folder:
+                self._count_links(node)
+
+
+def _some_of(rng: random.Random, durable: bytes, current: bytes) -> bytes:
+    if not current.startswith(durable):  # written over, or cut
+        return rng.choice((durable, current))
+    rest = current[len(durable) :]
+    match rng.randrange(4):
+        case 0:
+            return durable
+        case 1:
+            return current
+        case 2:
+            return durable + rest[: rng.randrange(len(rest) + 1)]
+        case _:
+            return durable + bytes(len(rest))

@@ -1,0 +1,254 @@
+"""The promises themselves, of data sets, files and what is left beside them; pure: it only compares."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from asyncrec.shards.keys import NO_KEY, key_digest
+
+from . import contents
+from .book import Record, Run, identity
+
+# What `DatasetWriter` keeps beside all splits of a folder.
+_DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
+
+# Of `plan.KNOWN_HOLES`.
+_SIDECARS = "sidecars of shards that are not there are left"
+_AFTER_CUT = "a spool after a power cut is left full"
+
+__all__ = ["of_dataset", "of_file", "of_leftovers", "wrong_keys"]
+
+
+def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
+    book, runs = world.book, world.book.of(path)
+    for shard in shards:
+        for problem in shard.problems:
+            book.complain("what a manifest names is there, as it says", problem)
+    found = [identity(record) for shard in shards for record in shard.records]
+    counts = Counter(found)
+    made = [run for run in runs if "expects" in run.spec]
+    if made:
+        _of_target(world, path, made, counts)
+        return
+    for number, times in counts.items():
+        if number is None or number >= len(book.records) or book.records[number].run.target != path:
+            book.complain("nothing else is there", f"{path}: record {number}")
+        elif times > 1:
+            book.complain("each record is there once", f"{path}: record {number} {times} times")
+        elif book.records[number].state in ("refused", "dropped"):
+            book.complain("nothing that was refused is there", f"{path}: record {number}")
+    if any(None is number or number >= len(book.records) for number in counts):
+        return
+    for shard in shards:
+        for data in shard.records:
+            record = book.records[identity(data) or 0]
+            if record.data not in data:
+                book.complain("a record comes back as it was written", f"{path}: record {record.number}")
+    keys_there = {book.records[number].key for number in counts}
+    for run in runs:
+        for record in run.records:
+            if record.number not in counts and _must_be_there(runs, run, record):
+                book.complain("what was acknowledged stays", f"{path}: {_describe(run, record)}")
+            if record.number in counts and _must_be_gone(runs, run, record):
+                book.complain("what replaces is the whole data set", f"{path}: {_describe(run, record)} is still there")
+            unknown = record.state == "dropped" and run.outcome == "clean" and record.key not in keys_there
+            if unknown and not _replaced(runs, run):
+                book.complain("what is dropped as known is there", f"{path}: key {record.key!r}")
+    _all_or_nothing(book, path, runs, counts)
+    for problem in wrong_keys(world, shards):
+        book.complain("a record has its key", f"{path}: {problem}")
+    _in_order(book, path, shards)
+
+
+def _describe(run: Run, record: Record) -> str:
+    promised = (
+        "committed" if record.committed is not None else "spooled" if record.spooled is not None else record.state
+    )
+    return f"record {record.number} ({promised}) of run {run.number} ({run.kind}, {run.outcome}, {run.process})"
+
+
+def _may_have_committed(run: Run) -> bool:
+    return run.leaving is not None or run.spec.get("options", {}).get("on_error") == "commit"
+
+
+def _replaced(runs: list[Run], run: Run) -> bool:
+    """Whether somebody who replaced the data set may have seen what a run committed, and taken it away."""
+    return any(
+        other is not run
+        and other.replaces
+        and _may_have_committed(other)
+        and (run.replaces or other.opened is None or run.asked <= other.opened)
+        for other in runs
+    )
+
+
+def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
+    if record.state != "taken":
+        return False
+    if run.replaces:
+        # Whoever ended well last has it, unless somebody else may have committed after.
+        later = [other for other in runs if other is not run and other.replaces and _may_have_committed(other)]
+        return run.outcome == "clean" and all(other.ended is not None and other.ended < run.asked for other in later)
+    if _replaced(runs, run):
+        return False
+    if run.kind == "fixed":
+        if run.outcome == "clean":
+            return True
+        others = [other for other in runs if other is not run and other.kind == "fixed"]
+        return record.promised and run.outcome == "running" and not others
+    if run.outcome == "clean":
+        return True
+    return record.promised
+
+
+def _must_be_gone(runs: list[Run], run: Run, record: Record) -> bool:
+    """A data set was replaced, wholly after this was committed for good."""
+    if run.outcome != "clean" or run.ended is None:
+        return False
+    return any(
+        other.replaces and other.outcome == "clean" and other.asked > run.ended for other in runs if other is not run
+    )
+
+
+def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any]) -> None:
+    whole = []
+    for run in runs:
+        if run.kind not in ("fixed", "whole") and not (run.replaces and run.kind == "rolling"):
+            continue
+        there = [record for record in run.records if record.number in counts]
+        if not there:
+            continue
+        whole.append(run)
+        missing = [record for record in run.records if record.state == "taken" and record.number not in counts]
+        # Of one that died `recover` keeps what it had promised, and as much of the rest as is whole.
+        broken = [record for record in missing if record.promised or run.outcome == "clean"]
+        if broken:
+            book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, broken[0])} is missing")
+    if len([run for run in whole if run.kind == "fixed" and not run.replaces]) > 1:
+        book.complain("one fixed set wins", f"{path}: runs {[run.number for run in whole]} are both there")
+    if len([run for run in whole if run.replaces]) > 1:
+        book.complain("one that replaces wins", f"{path}: runs {[run.number for run in whole]} are both there")
+    ended = [run for run in runs if run.kind == "fixed" and not run.replaces and run.outcome == "clean"]
+    if len(ended) > 1 and not any(run.replaces for run in runs):
+        book.complain("one fixed set wins", f"{path}: runs {[run.number for run in ended]} both ended well")
+
+
+def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
+    """Records whose key beside their shard is not theirs."""
+    wrong = []
+    records = world.book.records
+    for shard in shards:
+        for place, data in enumerate(shard.records):
+            number = identity(data)
+            if number is None or number >= len(records):
+                continue
+            key = records[number].key
+            digest = NO_KEY if key is None or records[number].run.kind == "whole" else key_digest(key)
+            has = NO_KEY if shard.keys is None else shard.keys[place] if place < len(shard.keys) else NO_KEY
+            if has != digest:
+                wrong.append(f"{shard.path}: record {number} at {place} has {has.hex()[:8]}, not {digest.hex()[:8]}")
+    return wrong
+
+
+def _in_order(book: Any, path: str, shards: list[contents.Shard]) -> None:
+    """One task into one shard; with one shard open at a time, one task into all of them."""
+    last: dict[tuple[str, int, int], int] = {}
+    for shard in sorted(shards, key=lambda shard: shard.path):
+        for data in shard.records:
+            number = identity(data)
+            if number is None or number >= len(book.records):
+                continue
+            record = book.records[number]
+            if record.run.kind == "whole" or record.state != "taken":
+                continue
+            where = "" if record.run.one_lane else shard.path
+            place = (where, record.run.number, record.task)
+            if record.ticket <= last.get(place, 0):
+                book.complain("the order of a task is kept", f"{shard.path}: record {number}")
+            last[place] = record.ticket
+
+
+def _of_target(world: Any, path: str, made: list[Run], counts: Counter[Any]) -> None:
+    base, count, _ = made[0].spec["expects"]
+    wanted = set(range(base, base + count))
+    twice = [number for number, times in counts.items() if times > 1]
+    what = f"{path} by {made[0].spec['tool']}: {sum(counts.values())} records, {len(counts)} distinct, of {count}"
+    if twice:
+        world.book.complain("each record is there once", what)
+    if set(counts) - wanted:
+        world.book.complain("nothing else is there", what)
+    if wanted - set(counts) and any(run.outcome == "clean" for run in made):
+        world.book.complain("what a tool has done is done", what)
+
+
+def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
+    book, runs = world.book, world.book.of(path)
+    name = path.rpartition("/")[2]
+    data = files.get(name)
+    made = [run for run in runs if "expects" in run.spec]
+    kind = next((run.spec["compression"] for run in runs if "compression" in run.spec), "")
+    try:
+        found = [identity(record) for record in contents.frames(data, kind)] if data is not None else []
+    except contents.Broken as error:
+        book.complain("a file is whole", f"{path}: {error}")
+        return
+    if made:
+        _of_target(world, path, made, Counter(found))
+        return
+    by_run: dict[int, list[int]] = defaultdict(list)
+    for number in found:
+        if number is None or number >= len(book.records) or book.records[number].run.target != path:
+            book.complain("nothing else is there", f"{path}: record {number}")
+            return
+        record = book.records[number]
+        by_run[record.run.number].append(record.ticket)
+        if record.state == "refused":
+            book.complain("nothing that was refused is there", f"{path}: record {number}")
+    if len(found) != len(set(found)):
+        book.complain("each record is there once", path)
+    continued = any(run.spec.get("mode") == "a" for run in runs)
+    if not continued and len(by_run) > 1:
+        book.complain("a file is one writer's", f"{path}: runs {sorted(by_run)}")
+    for run in runs:
+        there = set(found)
+        clean_later = any(other.replaces and other is not run and other.leaving is not None for other in runs)
+        for record in run.records:
+            if record.state != "taken" or record.number in there:
+                continue
+            stays = record.promised if continued else run.outcome == "clean" and not clean_later
+            if stays:
+                book.complain("what was acknowledged stays", f"{path}: {_describe(run, record)}")
+        if not continued and run.number in by_run and run.leaving is None:
+            book.complain("a file appears whole, or not", f"{path}: run {run.number} never left its context")
+
+
+def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
+    """Nothing lies about that no command removes."""
+    from asyncrec.shards.manifest import merge_segments
+    from asyncrec.shards.segment import parse_segment
+
+    folders: dict[str, list[str]] = defaultdict(list)
+    for path in datasets:
+        folder, _, name = path.rpartition("/")
+        folders[folder].append(name)
+    for folder, names in folders.items():
+        files = contents.tree(world, folder)
+        kept = set()
+        for name in names:
+            segments = [
+                parse_segment(data, name=key) for key, data in files.items() if key.startswith(f"_manifest/{name}/")
+            ]
+            kept |= {key for key in files if key.startswith(f"_manifest/{name}/")}
+            if segments:
+                for entry in merge_segments(name, segments).shards:
+                    kept |= {entry.path, entry.index, entry.keys}
+        left = sorted(key for key in files if key not in kept and not key.endswith(_DATUM))
+        if _SIDECARS in world.plan["left_out"]:
+            left = [key for key in left if not key.startswith(("_index/", "_keys/"))]
+        if left:
+            world.book.complain("nothing is left that nobody removes", f"{folder}: {left[:5]}")
+    for spool in spools:
+        left = sorted(key for key in contents.tree(world, spool) if key != ".asyncrec-spool")
+        if left and _AFTER_CUT not in world.plan["left_out"]:
+            world.book.complain("nothing is left that nobody removes", f"{spool}: {left[:5]}")

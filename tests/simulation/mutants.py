@@ -1,0 +1,133 @@
+"""asyncrec, broken on purpose, one promise at a time, by replacing a function while worlds run.
+
+Each is a context manager. They show that the simulation finds what it says it looks for; `test_mutants` asks it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+from asyncrec.records import budget
+from asyncrec.shards import commit, finishing, journal, publication, recovery
+from asyncrec.storage import local_disk, local_sink, locks
+
+__all__ = ["MUTANTS"]
+
+MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+
+
+def mutant(body: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
+    MUTANTS[body.__name__.replace("_", " ")] = contextmanager(body)
+    return body
+
+
+@mutant
+def a_flush_does_not_fsync() -> Iterator[None]:
+    real = local_sink.LocalSink._flush
+
+    def flush(self: Any, tail: Any) -> int:
+        system, self._system = self._system, _Without(self._system, "fsync")
+        try:
+            return real(self, tail)
+        finally:
+            self._system = system
+
+    with mock.patch.object(local_sink.LocalSink, "_flush", flush):
+        yield
+
+
+class _Without:
+    def __init__(self, system: Any, name: str) -> None:
+        self._system, self._name = system, name
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_: None) if name == self._name else getattr(self._system, name)
+
+
+@mutant
+def folders_are_not_fsynced() -> Iterator[None]:
+    with mock.patch.object(local_disk.Disk, "sync_folder", return_value=None):
+        yield
+
+
+@mutant
+def the_commit_comes_before_the_shard() -> Iterator[None]:
+    """What a segment names is published after it: here, a moment after it was written."""
+    real = commit.Committer.commit
+
+    async def first(self: Any, sequence: int, entry: Any) -> None:
+        store, key = self._storage, entry.path
+        data = await store.get(key)
+        await store.delete(key)
+        await real(self, sequence, entry)
+        await store.put(key, data)
+
+    with mock.patch.object(commit.Committer, "commit", first):
+        yield
+
+
+@mutant
+def recover_ignores_locks() -> Iterator[None]:
+    real = locks.FileLock.__init__
+
+    def take(self: Any, fd: int, path: str) -> None:
+        flock = locks.fcntl.flock
+        with mock.patch.object(locks, "fcntl", _Without(locks.fcntl, "flock")):
+            assert flock
+            real(self, fd, path)
+
+    with mock.patch.object(locks.FileLock, "__init__", take):
+        yield
+
+
+@mutant
+def recover_removes_journals_first() -> Iterator[None]:
+    real = finishing.Finishing.run
+
+    async def run(self: Any) -> None:
+        for shard in journal.leftovers_of(self._home, self._note):
+            await finishing.in_thread(self._remove, shard)
+        await real(self)
+
+    with mock.patch.object(finishing.Finishing, "run", run):
+        yield
+
+
+@mutant
+def a_flush_is_acknowledged_before_the_disk_has_it() -> Iterator[None]:
+    async def flush(self: Any, tail: Any) -> int:
+        return sum(len(buffer) for buffer in tail)
+
+    with mock.patch.object(local_sink.LocalSink, "flush", flush):
+        yield
+
+
+@mutant
+def the_note_is_not_kept() -> Iterator[None]:
+    """Whoever opens after a crash forgets whose the files are."""
+    with mock.patch.object(recovery, "find_notes", return_value=[]):
+        yield
+
+
+@mutant
+def room_is_not_given_back() -> Iterator[None]:
+    real = budget.ByteBudget.give
+
+    def give(self: Any, size: int) -> None:
+        real(self, size - 1 if size > 1 else size)
+
+    with mock.patch.object(budget.ByteBudget, "give", give):
+        yield
+
+
+@mutant
+def what_failed_is_not_taken_back() -> Iterator[None]:
+    async def nothing(self: Any) -> None:
+        pass
+
+    with mock.patch.object(publication.Publication, "take_back", nothing):
+        with mock.patch.object(commit.Committer, "take_back", lambda self, keys: nothing(self)):
+            yield

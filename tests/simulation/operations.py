@@ -1,0 +1,85 @@
+"""What processes do: operations by their names, and themes that draw whole casts of them.
+
+A new operation: a function marked ``@operation("name")`` in `writing`, `tooling` or `reading`, which takes the world,
+the process and its part of the plan; and a theme, or a line in one (`cast`), that draws it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+__all__ = ["OPERATIONS", "THEMES", "WEIGHTS", "Drawing", "operation", "theme"]
+
+Body = Callable[[Any, Any, dict[str, Any]], Awaitable[None]]
+
+OPERATIONS: dict[str, Body] = {}
+THEMES: dict[str, Callable[[Drawing], None]] = {}
+WEIGHTS: dict[str, float] = {}
+
+
+def operation(name: str) -> Callable[[Body], Body]:
+    def register(body: Body) -> Body:
+        OPERATIONS[name] = body
+        return body
+
+    return register
+
+
+def theme(name: str, weight: float = 1.0) -> Callable[[Callable[[Drawing], None]], Callable[[Drawing], None]]:
+    def register(draw: Callable[[Drawing], None]) -> Callable[[Drawing], None]:
+        THEMES[name] = draw
+        WEIGHTS[name] = weight
+        return draw
+
+    return register
+
+
+class Drawing:
+    """A plan that is being drawn.
+
+    Attributes:
+        steady: the store never fails.
+    """
+
+    def __init__(self, rng: random.Random, plan: dict[str, Any], holes: frozenset[str]) -> None:
+        self.rng = rng
+        self.plan = plan
+        self._holes = holes
+        self._targets = 0
+        self.steady = False
+
+    def theme(self, name: str) -> None:
+        THEMES[name](self)
+
+    def may(self, hole: str) -> bool:
+        """Whether something that is known to break may be drawn."""
+        return hole not in self._holes
+
+    def spared(self, hole: str) -> bool:
+        """Whether what is about to be drawn has to live and succeed, because its failures break a promise."""
+        spared = not self.may(hole)
+        self.steady = self.steady or spared
+        return spared
+
+    def chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def target(self, *, local: bool, machine: str = "m0", name: str = "pages") -> str:
+        """A data set's path that no other theme uses."""
+        self._targets += 1
+        return f"/{machine}/d{self._targets}/{name}" if local else f"sim://bucket/d{self._targets}/{name}"
+
+    def process(
+        self, *specs: dict[str, Any], machine: str = "m0", start: float | None = None, safe: bool = False
+    ) -> dict[str, Any]:
+        """One more; ``safe`` from kills and cancellations of its own."""
+        if start is None:
+            start = self.rng.choice((0.0, 0.0, self.rng.random(), 10 * self.rng.random(), 2000 * self.rng.random()))
+        process = {"machine": machine, "start": start, "operations": list(specs), "safe": safe}
+        self.plan["processes"].append(process)
+        return process
+
+    def later(self) -> float:
+        return self.rng.choice((5.0, 60.0, 1000.0, 5000.0, 100_000.0)) * (0.5 + self.rng.random())

@@ -1,0 +1,130 @@
+"""What a world will be, drawn from its seed, as plain data: it can be printed, made smaller, and run again.
+
+Only the plan is drawn here. What happens while it runs (who is next, how long a request takes) comes from another
+generator of the same seed, so that a plan with something taken out is still a plan.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from . import cast, operations, reading, tooling, writing  # noqa: F401  # what registers itself
+
+__all__ = ["KNOWN_HOLES", "draw"]
+
+# What is known to break a promise, and is left out of the plans until it is mended: whoever mends one takes its line
+# away. `Drawing.may` asks for these words.
+KNOWN_HOLES: frozenset[str] = frozenset(
+    {
+        "a fixed writer on a store that fails",
+        "a partition_by that raises",
+        "a replacing writer that fails",
+        "a spool after a power cut is left full",
+        "a spool on a full disk",
+        "a tool that fails",
+        "answers to a publication that are lost",
+        "conditions that a store ignores",
+        "continued files that are torn",
+        "effects after the answer",
+        "fixed writers at once",
+        "keys beside a journal",
+        "locks after a cancellation",
+        "native cancellation of commits",
+        "native cancellation of reads",
+        "recover beside tools",
+        "replacing writers at once",
+        "short reads",
+        "sidecars of shards that are not there are left",
+        "tools at once",
+        "uploads --remove",
+        "write_many beyond the memory",
+    }
+)
+
+Plan = dict[str, Any]
+
+
+def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, ...] = ()) -> Plan:
+    rng = random.Random(f"plan {seed}")
+    plan: Plan = {"seed": seed, "left_out": sorted(holes), "settings": _settings(rng), "processes": [], "faults": []}
+    drawing = operations.Drawing(rng, plan, holes)
+    names = list(themes or operations.THEMES)
+    weights = [operations.WEIGHTS.get(name, 1.0) for name in names]
+    drawing.theme(rng.choices(names, weights)[0])
+    if rng.random() < 0.15 and not themes:
+        drawing.theme(rng.choices(names, weights)[0])
+    plan["faults"] = _faults(drawing)
+    settings = plan["settings"]
+    settings["late"] = settings["late"] and drawing.may("effects after the answer")
+    settings["lax"] = settings["lax"] and drawing.may("conditions that a store ignores")
+    settings["lost"] = drawing.may("answers to a publication that are lost")
+    if not drawing.may("short reads"):
+        settings["short"] = 0.0
+    if drawing.steady:
+        settings["failing"] = 0.0
+    return plan
+
+
+def _settings(rng: random.Random) -> dict[str, Any]:
+    calm = rng.random() < 0.3
+    settings = {
+        "shuffles": rng.random() < 0.8,
+        "stopping": rng.choice((0.0, 0.0, 0.02, 0.1)),
+        "failing": 0.0 if calm else rng.choice((0.0, 0.01, 0.05, 0.2)),
+        "late": rng.random() < 0.3,
+        "lax": rng.random() < 0.3,
+        "checksums": rng.random() < 0.7,
+        "parts": rng.choice((100, 700, 1 << 20)),
+        "chunk": rng.choice((100, 700, 5000, 1 << 20)),
+        "short": rng.choice((0.0, 0.0, 0.0, 0.1)),
+        "links": rng.random() < 0.9,
+        "skews": rng.random() < 0.3,
+        "memory": rng.random() < 0.2,
+        "knobs": {
+            "asyncrec.storage.local:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
+            "asyncrec.storage.local_sink:_LEAST_CHUNK": 64,
+            "asyncrec.shards.uploading:_STEP": rng.choice((100, 256 << 10)),
+            "asyncrec.records.lane:_BATCH_BYTES": rng.choice((2000, 1 << 20)),
+            "asyncrec.storage.local_sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
+            "asyncrec.records.pipeline:INFLATE_BYTES": rng.choice((1000, 4 << 20)),
+            "asyncrec.records.pipeline:_INFLATE_STEP": rng.choice((500, 256 << 10)),
+            "*:LARGE_RECORD": rng.choice((200, 1 << 20, 1 << 20)),
+            "*:SLAB_RECORDS": rng.choice((4, 1024)),
+            "*:SLAB_BYTES": rng.choice((500, 512 << 10)),
+        },
+    }
+    # An object of hundreds of parts would never be sent whole: a real store fails less often, or has larger parts.
+    settings["parts"] = max(settings["parts"], int(100_000 * settings["failing"]))
+    return settings
+
+
+def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
+    rng, processes = drawing.rng, drawing.plan["processes"]
+    faults: list[dict[str, Any]] = []
+    for number, process in enumerate(processes):
+        chance = rng.random()
+        if process["safe"]:
+            continue
+        if chance < 0.45:
+            by = rng.choice(("call", "step"))
+            faults.append({"kind": "kill", "process": number, "by": by, "at": int(10 ** (rng.random() * 3.0))})
+        elif chance < 0.6:
+            how = rng.choice(("anyio", "asyncio" if drawing.may("native cancellation of commits") else "anyio"))
+            faults.append({"kind": "cancel", "process": number, "how": how, "at": int(10 ** (rng.random() * 3.0))})
+    specs = [spec for process in processes for spec in process["operations"]]
+    if any(process["safe"] for process in processes):
+        return faults  # what is said to be safe is so from the machine's faults, too
+    if rng.random() < 0.3:
+        faults.append({"kind": "power", "machine": "m0", "at": int(10 ** (rng.random() * 3.3))})
+    if rng.random() < 0.1 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
+        faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})
+    if rng.random() < 0.15 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
+        faults.append({"kind": "disk", "machine": "m0", "at": int(10 ** (rng.random() * 3.0))})
+    if rng.random() < 0.1 and not drawing.steady:
+        faults.append({"kind": "down", "at": rng.random() * 10, "for": rng.choice((1.0, 100.0, 1000.0))})
+    return faults
+
+
+def _spooled(spec: dict[str, Any]) -> bool:
+    return "spool" in spec.get("options", {})

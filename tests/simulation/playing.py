@@ -1,0 +1,89 @@
+"""A plan is played: in a world of its own, with what is small made small, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncrec.storage import local
+
+from . import seams
+from .threads import Event
+from .world import World
+
+__all__ = ["Outcome", "run_plan", "small"]
+
+
+@dataclass
+class Outcome:
+    """What became of a plan."""
+
+    plan: dict[str, Any]
+    complaints: list[str]
+    digest: str
+    steps: int
+    operations: int
+    kills: int
+    faults: int
+    told: list[str] = field(default_factory=list, repr=False)
+    log: list[str] | None = field(default=None, repr=False)
+
+
+@contextmanager
+def small(settings: dict[str, Any]) -> Iterator[None]:
+    """Chunks of local files, whose size is a default."""
+    storage: Any = local.LocalStorage.__init__.__kwdefaults__  # type: ignore[attr-defined]
+    opening: Any = local.open_local.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
+    before = storage["chunk_size"], opening["chunk_size"]
+    storage["chunk_size"] = opening["chunk_size"] = settings["chunk"]
+    try:
+        with seams.knobs(settings["knobs"]):
+            yield
+    finally:
+        storage["chunk_size"], opening["chunk_size"] = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the dead leave is collected without a word, and not while a world runs."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+            while gc.collect():  # closing the dead's coroutines leaves more of them
+                pass
+    finally:
+        sys.unraisablehook = hook
+        if collects:
+            gc.enable()
+
+
+def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
+    """Within `seams.patched`."""
+    with _quiet():
+        Event.over = False
+        world = World(plan)
+        with small(plan["settings"]):
+            world.play()
+        outcome = Outcome(
+            plan=plan,
+            complaints=list(world.book.complaints),
+            digest=world.log.digest(),
+            steps=world.loop.steps,
+            operations=world.operations,
+            kills=world.kills,
+            faults=world.faults + world.bucket.faults,
+            told=world.book.told(),
+            log=world.log.lines if keep_log else None,
+        )
+        Event.over = True
+        del world  # collected while nobody listens
+    return outcome

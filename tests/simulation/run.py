@@ -1,0 +1,167 @@
+"""``make simulate``: worlds for as long as asked, from a seed, and what broke in them, with the seeds that repeat it.
+
+``--one SEED`` runs one world and prints what it was; ``--shrink`` makes it smaller first, ``--log`` shows each step.
+``--everything`` draws all known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import secrets
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import operations, seams, sources
+from .plan import KNOWN_HOLES, draw
+from .playing import Outcome, run_plan
+from .shrink import promise_of, shrink
+
+__all__ = ["Totals", "main", "run_worlds"]
+
+_SEEDS_SHOWN = 5
+
+
+@dataclass
+class Totals:
+    """Of many worlds. ``broken`` has (seed, what was said) by promise; ``first`` and ``last`` are seeds."""
+
+    first: int = -1
+    last: int = -1
+    worlds: int = 0
+    operations: int = 0
+    kills: int = 0
+    faults: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    broken: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def add(self, seed: int, outcome: Outcome) -> None:
+        self.first = seed if self.first < 0 else self.first
+        self.last = max(seed, self.last)
+        self.worlds += 1
+        self.operations += outcome.operations
+        self.kills += outcome.kills
+        self.faults += outcome.faults
+        self.steps += outcome.steps
+        for promise, said in {each.partition(":")[0]: each for each in reversed(outcome.complaints)}.items():
+            self.broken.setdefault(promise, []).append((seed, said))
+
+    def merge(self, other: Totals) -> None:
+        self.first = min(self.first, other.first) if self.first >= 0 else other.first
+        self.last = max(self.last, other.last)
+        for name in ("worlds", "operations", "kills", "faults", "steps"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.seconds = max(self.seconds, other.seconds)
+        for promise, found in other.broken.items():
+            self.broken.setdefault(promise, []).extend(found)
+
+    def failures(self) -> int:
+        return len({seed for found in self.broken.values() for seed, _ in found})
+
+
+def run_worlds(
+    seed: int, *, step: int = 1, seconds: float, most: int = 1 << 60, tell: bool = False, **drawing: Any
+) -> Totals:
+    """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run."""
+    totals = Totals()
+    begun = time.monotonic()
+    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # it tells of every fault
+    with seams.patched():
+        sources.prepare()
+        while time.monotonic() - begun < seconds and totals.worlds < most:
+            outcome = run_plan(draw(seed, **drawing))
+            totals.add(seed, outcome)
+            if tell and outcome.complaints:
+                print(f"seed {seed}: {outcome.complaints[0][:300]}", flush=True)
+            seed += step
+    totals.seconds = time.monotonic() - begun
+    return totals
+
+
+def _work(arguments: dict[str, Any]) -> Totals:
+    return run_worlds(**arguments)
+
+
+def _table(totals: Totals, workers: int) -> None:
+    rate = totals.worlds / max(totals.seconds, 1e-9) / workers
+    print(
+        f"{'worlds':>10} {'operations':>12} {'kills':>9} {'faults':>9} {'failed':>7} {'a second and core':>18}   seeds"
+    )
+    print(
+        f"{totals.worlds:>10,} {totals.operations:>12,} {totals.kills:>9,} {totals.faults:>9,} {totals.failures():>7,} "
+        f"{rate:>18.1f}   {totals.first} to {totals.last}"
+    )
+    for promise, found in sorted(totals.broken.items(), key=lambda item: -len(item[1])):
+        seeds = ", ".join(str(seed) for seed, _ in sorted(found)[:_SEEDS_SHOWN])
+        print(f"\n{len(found):>6} x broken: {promise}\n         seeds {seeds}\n         {sorted(found)[0][1][:400]}")
+
+
+def _show(seed: int, drawing: dict[str, Any], *, smaller: bool, log: bool) -> int:
+    with seams.patched():
+        sources.prepare()
+        outcome = run_plan(draw(seed, **drawing), keep_log=log)
+        if smaller and outcome.complaints:
+            outcome = shrink(outcome.plan, promise_of(outcome))
+    if outcome.log:
+        print("\n".join(outcome.log))
+    print(json.dumps(outcome.plan["settings"]), json.dumps(outcome.plan["faults"]), sep="\n")
+    for number, process in enumerate(outcome.plan["processes"]):
+        for spec in process["operations"]:
+            print(f"p{number} on {process['machine']} at {process['start']:.3f}: {json.dumps(spec)}")
+    print("\n".join(outcome.told))
+    print(f"{outcome.steps} steps, {outcome.digest}")
+    for complaint in outcome.complaints:
+        print(f"broken: {complaint}")
+    return 1 if outcome.complaints else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long (60)")
+    parser.add_argument("--worlds", type=int, default=1 << 60, help="at most so many for each worker")
+    parser.add_argument("--seed", type=int, help="of the first world; drawn unless given")
+    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
+    parser.add_argument("--theme", choices=sorted(operations.THEMES), action="append", help="only of this kind")
+    parser.add_argument("--everything", action="store_true", help="draw the known holes, too")
+    parser.add_argument("--hole", choices=sorted(KNOWN_HOLES), action="append", help="draw this known hole, too")
+    parser.add_argument("--one", type=int, metavar="SEED", help="run this world alone, and show it")
+    parser.add_argument("--shrink", action="store_true", help="with --one: make it smaller while it fails")
+    parser.add_argument("--log", action="store_true", help="with --one: every step")
+    arguments = parser.parse_args(argv)
+    drawing: dict[str, Any] = {
+        "holes": frozenset() if arguments.everything else KNOWN_HOLES.difference(arguments.hole or ())
+    }
+    if arguments.theme:
+        drawing["themes"] = tuple(arguments.theme)
+    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)
+    if arguments.one is not None:
+        return _show(arguments.one, drawing, smaller=arguments.shrink, log=arguments.log)
+    first = arguments.seed if arguments.seed is not None else secrets.randbelow(1 << 30)
+    work = [
+        {
+            "seed": first + n,
+            "step": arguments.workers,
+            "seconds": arguments.seconds,
+            "most": arguments.worlds,
+            **drawing,
+        }
+        for n in range(arguments.workers)
+    ]
+    totals = Totals()
+    if arguments.workers == 1:
+        totals = run_worlds(**work[0], tell=True)
+    else:
+        with multiprocessing.get_context("spawn").Pool(arguments.workers) as pool:
+            for part in pool.imap_unordered(_work, [{**each, "tell": True} for each in work]):
+                totals.merge(part)
+    _table(totals, arguments.workers)
+    return 1 if totals.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

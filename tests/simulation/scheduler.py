@@ -1,0 +1,154 @@
+"""The event loop of a world: what is ready runs in a random order, and time jumps to the next timer.
+
+Each batch of ready callbacks is put into the order of the tasks they belong to, by their creation, before it is
+shuffled: sets that Python orders by address would otherwise come between a seed and its world. A callback that belongs
+to a dead process is not run, but kept until the world is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+import anyio._backends._asyncio
+
+from .process import PROCESS, Killed, Process
+
+__all__ = ["EventLog", "Hung", "Loop"]
+
+
+class Hung(Exception):
+    """The world has not ended after so many steps, or so much of its time."""
+
+
+class EventLog:
+    """Everything that happens, a line each."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.note = self.lines.append
+
+    def digest(self) -> str:
+        content = "\n".join(self.lines).encode(errors="backslashreplace")
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+class _Task(asyncio.Task[Any]):
+    """Tasks know when they were made, and for which process."""
+
+    sequence: int
+    process: Process | None
+
+
+class Loop(asyncio.BaseEventLoop):
+    """Time begins at 0. ``shuffles``: else each batch runs in the order in which its tasks were made.
+
+    Attributes:
+        now: the world's time, in seconds.
+        steps: callbacks that ran.
+        tasks: every task that was ever made; kept, so that none is collected before the world is over.
+        on_step: called before each callback, with its process.
+    """
+
+    def __init__(self, rng: random.Random, log: EventLog, *, shuffles: bool, max_steps: int) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.steps = 0
+        self.rng = rng
+        self.log = log
+        self.tasks: list[_Task] = []
+        self.unraised: list[str] = []
+        self.on_step: Callable[[Process | None], None] = lambda process: None
+        self._shuffles = shuffles
+        self._max_steps = max_steps
+        self._buried: list[asyncio.Handle] = []
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
+        self.set_exception_handler(self._note_exception)
+
+    def time(self) -> float:
+        return self.now
+
+    def close(self) -> None:
+        super().close()
+        # anyio's states of tasks refer to the tasks that they are weakly keyed by: of the dead, for ever.
+        states: Any = getattr(anyio._backends._asyncio, "_task_states", {})  # type: ignore[attr-defined]
+        for task in self.tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            states.pop(task, None)
+        self.tasks.clear()
+        self._buried.clear()
+
+    # -- asyncio's own ------------------------------------------------------------------------------------------------
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> _Task:
+        context = options.get("context")
+        task = _Task(coroutine, loop=loop, **options)
+        task.sequence = len(self.tasks) + 1
+        task.process = context[PROCESS] if context is not None and PROCESS in context else PROCESS.get()
+        self.tasks.append(task)
+        return task
+
+    def _note_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        process = PROCESS.get()
+        if process is None or not process.dead:
+            self.unraised.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def _write_to_self(self) -> None:
+        pass
+
+    def _process_events(self, event_list: Any) -> None:
+        pass
+
+    def _run_once(self) -> None:
+        ready: list[asyncio.Handle] = list(self._ready)  # type: ignore[attr-defined]
+        self._ready.clear()  # type: ignore[attr-defined]
+        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+        if not ready:
+            if not timers:
+                raise Hung("nothing is ready, and nobody waits for a time")
+            self.now = max(self.now, timers[0]._when)
+        while timers and timers[0]._when <= self.now:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            ready.append(timer)
+        if len(ready) > 1:
+            ready.sort(key=_order_of)
+            if self._shuffles:
+                self.rng.shuffle(ready)
+        for handle in ready:
+            if not handle._cancelled:
+                self._run(handle)
+
+    def _run(self, handle: asyncio.Handle) -> None:
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is not None and process.dead:
+            self._buried.append(handle)
+            return
+        self.steps += 1
+        if self.steps > self._max_steps:
+            raise Hung(f"not over after {self.steps:,} steps")
+        self.on_step(process)
+        if process is not None and process.dead:  # just now
+            self._buried.append(handle)
+            return
+        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+        sequence = owner.sequence if isinstance(owner, _Task) else 0
+        self.log.note(f"{self.now!r} {process.name if process is not None else '-'} {sequence}")
+        try:
+            handle._run()
+        except Killed:  # a step of a task, or a callback, touched a disk and was struck
+            self._buried.append(handle)
+
+
+def _order_of(handle: asyncio.Handle) -> float:
+    owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+    if isinstance(owner, _Task):
+        return owner.sequence
+    host = getattr(owner, "_host_task", None)  # anyio's cancel scopes deliver again and again
+    return host.sequence + 0.5 if isinstance(host, _Task) else 0.0

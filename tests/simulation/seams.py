@@ -1,0 +1,254 @@
+"""Where the world is put beneath asyncrec: names of its modules that mean the system are given other objects.
+
+Only asyncrec's own modules are touched, and only while worlds run: pytest, its threads and the rest of Python keep
+their clocks and files. Whatever is patched asks `current` for the world, so that one patching serves thousands.
+"""
+
+from __future__ import annotations
+
+import datetime as real_datetime
+import errno
+import fcntl as real_fcntl
+import gc
+import importlib
+import os
+import pathlib
+import pkgutil
+import random
+import secrets as real_secrets
+import shutil as real_shutil
+import sys
+import tempfile as real_tempfile
+import threading as real_threading
+import time as real_time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import anyio.to_thread
+
+import asyncrec
+
+from . import store, threads
+from .disk import failure
+from .process import PROCESS
+
+__all__ = ["current", "knobs", "patched"]
+
+# Loaded before anything is patched: else they would come with the real system. The rest has no part in a world.
+_LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__", "parquet", "reporting", "demonstration")
+
+current: list[Any] = []  # the world that runs, or none
+
+
+class _Around:
+    """A module, of which some names are others."""
+
+    def __init__(self, module: Any, **others: Any) -> None:
+        self.__dict__.update(others)
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class _System:
+    """`os`, of the world that runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(current[-1].system if current else os, name)
+
+
+def _wall() -> float:
+    process = PROCESS.get()
+    return float(current[-1].wall(process)) if current else real_time.time()
+
+
+def _clock() -> float:
+    return float(current[-1].loop.now) if current else real_time.monotonic()
+
+
+class _Dates(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, real_datetime.datetime)
+
+
+class _Datetime(real_datetime.datetime, metaclass=_Dates):
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return real_datetime.datetime.fromtimestamp(_wall(), tz)
+
+
+class _Path(pathlib.PosixPath):
+    """Paths that ask the world's disk."""
+
+    def exists(self, **_: Any) -> bool:
+        return bool(_os.path.exists(self))
+
+    def is_dir(self, **_: Any) -> bool:
+        return bool(_os.path.isdir(self))
+
+    def is_file(self, **_: Any) -> bool:
+        return bool(_os.path.isfile(self))
+
+    def stat(self, **_: Any) -> Any:
+        return _os.stat(self)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        try:
+            _os.unlink(self)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def read_bytes(self) -> bytes:
+        with _open(self, "rb") as file:
+            return bytes(file.read())
+
+
+def _open(*args: Any, **options: Any) -> Any:
+    return current[-1].system.open_stream(*args, **options) if current else open(*args, **options)
+
+
+def _flock(fd: int, how: int) -> None:
+    process = PROCESS.get()
+    world = current[-1]
+    _, file = world.system._file(fd, "flock")
+    while file.node.lock not in (None, file):
+        if how & real_fcntl.LOCK_NB or threads.Strand.running is None:
+            raise failure(errno.EWOULDBLOCK, file.path)
+        threads.Strand.running.stop()
+    if process is not None and not process.dead:
+        file.node.lock = None if how & real_fcntl.LOCK_UN else file
+
+
+def _token_bytes(size: int = 32) -> bytes:
+    return bytes(current[-1].secrets.randbytes(size)) if current else real_secrets.token_bytes(size)
+
+
+def _mkdtemp(suffix: str = "", prefix: str = "tmp", dir: Any = None) -> str:
+    path = f"{os.fsdecode(dir)}/{prefix}{_token_bytes(4).hex()}{suffix}"
+    _os.mkdir(path)
+    return path
+
+
+async def _run_sync(*args: Any, **options: Any) -> Any:
+    if not current:
+        return await anyio.to_thread.run_sync(*args, **options)
+    return await current[-1].threads.run_sync(*args, **options)
+
+
+_os: Any = _System()
+_OTHERS: dict[str, tuple[Any, Any]] = {
+    "os": (os, _os),
+    "time": (real_time, _Around(real_time, time=_wall, monotonic=_clock, perf_counter=_clock)),
+    "threading": (
+        real_threading,
+        _Around(real_threading, Lock=threads.Lock, RLock=lambda: threads.Lock(again=True), Event=threads.Event),
+    ),
+    "secrets": (
+        real_secrets,
+        _Around(
+            real_secrets,
+            token_bytes=_token_bytes,
+            token_hex=lambda size=32: _token_bytes(size).hex(),
+            randbits=lambda bits: current[-1].secrets.getrandbits(bits),
+        ),
+    ),
+    "fcntl": (real_fcntl, _Around(real_fcntl, flock=_flock)),
+    "shutil": (real_shutil, _Around(real_shutil, rmtree=lambda *args: current and _os.remove_tree(*args))),
+    "tempfile": (real_tempfile, _Around(real_tempfile, mkdtemp=_mkdtemp)),
+    "datetime": (real_datetime.datetime, _Datetime),
+    "Path": (pathlib.Path, _Path),
+    "to_thread": (anyio.to_thread, _Around(anyio.to_thread, run_sync=_run_sync)),
+    "run_sync": (anyio.to_thread.run_sync, _run_sync),
+}
+
+
+def modules() -> list[Any]:
+    """asyncrec's, all of them loaded."""
+    for found in pkgutil.walk_packages(asyncrec.__path__, "asyncrec."):
+        if not any(part in _LEFT_OUT for part in found.name.split(".")):
+            importlib.import_module(found.name)
+    return _loaded()
+
+
+@cache
+def _loaded() -> list[Any]:
+    return [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] == "asyncrec" and not any(part in _LEFT_OUT for part in name.split("."))
+    ]
+
+
+@contextmanager
+def patched() -> Iterator[None]:
+    """While in here, asyncrec touches nothing but the world in `current`."""
+    from asyncrec import tasks
+    from asyncrec.storage import local, local_disk, retry
+
+    undo: list[tuple[Any, str, Any]] = []
+
+    def put(target: Any, name: str, value: Any) -> None:
+        undo.append((target, name, target.__dict__.get(name, undo)))
+        setattr(target, name, value)
+
+    for module in modules():
+        for name, (real, other) in _OTHERS.items():
+            if module.__dict__.get(name) is real:
+                put(module, name, other)
+        put(module, "open", _open)
+    put(retry, "_jitter", _Jitter())
+    make_scope = tasks.TaskScope.__init__
+
+    def make_known_scope(scope: tasks.TaskScope) -> None:
+        make_scope(scope)
+        if current:
+            current[-1].scopes.append(scope)
+
+    put(tasks.TaskScope, "__init__", make_known_scope)
+    asyncrec.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
+    # Their defaults were bound when they were defined.
+    storage: Any = local.LocalStorage.__init__
+    disk: Any = local_disk.Disk.__init__
+    storage.__kwdefaults__["system"] = _os
+    disk.__defaults__ = (_os,)
+    gc.collect()
+    gc.freeze()  # each world collects what it leaves: without what was there before, that is quick
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        storage.__kwdefaults__["system"] = os
+        disk.__defaults__ = (os,)
+        for target, name, value in reversed(undo):
+            if value is undo:
+                delattr(target, name)
+            else:
+                setattr(target, name, value)
+
+
+class _Jitter(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return float(current[-1].secrets.uniform(a, b)) if current else super().uniform(a, b)
+
+
+@contextmanager
+def knobs(values: dict[str, int]) -> Iterator[None]:
+    """Constants that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
+    undo = []
+    for place, value in values.items():
+        module_name, _, name = place.partition(":")
+        everywhere = module_name == "*"  # all modules that have imported it
+        for module in _loaded() if everywhere else [importlib.import_module(module_name)]:
+            if name not in module.__dict__:
+                continue
+            undo.append((module, name, getattr(module, name)))
+            setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in undo:
+            setattr(module, name, value)

@@ -1,0 +1,170 @@
+"""A minute of worlds, and what the simulation promises of itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import book, contents, judgement, mutants, plan, playing, run, seams, sources
+from .shrink import promise_of, shrink
+
+# One minute of a processor in all, shared out over the workers that run tests at a time.
+_SECONDS = 60.0
+_PARTS = 4
+_SEED = 1_000_000
+
+
+# Coroutines of the dead are closed by the collector, which says of each that it has no loop.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def worlds() -> Any:
+    """Nothing but worlds is touched in here."""
+    with seams.patched():
+        sources.prepare()
+        yield
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
+    totals = run.run_worlds(_SEED + part, step=_PARTS, seconds=_SECONDS / _PARTS, tell=True)
+    assert not totals.broken, f"make simulate ARGS='--one SEED --shrink' shows each: {totals.broken}"
+    assert totals.worlds > 20
+    assert totals.kills > 10
+
+
+def test_a_seed_gives_the_same_world_each_time_whatever_ran_before(worlds: None) -> None:
+    first = [playing.run_plan(plan.draw(seed)).digest for seed in range(30)]
+    again = [playing.run_plan(plan.draw(seed)).digest for seed in reversed(range(30))]
+    assert first == again[::-1]
+
+
+def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> None:
+    here = [playing.run_plan(plan.draw(seed)).digest for seed in range(12)]
+    code = (
+        "from simulation import plan, playing, seams, sources\n"
+        "with seams.patched():\n"
+        "    sources.prepare()\n"
+        "    print(*[playing.run_plan(plan.draw(seed)).digest for seed in range(12)])\n"
+    )
+    for hash_seed in ("1", "4711"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, timeout=100
+        )
+        assert done.stdout.split() == here
+
+
+def test_another_seed_is_another_world(worlds: None) -> None:
+    assert len({playing.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "theme", "most"),
+    [
+        ("the commit comes before the shard", "crawl", 150),
+        ("recover ignores locks", "crawl", 150),
+        ("recover removes journals first", "crawl", 100),
+        ("a flush is acknowledged before the disk has it", "crawl", 100),
+        ("a flush does not fsync", "crawl", 400),
+        ("folders are not fsynced", "crawl", 400),
+        ("the note is not kept", "crawl", 100),
+        ("room is not given back", "crawl", 20),
+    ],
+)
+def test_a_broken_build_is_found(worlds: None, name: str, theme: str, most: int) -> None:
+    with mutants.MUTANTS[name]():
+        for seed in range(most):
+            if playing.run_plan(plan.draw(seed, themes=(theme,))).complaints:
+                return
+    pytest.fail(f"{name}: not found within {most} worlds")
+
+
+def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None) -> None:
+    with mutants.MUTANTS["recover removes journals first"]():
+        failing = next(
+            outcome
+            for seed in range(100)
+            if (outcome := playing.run_plan(plan.draw(seed, themes=("crawl",)))).complaints
+        )
+        promise = promise_of(failing)
+        smaller = shrink(failing.plan, promise, runs=150)
+        assert promise_of(playing.run_plan(smaller.plan)) == promise
+
+    def size(drawn: dict[str, Any]) -> int:
+        return sum(len(spec.get("tasks", [])) for process in drawn["processes"] for spec in process["operations"])
+
+    assert size(smaller.plan) <= size(failing.plan)
+    assert len(smaller.plan["faults"]) <= len(failing.plan["faults"])
+
+
+class _World:
+    """What the oracle asks of a world."""
+
+    def __init__(self) -> None:
+        self.book = book.Book()
+        self.plan = {"left_out": []}
+
+    def taken(self, count: int, *, level: str = "spooled", kind: str = "rolling") -> book.Run:
+        class Somebody:
+            dead = False
+
+        run = self.book.begin("/m0/d/pages", kind, Somebody(), {}, 0.0)
+        for number in range(count):
+            record = self.book.offer(run, 0, 20, None)
+            record.state, record.ticket = "taken", number + 1
+        run.promise(level, count, 1.0)
+        return run
+
+    def judged(self, *numbers: int) -> list[str]:
+        records = [self.book.records[number].data for number in numbers]
+        judgement.of_dataset(self, "/m0/d/pages", [contents.Shard("pages-x-000000.tfrecord", records, None, [])])
+        return [complaint.partition(":")[0] for complaint in self.book.complaints]
+
+
+def test_the_oracle_is_content_with_what_was_promised() -> None:
+    told = _World()
+    told.taken(3)
+    assert told.judged(0, 1, 2) == []
+
+
+def test_the_oracle_notices_a_loss() -> None:
+    told = _World()
+    told.taken(3)
+    assert told.judged(0, 2) == ["what was acknowledged stays"]
+
+
+def test_the_oracle_notices_a_record_that_is_there_twice() -> None:
+    told = _World()
+    told.taken(3)
+    assert "each record is there once" in told.judged(0, 1, 1, 2)
+
+
+def test_the_oracle_notices_what_was_refused() -> None:
+    told = _World()
+    told.taken(3).records[1].state = "refused"
+    assert told.judged(0, 1, 2) == ["nothing that was refused is there"]
+
+
+def test_the_oracle_notices_another_order() -> None:
+    told = _World()
+    told.taken(3)
+    assert told.judged(0, 2, 1) == ["the order of a task is kept"]
+
+
+def test_the_oracle_notices_a_key_that_is_missing() -> None:
+    told = _World()
+    told.taken(2).records[1].key = b"k"
+    assert told.judged(0, 1) == ["a record has its key"]
+
+
+def test_the_oracle_notices_half_a_fixed_set() -> None:
+    told = _World()
+    told.taken(3, kind="fixed").outcome = "clean"
+    assert "a fixed set is whole or absent" in told.judged(0, 1)

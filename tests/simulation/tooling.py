@@ -1,0 +1,51 @@
+"""Operations that are tools: those that make a target of a source, and those that tidy up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncrec
+from asyncrec import tools
+
+from .operations import operation
+from .writing import compression
+
+__all__ = ["MAKERS", "make"]
+
+# By name: whether the target is there whole or not at all (else it grows, and running it again completes it).
+MAKERS = {"reshard": True, "convert": False, "copy": True, "repair": True}
+
+
+async def make(spec: dict[str, Any], machine: str) -> None:
+    """Run the tool once."""
+    options = dict(spec["options"])
+    if "compression" in options:
+        options["compression"] = compression(options["compression"])
+    if options.pop("spills", False):
+        options["temporary_folder"] = f"/{machine}/tmp"
+        options["memory_limit"] = 2000
+    await getattr(tools, spec["tool"])(spec["source"], spec["target"], **options)
+
+
+@operation("make")
+async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
+    kind = "whole" if MAKERS[spec["tool"]] else "resumed"
+    run = world.book.begin(spec["target"], kind, process, spec, world.loop.now)
+    async with world.running(run):
+        run.opened = run.leaving = world.loop.now
+        await make(spec, process.machine.name)
+
+
+@operation("recover")
+async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
+    await asyncrec.recover(spec["path"])
+
+
+@operation("verify")
+async def verify(world: Any, process: Any, spec: dict[str, Any]) -> None:
+    await tools.verify(spec["path"], **spec["options"])
+
+
+@operation("uploads")
+async def uploads(world: Any, process: Any, spec: dict[str, Any]) -> None:
+    await tools.uploads(spec["path"], remove=True)

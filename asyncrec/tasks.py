@@ -106,6 +106,8 @@ class TaskScope:
                 # Not limited in time here: each task limits its own clean-up.
                 with anyio.CancelScope(shield=True):
                     await self._idle.wait()
+            except GeneratorExit:  # collected, its loop gone: nothing will ever come
+                raise
             except BaseException as interruption:  # asyncio's own cancellation, KeyboardInterrupt
                 error = interruption
         # The group has nothing to wait for but its book-keeping, which a cancellation must not turn into a group.
@@ -162,12 +164,16 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
 
     try:
         return await to_thread.run_sync(run, limiter=limiter)
+    except GeneratorExit:
+        raise
     except BaseException:
         if not claim.acquire(blocking=False):  # it has begun
             while not ended.is_set():
                 try:
                     with anyio.CancelScope(shield=True):
                         await to_thread.run_sync(ended.wait)
+                except GeneratorExit:  # collected, its loop gone: nothing will ever come
+                    raise
                 except BaseException:  # cancelled once more; the first one is raised below
                     continue
         raise

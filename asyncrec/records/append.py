@@ -23,6 +23,7 @@ from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.records.torn_end import whole_end, zeros_from
 from asyncrec.storage.base import Buffer, ByteSink, Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
+from asyncrec.storage.local_disk import Disk
 from asyncrec.tasks import in_thread
 
 __all__ = ["open_append_sink"]
@@ -80,7 +81,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     if compression == "ZLIB":
         raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = str(storage.path_of(key))
-    fd, end = await in_thread(_open, path, compression)
+    fd, end = await in_thread(_open, storage.disk, path, compression)
     sink = _AppendSink(fd, end, path)
     try:
         yield sink
@@ -94,10 +95,12 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         os.close(fd)  # also gives the lock back
 
 
-def _open(path: str, compression: str) -> tuple[int, int]:
+def _open(disk: Disk, path: str, compression: str) -> tuple[int, int]:
     with mapped_errors("open", path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        disk.make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A file that was just made, by this process or another, is nowhere after a power cut before this.
+        disk.sync_folder(os.path.dirname(path))
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,6 +7,9 @@ on the spot. Elsewhere nobody can be proven dead, so that a person has to say so
 from __future__ import annotations
 
 import errno
+from functools import partial
+
+import anyio
 
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.shards.abandoning import abandon
@@ -90,7 +93,8 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
         ended = True
     finally:
         if life is not None:
-            await in_thread(lambda: life.end(keep=not ended))
+            with anyio.CancelScope(shield=True):
+                await in_thread(partial(life.end, keep=not ended))
 
 
 async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: Note, claim: Claim, shown: str) -> bool:
@@ -110,7 +114,8 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: No
             )
         await abandon_local(folder, journal, plain=claim.plain, keep=_goes_on(note, journal.note))
     except BaseException:
-        await in_thread(lambda: journal.end(keep=True))
+        with anyio.CancelScope(shield=True):
+            await in_thread(partial(journal.end, keep=True))
         raise
     await in_thread(journal.end)
     return True

@@ -50,6 +50,7 @@ class Committer:
         pending: shards that are published, and of which no commit is known.
         deadline: of everything it still does, by the event loop's clock; an exit that failed sets it.
         publishing: a shard was, or is being, published.
+        closed: its closing segment is there.
         unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
 
@@ -80,6 +81,7 @@ class Committer:
         self.pending: set[str] = set()
         self.publishing = False
         self.deadline = math.inf
+        self.closed = False
         self.unsettled = False
 
     @asynccontextmanager
@@ -168,7 +170,13 @@ class Committer:
         try:
             await self._put(closing_segment_key(self._note.name, self._note.writer), segment)
         except UnsettledError as error:
-            await self._settle(segment, error)
+            await self._settle(error)
+        except BaseException as error:
+            if self.unsettled:  # asyncio's own cancellation, which goes through every shield
+                await self._settle(error)
+                self.closed = True
+            raise
+        self.closed = True
         for entry in new:
             await self._committed(entry)
 
@@ -200,7 +208,7 @@ class Committer:
         """Delete what a failed publication left; shielded and limited in time, failures are logged by name."""
         await self._delete(self._storage, keys)
 
-    async def _settle(self, segment: Segment, error: UnsettledError) -> None:
+    async def _settle(self, error: BaseException) -> None:
         """Whether the job has ended well is not known: take the name for a tombstone, and so find out.
 
         Raises:
@@ -211,6 +219,8 @@ class Committer:
                 closing = await entomb(self._storage, self._note.name, self._note.writer, by="itself")
             except Exception as second:
                 raise error from second
+            except BaseException:  # cancelled once more
+                raise error from None
             self.unsettled = False
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
@@ -244,6 +254,9 @@ class Committer:
             await create(self._storage, key, segment.encode(), deadline=self.deadline)
         except UnsettledError:
             self.unsettled = True
+            raise
+        except anyio.get_cancelled_exc_class():
+            self.unsettled = True  # the request is on its way, and no answer of it will be heard
             raise
         except ObjectExistsError as error:
             name, writer = self._note.name, self._note.writer

@@ -33,7 +33,7 @@ from asyncrec.records.budget import ByteBudget
 from asyncrec.shards.claiming import settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
-from asyncrec.shards.journal import Journal, dead_notes
+from asyncrec.shards.journal import Journal, dead_notes, leftovers_of
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.marks import Claim, find_claims, put_claim, put_mark
@@ -92,10 +92,13 @@ class Job:
         self.before = before
         self.journal = journal
         self.committer = Committer(store, note, budget=budget, after=before, on_commit=on_commit, home=home)
-        self.committed = False
         self._claim = claim
         self._replaces = mode == "replace"
         self._placed = False
+
+    @property
+    def committed(self) -> bool:
+        return self.committer.closed
 
     def shard_name(self, number: int) -> str:
         """Of its shard with this number."""
@@ -118,7 +121,6 @@ class Job:
             )
             await self._compare(removed)
         await self.committer.close(sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place)
-        self.committed = True
 
     async def take_back(self, entries: Sequence[ShardEntry]) -> None:
         """After a failure: delete shards that were published and are in no manifest.
@@ -162,9 +164,10 @@ class Job:
             await committer.take_back([key for entry in self.before.shards for key in entry.objects])
         if committer.unsettled or (committer.pending and not self.committed):
             return False
-        promised = self.journal is not None and self.journal.acknowledged and not self.committed
-        if promised:
-            return False
+        if self.journal is not None and not self.committed:
+            left = await in_thread(leftovers_of, self.journal.folder, self.note)
+            if left or self.journal.acknowledged:
+                return False  # for `recover`
         # Elsewhere than on a disk, a request that was given up may still create what it asked for.
         lingers = marked and self._claim is not None and committer.publishing and not self.committed
         if not self.committed and (self._placed or lingers):

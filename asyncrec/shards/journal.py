@@ -128,6 +128,10 @@ class Journal:
     def remove(self) -> None:
         path = note_path(self.folder, self.note)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
+            if self.note.spool:  # what was taken out of it may not come back without the note
+                for folder in ("", "_index", "_keys"):
+                    with suppress(FileNotFoundError):
+                        self.folder.disk.sync_folder(os.path.join(self.folder.folder, folder))
             self.folder.disk.system.unlink(path)
 
 

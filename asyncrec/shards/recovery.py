@@ -30,6 +30,8 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
+import anyio
+
 from asyncrec.errors import AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.shards.abandoning import abandon as abandon_job
 from asyncrec.shards.claiming import abandon_local
@@ -51,6 +53,10 @@ from asyncrec.tasks import in_thread
 __all__ = ["Recovery", "UnfinishedJob", "recover", "recover_spool"]
 
 _log = logging.getLogger("asyncrec.shards")
+
+# A writer that opens looks at the notes of others for a moment; only who holds one longer than that lives.
+_LOOKS = 3
+_BETWEEN_LOOKS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,13 +216,17 @@ class _Run:
             await self.local(spool, path, note, folder)
 
     async def local(self, home: LocalStorage, path: str, note: Note, target: Storage) -> None:
-        try:
-            journal = await in_thread(Journal.claim, home, path)
-        except StorageError as error:
-            if error.errno != errno.EWOULDBLOCK:
-                raise
-            self._lives(note)
-            return
+        for attempt in range(_LOOKS):
+            try:
+                journal = await in_thread(Journal.claim, home, path)
+                break
+            except StorageError as error:
+                if error.errno != errno.EWOULDBLOCK:
+                    raise
+                if attempt == _LOOKS - 1:
+                    self._lives(note)
+                    return
+            await anyio.sleep(_BETWEEN_LOOKS)
         if journal is None:
             return
         finishing = FinishingLocal(journal, target)
@@ -234,7 +244,8 @@ class _Run:
                 await finishing.run()
             ended = True
         finally:
-            await in_thread(lambda: journal.end(keep=not ended))
+            with anyio.CancelScope(shield=True):
+                await in_thread(partial(journal.end, keep=not ended))
 
     async def remote(self, note: Note, target: Storage) -> None:
         try:
@@ -266,7 +277,8 @@ class _Run:
             ended = True
         finally:
             if life is not None:
-                await in_thread(lambda: life.end(keep=not ended))
+                with anyio.CancelScope(shield=True):
+                    await in_thread(partial(life.end, keep=not ended))
 
     def outcome(self, path: str) -> Recovery:
         """What was done, or what failed."""

@@ -92,7 +92,12 @@ class Replay:
             self.damage = decoder.error
 
     def _next_keys(self, count: int) -> list[bytes]:
-        data = os.pread(self._keys_fd, count * KEY_BYTES, self.records * KEY_BYTES)
+        data = b""
+        while len(data) < count * KEY_BYTES:
+            block = os.pread(self._keys_fd, count * KEY_BYTES - len(data), self.records * KEY_BYTES + len(data))
+            if not block:
+                break
+            data += block
         return [data[at : at + KEY_BYTES] for at in range(0, len(data) - KEY_BYTES + 1, KEY_BYTES)]
 
     def _blocks(self, size: int, position: int = 0) -> Iterator[bytes]:

@@ -111,6 +111,10 @@ def _lock(folder: LocalStorage) -> FileLock:
         path = os.path.join(folder.folder, LOCK_NAME)
         fd = open_own(path, os.O_RDWR | os.O_CREAT)
         lock = FileLock(fd, path)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except BaseException:
+            lock.release()
+            raise
         return lock

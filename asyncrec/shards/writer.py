@@ -156,6 +156,10 @@ class ShardedWriter:
                 await self.write(item, partition=partition)
                 continue
             batch, size = item
+            if size > self._budget.limit:  # a single record may exceed it, and no more
+                for record in batch:
+                    await self.write(record, partition=partition)
+                continue
             await self._take(size)
             first = self._tickets + 1
             self._tickets += len(batch)

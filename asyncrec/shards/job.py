@@ -30,6 +30,7 @@ import anyio
 
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.records.budget import ByteBudget
+from asyncrec.shards.abandoning import is_another_data_set
 from asyncrec.shards.claiming import settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
@@ -91,7 +92,9 @@ class Job:
         self.spool = home if isinstance(home, SpoolFolder) else None
         self.before = before
         self.journal = journal
-        self.committer = Committer(store, note, budget=budget, after=before, on_commit=on_commit, home=home)
+        self.committer = Committer(
+            store, note, budget=budget, after=before, on_commit=on_commit, promised=self._is_promised, home=home
+        )
         self._claim = claim
         self._replaces = mode == "replace"
         self._placed = False
@@ -127,9 +130,15 @@ class Job:
 
         Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
         """
-        promised = self.journal is not None and self.journal.acknowledged and self.spool is None
+        promised = self._is_promised() and self.spool is None
         if not self.committed and not self.committer.unsettled and not promised:
             await self.committer.take_back([key for entry in entries for key in entry.objects])
+
+    def _is_promised(self) -> bool:
+        """Whether `asyncrec.recover` would finish the job, or what is left of it."""
+        if self.note.kind == "rolling":
+            return True
+        return self.note.kind == "fixed" and self.journal is not None and self.journal.acknowledged
 
     async def _compare(self, removed: Sequence[str]) -> None:
         now = await load_manifest(self.store, self.note.name, path=self.note.name)
@@ -243,17 +252,23 @@ async def open_job(
                 claim = await _claimed(folder, local, note, mode=mode, take_over=take_over, path=path)
                 before = await load_manifest(folder, note.name, path=path)
                 await _refuse_existing(folder, note, before, mode=mode, path=path)
+            own_names = note.num_shards is not None and (claim is None or not claim.plain)
+            if own_names and await is_another_data_set(folder, f"{note.name}-{note.writer}"):
+                raise ObjectExistsError(
+                    f"{path}: the shards would have the names of the data set {note.name}-{note.writer}; "
+                    "choose another writer_id"
+                )
+            if local is not None:
+                for dead in await in_thread(dead_notes, local, note):
+                    _log.warning(
+                        "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
+                        path,
+                        dead.writer,
+                        path,
+                    )
         except BaseException:
             left = not taken and not await _undo(folder, note, marked=marked)
             raise
-        if local is not None:
-            for dead in await in_thread(dead_notes, local, note):
-                _log.warning(
-                    "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
-                    path,
-                    dead.writer,
-                    path,
-                )
         job = Job(
             note,
             folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from asyncrec.shards.journal import Journal, leftovers_of
@@ -16,6 +17,16 @@ def remove_leftovers(journal: Journal) -> list[str]:
     shards = leftovers_of(journal.folder, journal.note)
     for shard in shards:
         remove_leftovers_of(journal, shard)
+    # A copy's sidecars hold the names of others; and one may be unfinished whose shard was not begun.
+    writer, name = journal.note.writer, journal.note.name
+    ends = (f".{writer}.partial", f".{writer}~begun.partial")
+    for folder in ("", "_index", "_keys"):
+        path = os.path.join(journal.folder.folder, folder)
+        with mapped_errors("listing", path), suppress(FileNotFoundError):
+            for each in os.listdir(path):
+                if each.startswith(f".{name}-") and each.endswith(ends):
+                    with mapped_errors("deleting", each), suppress(FileNotFoundError):
+                        journal.folder.disk.system.unlink(os.path.join(path, each))
     return shards
 
 

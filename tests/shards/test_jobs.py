@@ -65,6 +65,10 @@ async def _die(job: Job, held: life.Life | None, *, marked: bool) -> None:
 async def _nothing(*args: object) -> None: ...
 
 
+async def _no(*args: object) -> bool:
+    return False
+
+
 def records(name: str, count: int = 10) -> list[bytes]:
     return [f"{name}{number}".encode() * 9 for number in range(count)]
 
@@ -305,6 +309,28 @@ class TestReplacing:
         await write(storage, "c", mode="replace", num_shards=1)  # not those of old, which readers may still know
         assert await stored(storage) == sorted(records("c"))
         assert await unowned(storage) == []
+
+
+class TestNames:
+    async def test_what_is_given_up_takes_along_nothing_of_a_data_set_whose_name_goes_on_with_its_id(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, and is one of ``pages-v2``."""
+        async with asyncrec.open_sharded_writer("pages-v2", num_shards=2, storage=storage) as other:
+            await other.write_many(records("other"))
+        await write(storage, "old", num_shards=3)
+        options = {"storage": storage, "writer_id": "v2", "num_shards": 3, "mode": "replace"}
+        with pytest.raises(ObjectExistsError, match="choose another writer_id"):
+            await write(name="a", **options)
+        with monkeypatch.context() as patches:
+            patches.setattr("asyncrec.shards.job.is_another_data_set", _no)
+            async with killed(patches, **options) as writer:
+                await writer.write_many(records("a"))
+        await asyncrec.recover("pages", storage=storage)
+        await tools.verify("pages", storage=storage, delete=True, min_age=0)
+        report = await tools.verify("pages-v2", storage=storage)
+        assert (report.ok, report.records) == (True, 10)
+        assert await stored(storage) == sorted(records("old"))
 
 
 class TestRefusals:

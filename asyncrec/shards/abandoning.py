@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
+from collections.abc import Collection
 
 from asyncrec.errors import ObjectExistsError
 from asyncrec.shards.closing import entomb, load_closing
@@ -20,29 +20,28 @@ from asyncrec.shards.naming import (
     index_key,
     jobs_prefix,
     keys_key,
+    maker_of,
     manifest_prefix,
     segment_key,
     sequence_of,
-    stem_of,
 )
 from asyncrec.shards.note import Note
 from asyncrec.shards.segment import Segment, format_time
-from asyncrec.shards.snapshot import load_segments
-from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.shards.snapshot import load_segments, merged
+from asyncrec.storage.base import Storage
 from asyncrec.storage.local import local_folder
 from asyncrec.tasks import in_thread
 
-__all__ = ["abandon", "delete_unlisted", "is_another_data_set"]
+__all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set"]
 
 _log = logging.getLogger("asyncrec.shards")
 
 
-async def abandon(folder: Storage, note: Note, *, plain: bool, keep: bool = False) -> bool:
+async def abandon(folder: Storage, note: Note, *, plain: bool) -> bool:
     """Give up a job, and delete what it made and did not commit; False where it had ended well, and nothing was done.
 
     Args:
         plain: fixed shards without a maker in their names are its own, by its claim.
-        keep: what it made stays, for a copy that goes on with it.
 
     Cancelled, or after an error, the next call goes on.
 
@@ -52,8 +51,7 @@ async def abandon(folder: Storage, note: Note, *, plain: bool, keep: bool = Fals
     closing = await entomb(folder, note.name, note.writer, by=this_host())
     if not closing.abandoned:
         return False
-    if not keep:
-        await delete_unlisted(folder, note, plain=plain)
+    await delete_unlisted(folder, note, plain=plain)
     _log.info("%s/%s: the writer %s was given up", folder.root, note.name, note.writer)
     return True
 
@@ -65,19 +63,21 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
     listed = {key for segment in segments for entry in segment.add for key in entry.objects}
     closing = await load_closing(folder, name, note.writer)
     fenced = closing is not None and not closing.abandoned  # closed well, it commits nothing more
-    own = await _own_stems(folder, note, plain=plain)
+    others: dict[str, bool] = {}
 
-    async def is_own(info: ObjectInfo, shard: str) -> bool:
-        stem = stem_of(name, shard)
-        if stem is None or info.key in listed:
+    async def is_own(key: str, shard: str) -> bool:
+        if key in listed or not note.makes(shard, plain=plain):
             return False
-        if stem.partition(".")[0] != note.writer and stem in note.stems:
-            # Under names that a copy found: what is older than the copy was there before.
-            return stem in own and note.age >= (datetime.now(UTC) - info.modified).total_seconds()
-        return stem in own or stem.partition(".")[0] in own
+        maker, rolling = maker_of(name, shard) or (None, False)
+        if maker is not None and not rolling:
+            if maker not in others:
+                others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
+            if others[maker]:
+                return False
+        return True
 
     async for info in folder.list_objects(f"{name}-"):
-        if not await is_own(info, info.key):
+        if not await is_own(info.key, info.key):
             continue
         rolling = note.kind == "rolling" and info.key.startswith(f"{name}-{note.writer}-")
         if rolling and not fenced and not await _fence(folder, note, sequence_of(info.key)):
@@ -86,8 +86,19 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
         await folder.delete(info.key)
     for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
         async for info in folder.list_objects(f"{prefix}{name}-"):
-            if info.key.endswith(suffix) and await is_own(info, info.key[len(prefix) : -len(suffix)]):
+            if info.key.endswith(suffix) and await is_own(info.key, info.key[len(prefix) : -len(suffix)]):
                 await folder.delete(info.key)
+
+
+async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:
+    """Delete shards that a commit removed, with their indexes and keys, unless the data set has them again."""
+    if not removed:
+        return
+    segments = await load_segments(folder, name)
+    now = {key for shard in (await merged(name, segments)).shards for key in shard.objects}
+    gone = {key for each in segments for entry in each.add if entry.path in removed for key in entry.objects}
+    for key in sorted(gone - now):
+        await folder.delete(key)
 
 
 async def is_another_data_set(folder: Storage, name: str) -> bool:
@@ -100,18 +111,6 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
             return True
     home = local_folder(folder)
     return home is not None and any(note.name == name for _, note in await in_thread(find_notes, home))
-
-
-async def _own_stems(folder: Storage, note: Note, *, plain: bool) -> set[str]:
-    """What stands in the names of what the job makes, but for what may be another data set's."""
-    own = set()
-    for stem in (note.writer, *note.stems):
-        fixed = note.num_shards is not None or stem in note.stems
-        if not (fixed and await is_another_data_set(folder, f"{note.name}-{stem}")):
-            own.add(stem)
-    if plain and note.num_shards is not None:
-        own.add(f"of-{note.num_shards:05d}")
-    return own
 
 
 async def _fence(folder: Storage, note: Note, sequence: int) -> bool:

@@ -18,13 +18,14 @@ def remove_leftovers(journal: Journal) -> list[str]:
     for shard in shards:
         remove_leftovers_of(journal, shard)
     # A copy's sidecars hold the names of others; and one may be unfinished whose shard was not begun.
-    writer, name = journal.note.writer, journal.note.name
-    ends = (f".{writer}.partial", f".{writer}~begun.partial")
+    note = journal.note
+    ends = (f".{note.writer}.partial", f".{note.writer}~begun.partial")
     for folder in ("", "_index", "_keys"):
         path = os.path.join(journal.folder.folder, folder)
         with mapped_errors("listing", path), suppress(FileNotFoundError):
             for each in os.listdir(path):
-                if each.startswith(f".{name}-") and each.endswith(ends):
+                shard = each[1:].partition(".tfrecord.")[0] + ".tfrecord"
+                if each.startswith(".") and each.endswith(ends) and note.begins(shard):
                     with mapped_errors("deleting", each), suppress(FileNotFoundError):
                         journal.folder.disk.system.unlink(os.path.join(path, each))
     return shards

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from asyncrec.records.budget import ByteBudget
 from asyncrec.shards.claiming import settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
+from asyncrec.shards.exclusive import UnsettledError
 from asyncrec.shards.journal import Journal, dead_notes, leftovers_of
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
@@ -45,7 +46,7 @@ from asyncrec.shards.snapshot import for_each, load_manifest, load_segments
 from asyncrec.shards.spool import SpoolFolder
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["Job", "Mode", "open_job"]
 
@@ -150,11 +151,12 @@ class Job:
                 _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.note.name, error)
         if scope.cancelled_caught:
             _log.warning("%s/%s: cleaning up was given up", self.store.root, self.note.name)
-        with anyio.CancelScope(shield=True):
+        try:
             if self.journal is not None:
-                await in_thread(partial(self.journal.end, keep=not ended))
+                await surely_in_thread(partial(self.journal.end, keep=not ended))
+        finally:
             if life is not None:
-                await in_thread(partial(life.end, keep=not ended))
+                await surely_in_thread(partial(life.end, keep=not ended))
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Whether nothing is left that needs a mark."""
@@ -170,12 +172,16 @@ class Job:
                 return False  # for `recover`
         # Elsewhere than on a disk, a request that was given up may still create what it asked for.
         lingers = marked and self._claim is not None and committer.publishing and not self.committed
-        if not self.committed and (self._placed or lingers):
+        # What comes late is not committed, and who recovers finds it by the mark.
+        doubtful = marked and committer.doubtful and not self.committed
+        if not self.committed and (self._placed or lingers or doubtful):
             await entomb(self.store, name, self.note.writer, by="itself")
         if self._claim is not None and not lingers:
             for claim in await find_claims(self.store, name):
                 if claim.number <= self._claim.number:
                     await self.store.delete(claim_key(name, claim.number))
+        if doubtful:
+            return False
         if marked:
             await self.store.delete(mark_key(name, self.note.writer))
         return True
@@ -216,7 +222,7 @@ async def open_job(
         life = await in_thread(_begin_life) if marked else None
         left = False
         if life is not None:
-            stack.push_async_callback(lambda: _let_go(partial(life.end, keep=left)))
+            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left)))
         note = replace(
             note,
             host=this_host(),
@@ -226,25 +232,32 @@ async def open_job(
         )
         journal = None
         if owned is not None:
-            journal = await in_thread(Journal.begin, owned, note)
-            stack.push_async_callback(_let_go, journal.end)
+            journal = begun = await in_thread(Journal.begin, owned, note)
+            stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
-        taken = False
+        taken = asking = False
         try:
             if marked:
+                asking = True
                 try:
                     await put_mark(folder, note)
                 except ObjectExistsError:
                     taken = True
                     raise
+                asking = False
             before = await load_manifest(folder, note.name, path=path)
             await _refuse_existing(folder, note, before, mode=mode, path=path)
             if mode == "new" or note.num_shards is not None or note.stems:
+                asking = marked
                 claim = await _claimed(folder, local, note, mode=mode, take_over=take_over, path=path)
+                asking = False
                 before = await load_manifest(folder, note.name, path=path)
                 await _refuse_existing(folder, note, before, mode=mode, path=path)
-        except BaseException:
-            left = not taken and not await _undo(folder, note, marked=marked)
+        except BaseException as error:
+            # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
+            doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
+            left = not taken  # until it is known: cancelled once more, it is left
+            left = not taken and (not await _undo(folder, note, marked=marked) or doubtful)
             raise
         if local is not None:
             for dead in await in_thread(dead_notes, local, note):
@@ -340,8 +353,3 @@ async def _undo(folder: Storage, note: Note, *, marked: bool) -> bool:
         except Exception as error:
             _log.warning("%s/%s: the mark of %s could not be removed: %s", folder.root, note.name, note.writer, error)
     return False
-
-
-async def _let_go(end: Callable[[], None]) -> None:
-    with anyio.CancelScope(shield=True):
-        await in_thread(end)

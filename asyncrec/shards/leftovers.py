@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from asyncrec.shards.journal import Journal, leftovers_of
@@ -16,6 +17,7 @@ def remove_leftovers(journal: Journal) -> list[str]:
     shards = leftovers_of(journal.folder, journal.note)
     for shard in shards:
         remove_leftovers_of(journal, shard)
+    _remove_beside(journal)
     return shards
 
 
@@ -32,3 +34,17 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
                 home.disk.system.unlink(path)
+
+
+def _remove_beside(journal: Journal) -> None:
+    """What lies beside shards that are gone: after a power cut names may be back that were removed before the shard."""
+    note = journal.note
+    home = journal.folder.owned_by(note.writer)
+    for folder, end in (("_index", ".index"), ("_keys", ".keys")):
+        with mapped_errors("listing", home.root), suppress(FileNotFoundError):
+            for name in home.disk.system.listdir(os.path.join(home.folder, folder)):
+                begun = any(name.endswith(f".{note.writer}{by}.partial") for by in ("", "~begun"))
+                whole = note.spool and name.startswith(f"{note.name}-{note.writer}-") and name.endswith(end)
+                if whole or (begun and name.startswith(f".{note.name}-")):
+                    with suppress(FileNotFoundError):
+                        home.disk.system.unlink(os.path.join(home.folder, folder, name))

@@ -126,7 +126,9 @@ def _bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> Non
         if rng.random() < 0.2 and drawing.may("uploads --remove"):
             what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}
             start = 90_000.0 * (1 + rng.random())  # it takes what is older than a day
-        drawing.process(what, machine=machine if what["path"].startswith("/") else _elsewhere(drawing, path), start=start)
+        drawing.process(
+            what, machine=machine if what["path"].startswith("/") else _elsewhere(drawing, path), start=start
+        )
 
 
 def _elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:

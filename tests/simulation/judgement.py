@@ -74,7 +74,8 @@ def _replaced(runs: list[Run], run: Run) -> bool:
         other is not run
         and other.replaces
         and _may_have_committed(other)
-        and (run.replaces or other.opened is None or run.asked <= other.opened)
+        # A tool looks at what is there somewhen after it was called.
+        and (run.replaces or other.opened is None or other.kind == "whole" or run.asked <= other.opened)
         for other in runs
     )
 

@@ -173,7 +173,10 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
         ),
     ),
     "fcntl": (real_fcntl, _Around(real_fcntl, flock=_flock)),
-    "shutil": (real_shutil, _Around(real_shutil, rmtree=lambda *args, **options: current and _os.remove_tree(*args, **options))),
+    "shutil": (
+        real_shutil,
+        _Around(real_shutil, rmtree=lambda *args, **options: current and _os.remove_tree(*args, **options)),
+    ),
     "socket": (real_socket, _Around(real_socket, gethostname=_host)),
     "tempfile": (real_tempfile, _Around(real_tempfile, mkdtemp=_mkdtemp)),
     "datetime": (real_datetime.datetime, _Datetime),

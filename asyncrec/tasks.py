@@ -179,6 +179,31 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
         raise
 
 
+async def surely_in_thread(
+    func: Callable[[*Ts], object], *args: *Ts, limiter: anyio.CapacityLimiter | None = None
+) -> None:
+    """``func(*args)`` in a worker thread, shielded: for clean-up that has to happen.
+
+    asyncio's ``task.cancel()`` goes through every shield; it is raised when the function has ended.
+    """
+    began = False
+
+    def run() -> None:
+        nonlocal began
+        began = True
+        func(*args)
+
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not began:
+            try:
+                await in_thread(run, limiter=limiter)
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
 class ThreadedStep(Generic[T]):
     """A function in a worker thread that moves something on: no result of it is lost. Used by one task.
 

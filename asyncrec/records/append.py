@@ -23,7 +23,7 @@ from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.records.torn_end import whole_end, zeros_from
 from asyncrec.storage.base import Buffer, ByteSink, Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
-from asyncrec.storage.local_disk import Disk
+from asyncrec.storage.local_disk import Disk, read_at
 from asyncrec.tasks import in_thread
 
 __all__ = ["open_append_sink"]
@@ -99,9 +99,10 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[int, int]:
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        # A file that was just made, by this process or another, is nowhere after a power cut before this.
-        disk.sync_folder(os.path.dirname(path))
     try:
+        with mapped_errors("open", path):
+            # A file that was just made, by this process or another, is nowhere after a power cut before this.
+            disk.sync_folder(os.path.dirname(path))
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -116,7 +117,7 @@ def _cut(fd: int, name: str, compression: str) -> int:
     """Cut off a torn end; where the next byte goes."""
     with mapped_errors("read", name):
         size = os.fstat(fd).st_size
-        head = os.pread(fd, 64, 0)
+        head = read_at(fd, 64, 0)
         if zeros_from(fd, size) >= HEADER_BYTES and (found := detect_compression(head)) != compression:
             raise ValueError(f"{name} is {found or 'uncompressed'}; append to it with compression={found!r}")
         end, tail = whole_end(fd, size, name, compression)

@@ -9,12 +9,11 @@ All of it is read, and every checksum checked, in a worker thread.
 
 from __future__ import annotations
 
-import os
-
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, FrameDecoder
 from asyncrec.framing.torn import finish_member
+from asyncrec.storage.local_disk import read_at
 
 __all__ = ["is_torn", "whole_end", "zeros_from"]
 
@@ -52,7 +51,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
         return True
     end = offset + HEADER_BYTES  # of what was being written
     if isinstance(error, RecordTooLargeError) or (isinstance(error, CorruptRecordError) and error.part == "data"):
-        end = offset + FRAME_OVERHEAD + int.from_bytes(os.pread(fd, 8, offset), "little")
+        end = offset + FRAME_OVERHEAD + int.from_bytes(read_at(fd, 8, offset), "little")
         if end >= size:
             return True
     return zeros_from(fd, size) < end
@@ -63,7 +62,7 @@ def zeros_from(fd: int, size: int) -> int:
     end = size
     while end:
         begin = max(end - _BLOCK, 0)
-        block = os.pread(fd, end - begin, begin)
+        block = read_at(fd, end - begin, begin)
         used = len(block.rstrip(b"\0"))
         if used:
             return begin + used
@@ -75,7 +74,7 @@ def _whole_frames(fd: int, size: int) -> int:
     decoder = FrameDecoder(max_record_bytes=max(size, 1))  # a longer one is torn
     position = 0
     while position < size and decoder.error is None:
-        block = os.pread(fd, _BLOCK, position)
+        block = read_at(fd, _BLOCK, position)
         if not block:
             break
         decoder.feed(block)
@@ -91,7 +90,7 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
     position = 0
     try:
         while position < size:
-            block = os.pread(fd, min(_BLOCK, size - position), position)
+            block = read_at(fd, min(_BLOCK, size - position), position)
             if not block:
                 break
             position += len(block)
@@ -101,7 +100,7 @@ def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
         decompressor.finish()
     except TruncatedError:
         torn = decompressor.member_offset
-        member = os.pread(fd, size - torn, torn)
+        member = read_at(fd, size - torn, torn)
         keep, tail = finish_member(member)
         return torn + keep, tail
     decoder.finish()

@@ -9,8 +9,6 @@ from __future__ import annotations
 import errno
 from functools import partial
 
-import anyio
-
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.shards.abandoning import abandon
 from asyncrec.shards.closing import entomb, load_closing
@@ -23,7 +21,7 @@ from asyncrec.shards.note import Note
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.storage.url import join
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["abandon_local", "settle_claims", "settle_dead"]
 
@@ -94,8 +92,7 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
         ended = True
     finally:
         if life is not None:
-            with anyio.CancelScope(shield=True):
-                await in_thread(partial(life.end, keep=not ended))
+            await surely_in_thread(partial(life.end, keep=not ended))
 
 
 async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: Note, claim: Claim, shown: str) -> bool:
@@ -115,10 +112,9 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: No
             )
         await abandon_local(folder, journal, plain=claim.plain)
     except BaseException:
-        with anyio.CancelScope(shield=True):
-            await in_thread(partial(journal.end, keep=True))
+        await surely_in_thread(partial(journal.end, keep=True))
         raise
-    await in_thread(journal.end)
+    await surely_in_thread(journal.end)
     return True
 
 

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 import anyio
 
-from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, StorageError
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
 from asyncrec.shards.closing import abandoned_error, entomb, load_closing
@@ -50,6 +50,7 @@ class Committer:
         pending: shards that are published, and of which no commit is known.
         deadline: of everything it still does, by the event loop's clock; an exit that failed sets it.
         publishing: a shard was, or is being, published.
+        doubtful: no answer came of something that was to be published: it may be there, or come.
         closed: its closing segment is there.
         unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
@@ -83,6 +84,7 @@ class Committer:
         self.entries: list[ShardEntry] = []
         self.pending: set[str] = set()
         self.publishing = False
+        self.doubtful = False
         self.deadline = math.inf
         self.closed = False
         self.unsettled = False
@@ -140,6 +142,8 @@ class Committer:
             await self._verify(shard)
             self.pending.add(key)
         except BaseException as error:
+            unanswered = isinstance(error, (TransientStorageError, anyio.get_cancelled_exc_class()))
+            self.doubtful = self.doubtful or (shard.publishes_beside and unanswered)
             promised = self._keep_beside or (shard.opened and shard.output.flushed)
             if shard.publishes_beside and not promised:
                 taken = isinstance(error, ObjectExistsError)

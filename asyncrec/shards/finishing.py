@@ -216,8 +216,9 @@ class FinishingLocal(_Finishing):
     async def _finished(self, shard: str, *, empty: bool) -> ShardEntry | None:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
         path, keys = await in_thread(self._source, shard)
-        replay = await in_thread(_opened, path, keys, bool(self._note.compression.type))
+        replay = Replay(str(path), str(keys), compressed=bool(self._note.compression.type))
         try:
+            await in_thread(replay.open)
             slabs = await in_thread(_next_slabs, replay)
             if not slabs and not empty:
                 await in_thread(self._report, replay, path)
@@ -251,8 +252,9 @@ class FinishingLocal(_Finishing):
 
     async def _begins_like(self, shard: str, path: Path, keys: Path) -> bool:
         """Whether a shard of that name begins with the records of our journal."""
-        replay = await in_thread(_opened, path, keys, bool(self._note.compression.type))
+        replay = Replay(str(path), str(keys), compressed=bool(self._note.compression.type))
         try:
+            await in_thread(replay.open)
             async with open_reader(shard, storage=self._target, max_record_bytes=_MOST_RECORD) as reader:
                 batches = reader.batches()
                 theirs: list[bytes] = []
@@ -298,10 +300,6 @@ async def clear_up(target: Storage, note: Note, *, plain: bool) -> None:
         if claim.writer == note.writer and (local or not closing.abandoned):
             await target.delete(claim_key(note.name, claim.number))
     await target.delete(mark_key(note.name, note.writer))
-
-
-def _opened(path: Path, keys: Path, compressed: bool) -> Replay:
-    return Replay(str(path), str(keys), compressed=compressed)
 
 
 def _next_slabs(replay: Replay) -> list[Slab]:

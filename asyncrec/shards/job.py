@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from asyncrec.shards.abandoning import delete_replaced, is_another_data_set
 from asyncrec.shards.claiming import settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
+from asyncrec.shards.exclusive import UnsettledError
 from asyncrec.shards.journal import Journal, dead_notes, leftovers_of
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
@@ -46,7 +47,7 @@ from asyncrec.shards.snapshot import for_each, load_manifest, load_segments, man
 from asyncrec.shards.spool import SpoolFolder
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["Job", "Mode", "open_job"]
 
@@ -160,11 +161,12 @@ class Job:
                 _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.note.name, error)
         if scope.cancelled_caught:
             _log.warning("%s/%s: cleaning up was given up", self.store.root, self.note.name)
-        with anyio.CancelScope(shield=True):
+        try:
             if self.journal is not None:
-                await in_thread(partial(self.journal.end, keep=not ended))
+                await surely_in_thread(partial(self.journal.end, keep=not ended))
+        finally:
             if life is not None:
-                await in_thread(partial(life.end, keep=not ended))
+                await surely_in_thread(partial(life.end, keep=not ended))
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Whether nothing is left that needs a mark."""
@@ -180,11 +182,15 @@ class Job:
                 return False  # for `recover`
         # Elsewhere than on a disk, a request that was given up may still create what it asked for.
         lingers = marked and self._claim is not None and committer.publishing and not self.committed
-        if not self.committed and (self._placed or lingers):
+        # What comes late is not committed, and who recovers finds it by the mark.
+        doubtful = marked and committer.doubtful and not self.committed
+        if not self.committed and (self._placed or lingers or doubtful):
             await entomb(self.store, name, self.note.writer, by="itself")
         if self._claim is not None and not lingers:
             # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
             await self.store.delete(claim_key(name, self._claim.number))
+        if doubtful:
+            return False
         if marked:
             await self.store.delete(mark_key(name, self.note.writer))
         return True
@@ -225,7 +231,7 @@ async def open_job(
         life = await in_thread(_begin_life) if marked else None
         left = False
         if life is not None:
-            stack.push_async_callback(lambda: _let_go(partial(life.end, keep=left)))
+            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left)))
         note = replace(
             note,
             host=this_host(),
@@ -236,15 +242,20 @@ async def open_job(
         _refuse_unwritable(note, local=owned is not None)
         journal = None
         if owned is not None:
-            journal = await in_thread(Journal.begin, owned, note)
-            stack.push_async_callback(_let_go, journal.end)
+            journal = begun = await in_thread(Journal.begin, owned, note)
+            stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
+        asking = False
         try:
             if marked:
+                asking = True
                 await put_mark(folder, note)
+                asking = False
             before = await _before(folder, note, mode=mode, path=path)
             if mode == "new" or note.num_shards is not None or note.stems:
+                asking = marked
                 claim = await _claimed(folder, local, note, mode=mode, take_over=take_over, path=path)
+                asking = False
                 before = await _before(folder, note, mode=mode, path=path)
             own_names = note.num_shards is not None and (claim is None or not claim.plain)
             if own_names and await is_another_data_set(folder, f"{note.name}-{note.writer}"):
@@ -260,8 +271,11 @@ async def open_job(
                         dead.writer,
                         path,
                     )
-        except BaseException:
-            left = not await _undo(folder, note, marked=marked)
+        except BaseException as error:
+            # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
+            doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
+            left = True  # until it is known: cancelled once more, it is left
+            left = not await _undo(folder, note, marked=marked) or doubtful
             raise
         job = Job(
             note,
@@ -376,8 +390,3 @@ async def _undo(folder: Storage, note: Note, *, marked: bool) -> bool:
         except Exception as error:
             _log.warning("%s/%s: the mark of %s could not be removed: %s", folder.root, note.name, note.writer, error)
     return False
-
-
-async def _let_go(end: Callable[[], None]) -> None:
-    with anyio.CancelScope(shield=True):
-        await in_thread(end)

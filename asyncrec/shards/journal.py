@@ -22,9 +22,10 @@ from contextlib import suppress
 from typing import Any
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.shards.naming import jobs_prefix
 from asyncrec.shards.note import MOST_BYTES, Note
 from asyncrec.storage.local import LocalStorage, mapped_errors
-from asyncrec.storage.local_disk import is_partial, open_own
+from asyncrec.storage.local_disk import is_partial, open_own, read_at
 from asyncrec.storage.locks import FileLock
 
 __all__ = ["Journal", "dead_notes", "find_notes", "has_note", "leftovers_of", "note_path", "remove_unnamed_notes"]
@@ -132,10 +133,10 @@ class Journal:
     def remove(self) -> None:
         path = note_path(self.folder, self.note)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
-            if self.note.spool:  # what was taken out of it may not come back without the note
-                for folder in ("", "_index", "_keys"):
-                    with suppress(FileNotFoundError):
-                        self.folder.disk.sync_folder(os.path.join(self.folder.folder, folder))
+            # What was taken away may not come back, by a power cut, without the note.
+            for folder in ("", "_index", "_keys") if self.note.spool else (jobs_prefix(self.note.name),):
+                with suppress(FileNotFoundError):
+                    self.folder.disk.sync_folder(os.path.join(self.folder.folder, folder))
             self.folder.disk.system.unlink(path)
 
 
@@ -218,7 +219,7 @@ def _names(folder: LocalStorage) -> list[str]:
 
 def _parts(fd: int) -> tuple[bytes, bytes, bytes]:
     """The process, the JSON, and what follows."""
-    content = os.pread(fd, MOST_BYTES, 0)
+    content = read_at(fd, MOST_BYTES, 0)
     process, _, rest = content.partition(b"\n")
     line, _, rest = rest.partition(b"\n")
     return process, line, rest

@@ -17,17 +17,7 @@ def remove_leftovers(journal: Journal) -> list[str]:
     shards = leftovers_of(journal.folder, journal.note)
     for shard in shards:
         remove_leftovers_of(journal, shard)
-    # A copy's sidecars hold the names of others; and one may be unfinished whose shard was not begun.
-    note = journal.note
-    ends = (f".{note.writer}.partial", f".{note.writer}~begun.partial")
-    for folder in ("", "_index", "_keys"):
-        path = os.path.join(journal.folder.folder, folder)
-        with mapped_errors("listing", path), suppress(FileNotFoundError):
-            for each in os.listdir(path):
-                shard = each[1:].partition(".tfrecord.")[0] + ".tfrecord"
-                if each.startswith(".") and each.endswith(ends) and note.begins(shard):
-                    with mapped_errors("deleting", each), suppress(FileNotFoundError):
-                        journal.folder.disk.system.unlink(os.path.join(path, each))
+    _remove_beside(journal)
     return shards
 
 
@@ -44,3 +34,23 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
                 home.disk.system.unlink(path)
+
+
+def _remove_beside(journal: Journal) -> None:
+    """What lies beside shards that are gone, or were not begun.
+
+    A copy's indexes and keys hold the names of others; and after a power cut names may be back that were removed before
+    the shard.
+    """
+    note, system = journal.note, journal.folder.disk.system
+    ends = (f".{note.writer}.partial", f".{note.writer}~begun.partial")
+    for folder, end in (("", None), ("_index", ".index"), ("_keys", ".keys")):
+        path = os.path.join(journal.folder.folder, folder)
+        with mapped_errors("listing", path), suppress(FileNotFoundError):
+            for name in system.listdir(path):
+                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
+                begun = name.startswith(".") and name.endswith(ends) and note.begins(shard)
+                whole = note.spool and end is not None and name.endswith(end) and note.makes(shard, plain=True)
+                if begun or whole:
+                    with suppress(FileNotFoundError):
+                        system.unlink(os.path.join(path, name))

@@ -48,7 +48,7 @@ from asyncrec.shards.spool import is_spool, lock_spool
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.storage.url import join
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["Recovery", "UnfinishedJob", "recover", "recover_spool"]
 
@@ -244,8 +244,7 @@ class _Run:
                 await finishing.run()
             ended = True
         finally:
-            with anyio.CancelScope(shield=True):
-                await in_thread(partial(journal.end, keep=not ended))
+            await surely_in_thread(partial(journal.end, keep=not ended))
 
     async def remote(self, note: Note, target: Storage) -> None:
         try:
@@ -277,8 +276,7 @@ class _Run:
             ended = True
         finally:
             if life is not None:
-                with anyio.CancelScope(shield=True):
-                    await in_thread(partial(life.end, keep=not ended))
+                await surely_in_thread(partial(life.end, keep=not ended))
 
     def outcome(self, path: str) -> Recovery:
         """What was done, or what failed."""

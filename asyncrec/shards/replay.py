@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 
 from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.records.slab import KEY_BYTES
 from asyncrec.storage.local import mapped_errors
+from asyncrec.storage.local_disk import read_at
 
 __all__ = ["Replay"]
 
@@ -45,24 +47,26 @@ class Replay:
         self.records = 0
         self.cut = 0
         self.damage: FormatError | None = None
+        self._keys = keys
         self._compressed = compressed
-        self._keys_fd = -1
-        with mapped_errors("reading", path):
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                self._size = os.fstat(self._fd).st_size
-                self._keys_fd = os.open(keys, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                pass
-            except BaseException:
-                os.close(self._fd)
-                raise
+        self._fd = self._keys_fd = -1
+        self._size = 0
         self._batches = self._read()
 
+    def open(self) -> None:
+        """Apart from making it: whoever is cancelled meanwhile can close it all the same."""
+        with mapped_errors("reading", self.path):
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._size = os.fstat(self._fd).st_size
+            with suppress(FileNotFoundError):
+                self._keys_fd = os.open(self._keys, os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self) -> None:
-        os.close(self._fd)
-        if self._keys_fd >= 0:
-            os.close(self._keys_fd)
+        """Idempotent."""
+        for fd in (self._fd, self._keys_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._keys_fd = -1
 
     def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
         """The next records, some megabytes of them at most; `None` at the end."""
@@ -92,12 +96,7 @@ class Replay:
             self.damage = decoder.error
 
     def _next_keys(self, count: int) -> list[bytes]:
-        data = b""
-        while len(data) < count * KEY_BYTES:
-            block = os.pread(self._keys_fd, count * KEY_BYTES - len(data), self.records * KEY_BYTES + len(data))
-            if not block:
-                break
-            data += block
+        data = read_at(self._keys_fd, count * KEY_BYTES, self.records * KEY_BYTES)
         return [data[at : at + KEY_BYTES] for at in range(0, len(data) - KEY_BYTES + 1, KEY_BYTES)]
 
     def _blocks(self, size: int, position: int = 0) -> Iterator[bytes]:
@@ -133,7 +132,7 @@ class Replay:
         if self._compressed:
             return False
         if isinstance(error, CorruptRecordError) and error.part == "data":
-            length = int.from_bytes(os.pread(self._fd, 8, offset), "little")
+            length = int.from_bytes(read_at(self._fd, 8, offset), "little")
             return offset + length + FRAME_OVERHEAD >= self._size
         return self._is_zero(offset)
 

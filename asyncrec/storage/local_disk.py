@@ -17,9 +17,9 @@ import anyio
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage.base import ObjectInfo
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
-__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "open_own", "partial_name"]
+__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "open_own", "partial_name", "read_at"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,6 +54,10 @@ class Disk:
     async def in_thread(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
         """`asyncrec.tasks.in_thread`, within this disk's limit."""
         return await in_thread(func, *args, limiter=self._limiter)
+
+    async def surely_in_thread(self, func: Callable[[], object]) -> None:
+        """`asyncrec.tasks.surely_in_thread`, within this disk's limit."""
+        await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
         """Give an unfinished file its name, which nobody else has; whether the first one still leads to it. Blocks.
@@ -208,6 +212,16 @@ def open_own(
             os.close(fd)
             raise
     return fd
+
+
+def read_at(fd: int, size: int, position: int) -> bytes:
+    """So many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
+    blocks = []
+    while size and (block := os.pread(fd, size, position)):
+        blocks.append(block)
+        position += len(block)
+        size -= len(block)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> StorageError:

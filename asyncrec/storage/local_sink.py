@@ -161,8 +161,7 @@ class LocalSink(ByteSink):
         if self._fd < 0 and self._partial is None:
             return
         # Not limited in time: what the system does not answer to, no time limit can undo.
-        with anyio.CancelScope(shield=True):
-            await self._disk.in_thread(self._abandon)
+        await self._disk.surely_in_thread(self._abandon)
 
     def _exists_already(self) -> ObjectExistsError:
         return ObjectExistsError(f"{self._shown}: it is there already, and was to be created")

@@ -168,7 +168,7 @@ async def _copy_dataset(
         writer=new_writer_id(),
         url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
         key=name,
-        stems=tuple(sorted({stem for entry in entries if (stem := stem_of(name, entry.path)) is not None})),
+        stems=tuple(sorted({stem for entry in entries for path in entry.objects if (stem := _stem(name, path))})),
         schema=dataset.manifest.schema,
         metadata=dataset.manifest.metadata,
     )
@@ -186,6 +186,11 @@ async def _copy_dataset(
         job.committer.publishing = True
         await concurrently(shard, pairs, tasks=parallelism)
         await job.commit([replace(entry, committed=job.committer.now()) for entry in missing])
+
+
+def _stem(name: str, path: str) -> str | None:
+    """Whose an object is: a shard, or an index or keys by the shard's name."""
+    return stem_of(name, path.rpartition("/")[2].removesuffix(".index").removesuffix(".keys"))
 
 
 def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list[ShardEntry]:

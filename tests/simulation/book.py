@@ -46,6 +46,7 @@ class Run:
     Attributes:
         kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for what ends all or nothing.
         replaces: it makes itself the whole of its target.
+        given_up: somebody called `recover` to abandon it.
         outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: times; `None` before.
     """
@@ -63,6 +64,7 @@ class Run:
     leaving: float | None = None
     ended: float | None = None
     writer: str = ""
+    given_up: bool = False
     error: str = ""
     records: list[Record] = field(default_factory=list)
     tickets: set[int] = field(default_factory=set)

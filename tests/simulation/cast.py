@@ -118,13 +118,22 @@ def _bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> Non
     for _ in range(rng.choice((0, 0, 1, 2, 3))):
         start = rng.choice((rng.random() * 10, drawing.later()))
         what: dict[str, Any] = {"kind": "recover", "path": spool if spool is not None and rng.random() < 0.5 else path}
+        if rng.random() < 0.2:
+            what.update(gives_up=rng.choice(("dead", "any")), target=path)
         if rng.random() < 0.3:
             options = rng.choice(({}, {"delete": True}, {"adopt": True}))
             what = {"kind": "verify", "path": path, "options": options}
         if rng.random() < 0.2 and drawing.may("uploads --remove"):
             what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}
             start = 90_000.0 * (1 + rng.random())  # it takes what is older than a day
-        drawing.process(what, machine=machine, start=start)
+        drawing.process(
+            what, machine=machine if what["path"].startswith("/") else _elsewhere(drawing, path), start=start
+        )
+
+
+def _elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:
+    """A machine: of who works on a store, any."""
+    return "m1" if not path.startswith("/") and spool is None and drawing.chance(0.25) else "m0"
 
 
 @theme("crawl", 4.0)
@@ -137,7 +146,8 @@ def crawl(drawing: Drawing) -> None:
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
         start = 0.0
         for _ in range(rng.choice((1, 2, 3))):
-            drawing.process(_writer(drawing, path, fixed=False, spool=spool), start=start)
+            machine = _elsewhere(drawing, path, spool)
+            drawing.process(_writer(drawing, path, fixed=False, spool=spool), start=start, machine=machine)
             start += drawing.later()
         _bystanders(drawing, path, spool=spool)
 
@@ -156,7 +166,10 @@ def fixed(drawing: Drawing) -> None:
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
         spec = _writer(drawing, path, fixed=True, spool=spool, mode=rng.choice(("append", "append", "new")))
         spec["options"]["num_shards"] = shards
-        drawing.process(spec, start=start + rng.random(), safe=safe)
+        if rng.random() < 0.2:
+            spec["options"]["take_over"] = True
+        machine = _elsewhere(drawing, path, spool)
+        drawing.process(spec, start=start + rng.random(), safe=safe, machine=machine)
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:
@@ -182,7 +195,7 @@ def replace(drawing: Drawing) -> None:
             spec.update(num_shards=rng.randint(1, 3), memory_limit=rng.choice((500, 64 << 20)))
         else:
             spec = _writer(drawing, path, fixed=rng.random() < 0.6, mode="replace")
-        drawing.process(spec, start=start + rng.random() * 2, safe=alone)
+        drawing.process(spec, start=start + rng.random() * 2, safe=alone, machine=_elsewhere(drawing, path))
         if not together or rng.random() < 0.3:
             start += 200_000.0 if not together else drawing.later()
     if rng.random() < 0.5 and together:
@@ -215,7 +228,7 @@ def tools(drawing: Drawing) -> None:
     start = 0.0
     safe = drawing.spared("a tool that fails")
     for _ in range(rng.choice((1, 2, 3))):
-        drawing.process(spec, start=start + rng.random() * 5, safe=safe)
+        drawing.process(spec, start=start + rng.random() * 5, safe=safe, machine=_elsewhere(drawing, path))
         if not drawing.may("tools at once"):
             start += 200_000.0
         elif rng.random() < 0.7:

@@ -94,18 +94,18 @@ def shards_of(files: dict[str, bytes], manifest: Any) -> list[Shard]:
             else:
                 if len(records) != entry.records:
                     problems.append(f"{entry.path} has {len(records)} records, the manifest says {entry.records}")
-        if entry.index is not None and entry.index not in files:
-            problems.append(f"{entry.index} is in the manifest and not there")
-        elif entry.index is not None and not _agrees(files[entry.index], records, entry.compression):
-            problems.append(f"{entry.index} is not of these {len(records)} records")
+        if entry.index is not None and entry.index.path not in files:
+            problems.append(f"{entry.index.path} is in the manifest and not there")
+        elif entry.index is not None and not _agrees(files[entry.index.path], records, entry.compression):
+            problems.append(f"{entry.index.path} is not of these {len(records)} records")
         if entry.keys is not None:
-            if entry.keys not in files:
-                problems.append(f"{entry.keys} is in the manifest and not there")
+            if entry.keys.path not in files:
+                problems.append(f"{entry.keys.path} is in the manifest and not there")
             else:
-                content = files[entry.keys]
+                content = files[entry.keys.path]
                 keys = [content[at : at + 16] for at in range(0, len(content), 16)]
                 if len(content) != 16 * len(records):
-                    problems.append(f"{entry.keys} has {len(keys)} keys for {len(records)} records")
+                    problems.append(f"{entry.keys.path} has {len(keys)} keys for {len(records)} records")
         shards.append(Shard(entry.path, records, keys, problems))
     return shards
 

@@ -13,6 +13,7 @@ import random
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from .process import Process
 
@@ -34,6 +35,7 @@ class Node:
     durable_names: dict[str, Node] = field(default_factory=dict)
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     links: int = 0
+    mode: int = 0o644
     lock: OpenFile | None = None
 
 
@@ -44,6 +46,7 @@ class OpenFile:
     path: str
     position: int = 0
     appends: bool = False
+    strand: Any = None  # of whoever took its lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class Machine:
         return node
 
     def status(self, node: Node) -> _Status:
-        mode = stat.S_IFDIR | 0o755 if node.folder else stat.S_IFREG | 0o644
+        mode = stat.S_IFDIR | 0o755 if node.folder else stat.S_IFREG | node.mode
         modified = int((_EPOCH + node.modified) * 1e9)
         return _Status(mode, node.number, self.device, node.links, len(node.data), modified, os.geteuid(), os.getegid())
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.shards.naming import closing_segment_key
+from asyncrec.shards.segment import parse_segment
 
 from . import contents, judgement
 from .tooling import make
@@ -35,12 +37,11 @@ async def examine(world: Any) -> None:
         for spec in _specs(world)
         if spec["kind"] in ("sharded", "split") or (spec["kind"] == "make" and spec["tool"] != "repair")
     )
-    spools = dict.fromkeys(
-        spec["options"]["spool"] for spec in _specs(world) if spec["kind"] == "sharded" and "spool" in spec["options"]
-    )
+    spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])
-    await asyncio.sleep(1200.0)  # what is published and in no manifest may have been under way
-    await _recover_all(world, [*spools, *datasets])
+    await _recover_all(world, [*spools, *datasets])  # twice does no harm
+    for path in datasets:
+        await _give_up_unproven(world, path, [spool for spool in spools if _target_of(world, spool) == path])
     await _make_again(world)
     for path in datasets:
         await _look(world, path, verified=True)
@@ -61,14 +62,74 @@ async def examine(world: Any) -> None:
 
 async def _recover_all(world: Any, paths: list[str]) -> None:
     for path in paths:
-        await world.do(f"recover {path}", _machine(path), partial(_recover, path))
+        for machine in _machines(world, path):
+            await world.do(f"recover {path}", machine, partial(_recover, world, path))
 
 
-async def _recover(path: str) -> None:
-    with contextlib.suppress(
-        ObjectExistsError
-    ):  # documented: shards that belong together, whose names others have taken
+def _machines(world: Any, path: str) -> list[str]:
+    """Those where something of it may be proven dead."""
+    if path.startswith("/"):
+        return [_machine(path)]
+    return sorted({"m0", *(part["machine"] for part in world.plan["processes"])})
+
+
+async def _recover(world: Any, path: str) -> None:
+    try:
         await asyncrec.recover(path)
+    except ConflictError:
+        # What others gave up elsewhere, while it lay here: whoever said so says it again.
+        given_up = _given_up_here(world, path)
+        if not given_up:
+            raise
+        await asyncrec.recover(path, abandon=given_up)
+
+
+def _given_up_here(world: Any, path: str) -> list[str]:
+    """Writers whose notes lie on a disk, and behind whose names there is a tombstone."""
+    folder = path if path in _spools(world) else path.rpartition("/")[0]
+    target = _target_of(world, path)
+    name = target.rpartition("/")[2]
+    below = contents.tree(world, target.rpartition("/")[0])
+    notes = [key for key in contents.tree(world, folder) if key.startswith(f".{name}.") and key.endswith(".partial")]
+    writers = [key[len(name) + 2 : -len(".partial")] for key in notes]
+    return [
+        writer
+        for writer in writers
+        if (end := below.get(closing_segment_key(name, writer))) and parse_segment(end, name=writer).abandoned
+    ]
+
+
+def _spools(world: Any) -> dict[str, str]:
+    """The data set of each."""
+    return {
+        spec["options"]["spool"]: spec["path"]
+        for spec in _specs(world)
+        if spec["kind"] == "sharded" and "spool" in spec["options"]
+    }
+
+
+def _target_of(world: Any, path: str) -> str:
+    return _spools(world).get(path, path)
+
+
+async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
+    """Whatever nobody can prove dead: a person says that it is, and it goes away for good."""
+
+    async def give_up() -> None:
+        found = await asyncrec.recover(path)
+        if found.in_use:
+            world.book.complain("a lock dies with its process", f"{path}: {found.in_use}")
+        unproven = [job.id for job in found.unfinished]
+        # Only a disk that lost or refused the locked file excuses it.
+        harmed = world.power_cuts or any(fault["kind"] in ("full", "disk") for fault in world.plan["faults"])
+        if unproven and not harmed and len(_machines(world, path)) == 1:
+            world.book.complain("a dead job is proven dead", f"{path}: {found.unfinished}")
+        if unproven:
+            await asyncrec.recover(path, abandon=unproven)
+            for spool in spools:
+                await _recover(world, spool)
+
+    await world.do(f"give up {path}", _machine(path), give_up)
 
 
 async def _tidy(path: str, is_dataset: bool) -> None:
@@ -98,7 +159,7 @@ async def _make_again(world: Any) -> None:
                     raise
             run.outcome = "clean"
 
-        await world.do(f"{spec['tool']} again", _machine(spec["target"]), again)
+        await world.do(f"{spec['tool']} again", spec["machine"], again)
 
 
 def _is_there(world: Any, target: str) -> bool:

@@ -15,32 +15,7 @@ __all__ = ["KNOWN_HOLES", "draw"]
 
 # What is known to break a promise, and is left out of the plans until it is mended: whoever mends one takes its line
 # away. `Drawing.may` asks for these words.
-KNOWN_HOLES: frozenset[str] = frozenset(
-    {
-        "a fixed writer on a store that fails",
-        "a partition_by that raises",
-        "a replacing writer that fails",
-        "a spool after a power cut is left full",
-        "a spool on a full disk",
-        "a tool that fails",
-        "answers to a publication that are lost",
-        "conditions that a store ignores",
-        "continued files that are torn",
-        "effects after the answer",
-        "fixed writers at once",
-        "keys beside a journal",
-        "locks after a cancellation",
-        "native cancellation of commits",
-        "native cancellation of reads",
-        "recover beside tools",
-        "replacing writers at once",
-        "short reads",
-        "sidecars of shards that are not there are left",
-        "tools at once",
-        "uploads --remove",
-        "write_many beyond the memory",
-    }
-)
+KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
 

@@ -17,6 +17,7 @@ import pkgutil
 import random
 import secrets as real_secrets
 import shutil as real_shutil
+import socket as real_socket
 import sys
 import tempfile as real_tempfile
 import threading as real_threading
@@ -34,7 +35,10 @@ from . import store, threads
 from .disk import failure
 from .process import PROCESS
 
-__all__ = ["current", "knobs", "patched"]
+__all__ = ["LIVES", "current", "knobs", "patched"]
+
+# The folder of each machine in which locked files prove processes alive.
+LIVES = "lives"
 
 # Loaded before anything is patched: else they would come with the real system. The rest has no part in a world.
 _LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__", "parquet", "reporting", "demonstration")
@@ -116,11 +120,17 @@ def _flock(fd: int, how: int) -> None:
     world = current[-1]
     _, file = world.system._file(fd, "flock")
     while file.node.lock not in (None, file):
-        if how & real_fcntl.LOCK_NB or threads.Strand.running is None:
+        if how & real_fcntl.LOCK_NB:
             raise failure(errno.EWOULDBLOCK, file.path)
-        threads.Strand.running.stop()
+        if threads.Strand.running is not None:
+            threads.Strand.running.stop()
+        elif file.node.lock is not None and file.node.lock.strand is not None:
+            file.node.lock.strand.resume()
+        else:
+            raise failure(errno.EWOULDBLOCK, file.path)
     if process is not None and not process.dead:
         file.node.lock = None if how & real_fcntl.LOCK_UN else file
+        file.strand = threads.Strand.running
 
 
 def _token_bytes(size: int = 32) -> bytes:
@@ -131,6 +141,12 @@ def _mkdtemp(suffix: str = "", prefix: str = "tmp", dir: Any = None) -> str:
     path = f"{os.fsdecode(dir)}/{prefix}{_token_bytes(4).hex()}{suffix}"
     _os.mkdir(path)
     return path
+
+
+def _host() -> str:
+    """The name of the machine, which those elsewhere do not have."""
+    process = PROCESS.get()
+    return process.machine.name if current and process is not None else real_socket.gethostname()
 
 
 async def _run_sync(*args: Any, **options: Any) -> Any:
@@ -157,7 +173,11 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
         ),
     ),
     "fcntl": (real_fcntl, _Around(real_fcntl, flock=_flock)),
-    "shutil": (real_shutil, _Around(real_shutil, rmtree=lambda *args: current and _os.remove_tree(*args))),
+    "shutil": (
+        real_shutil,
+        _Around(real_shutil, rmtree=lambda *args, **options: current and _os.remove_tree(*args, **options)),
+    ),
+    "socket": (real_socket, _Around(real_socket, gethostname=_host)),
     "tempfile": (real_tempfile, _Around(real_tempfile, mkdtemp=_mkdtemp)),
     "datetime": (real_datetime.datetime, _Datetime),
     "Path": (pathlib.Path, _Path),
@@ -187,6 +207,7 @@ def _loaded() -> list[Any]:
 def patched() -> Iterator[None]:
     """While in here, asyncrec touches nothing but the world in `current`."""
     from asyncrec import tasks
+    from asyncrec.shards import life
     from asyncrec.storage import local, local_disk, retry
 
     undo: list[tuple[Any, str, Any]] = []
@@ -201,6 +222,8 @@ def patched() -> Iterator[None]:
                 put(module, name, other)
         put(module, "open", _open)
     put(retry, "_jitter", _Jitter())
+    real_folder = life._folder
+    put(life, "_folder", lambda: f"/{_host()}/{LIVES}" if current else real_folder())
     make_scope = tasks.TaskScope.__init__
 
     def make_known_scope(scope: tasks.TaskScope) -> None:
@@ -213,6 +236,8 @@ def patched() -> Iterator[None]:
     # Their defaults were bound when they were defined.
     storage: Any = local.LocalStorage.__init__
     disk: Any = local_disk.Disk.__init__
+    opening: Any = local_disk.open_own
+    opening.__kwdefaults__["system"] = _os
     storage.__kwdefaults__["system"] = _os
     disk.__defaults__ = (_os,)
     gc.collect()
@@ -222,6 +247,7 @@ def patched() -> Iterator[None]:
     finally:
         gc.unfreeze()
         storage.__kwdefaults__["system"] = os
+        opening.__kwdefaults__["system"] = os
         disk.__defaults__ = (os,)
         for target, name, value in reversed(undo):
             if value is undo:

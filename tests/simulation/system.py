@@ -16,6 +16,9 @@ from .streams import Entries, Entry, Raw, SystemPath
 
 __all__ = ["System", "World"]
 
+# Of `os`, what touches no file.
+_NO_FILES = {"fsdecode", "fsencode", "fspath", "getegid", "geteuid", "getuid", "major", "minor", "strerror", "sysconf"}
+
 
 class World(Protocol):
     """What the calls ask of the world they are made in."""
@@ -37,7 +40,10 @@ class System:
         self.path = SystemPath(self)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
+        found = getattr(os, name)
+        if callable(found) and not isinstance(found, type) and name not in _NO_FILES:
+            raise NotImplementedError(f"os.{name} would touch the real system: the simulation has to have it")
+        return found
 
     # -- who calls ----------------------------------------------------------------------------------------------------
 
@@ -171,6 +177,10 @@ class System:
         del data[size:]
         data.extend(bytes(size - len(data)))
         file.node.modified = process.machine.now()
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        _, file = self._file(fd, "fchmod")
+        file.node.mode = mode
 
     def fstat(self, fd: int) -> Any:
         process, file = self._file(fd, "fstat")

@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncrec
 from asyncrec import tools
+from asyncrec.errors import ConflictError, ObjectNotFoundError
 
 from .operations import operation
 from .writing import compression
@@ -39,6 +40,18 @@ async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
 @operation("recover")
 async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
     await asyncrec.recover(spec["path"])
+    if not (gives_up := spec.get("gives_up")):
+        return
+    # A person says which are dead, and may be wrong; who is proven to live stays.
+    for run in world.book.of(spec["target"]):
+        if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
+            before, run.given_up = run.given_up, True
+            try:
+                await asyncrec.recover(spec["path"], abandon=[run.writer])
+            except ObjectNotFoundError:
+                run.given_up = before
+            except ConflictError as error:
+                run.given_up = before or "lives" not in str(error)
 
 
 @operation("verify")

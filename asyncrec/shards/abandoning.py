@@ -115,7 +115,9 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
 
 async def _fence(folder: Storage, note: Note, sequence: int) -> bool:
     """Take a rolling shard's segment, so that nobody commits it; False where it is committed."""
-    segment = Segment(writer=note.writer, time=format_time(time.time()), extra={"abandoned_by": this_host()})
+    segment = Segment(
+        writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": this_host()}
+    )
     key = segment_key(note.name, note.writer, sequence)
     try:
         await create(folder, key, segment.encode())

@@ -15,7 +15,7 @@ from asyncrec.shards.closing import entomb, load_closing
 from asyncrec.shards.journal import Journal, find_notes, has_note
 from asyncrec.shards.leftovers import remove_leftovers
 from asyncrec.shards.life import Life
-from asyncrec.shards.marks import Claim, find_claims, load_mark
+from asyncrec.shards.marks import Claim, find_claims, find_marks, load_mark
 from asyncrec.shards.naming import claim_key, mark_key
 from asyncrec.shards.note import Note
 from asyncrec.storage.base import Storage
@@ -23,7 +23,7 @@ from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread, surely_in_thread
 
-__all__ = ["abandon_local", "settle_claims", "settle_dead"]
+__all__ = ["abandon_local", "refuse_makers", "settle_claims", "settle_dead"]
 
 
 async def settle_claims(folder: Storage, home: LocalStorage | None, note: Note, *, take_over: bool) -> tuple[int, bool]:
@@ -116,6 +116,24 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: No
         raise
     await surely_in_thread(journal.end)
     return True
+
+
+async def refuse_makers(folder: Storage, note: Note) -> None:
+    """For a copy, which keeps the names it finds: nobody else may be making such.
+
+    Raises:
+        ConflictError: a job of an id among them has not ended.
+    """
+    home = local_folder(folder)
+    others = await find_marks(folder, note.name)
+    if home is not None:
+        others += [found for _, found in await in_thread(find_notes, home) if found.name == note.name]
+    for other in others:
+        if other.writer in note.stems and other.writer != note.writer:
+            raise ConflictError(
+                f"{join(folder.root, note.name)}: the writer {other.writer}, whose names the copy would have, has not "
+                "ended; asyncrec.recover sees to it if it is dead"
+            )
 
 
 async def settle_dead(folder: Storage, name: str, writer: str) -> bool:

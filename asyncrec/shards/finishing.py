@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.reader import open_reader
 from asyncrec.records.slab import SLAB_RECORDS, Slab, framed_size
@@ -20,6 +20,7 @@ from asyncrec.shards.closing import abandoned_error, load_closing
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.journal import Journal, leftovers_of
 from asyncrec.shards.leftovers import remove_leftovers, remove_leftovers_of
+from asyncrec.shards.life import Life
 from asyncrec.shards.marks import find_claims
 from asyncrec.shards.naming import claim_key, keys_key, mark_key, rolling_shard_name, sequence_of, with_maker
 from asyncrec.shards.note import Note
@@ -28,7 +29,7 @@ from asyncrec.shards.segment import Segment, ShardEntry, format_time
 from asyncrec.shards.snapshot import load_segments, merged
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["Finished", "FinishingLocal", "FinishingRemote", "clear_up"]
 
@@ -59,6 +60,7 @@ class _Finishing:
         self._target = target
         self._committer: Committer
         self._listed: set[str]
+        self._own: set[str]
         self._plain = True
         self.done = Finished(target=note.url)
 
@@ -67,6 +69,7 @@ class _Finishing:
         note = self._note
         segments = await load_segments(self._target, note.name)
         self._listed = ever_listed(segments)
+        self._own = ever_listed(segment for segment in segments if segment.writer == note.writer)
         self._committer = Committer(
             self._target,
             note,
@@ -96,6 +99,7 @@ class _Finishing:
         else:
             self.done.shards.append(entry)
         self._listed.add(entry.path)
+        self._own.add(entry.path)
 
     async def _close(self) -> None:
         """End a rolling job, whose shards are all committed."""
@@ -170,6 +174,8 @@ class FinishingLocal(_Finishing):
         await clear_up(self._target, note, plain=self._plain)
 
     async def _finish_rolling(self, shard: str) -> None:
+        if shard in self._listed and shard not in self._own:
+            raise _taken(self._target, shard)
         if shard not in self._listed:
             entry = await self._finished(shard, empty=False)
             if entry is not None:
@@ -300,6 +306,11 @@ async def clear_up(target: Storage, note: Note, *, plain: bool) -> None:
         if claim.writer == note.writer and (local or not closing.abandoned):
             await target.delete(claim_key(note.name, claim.number))
     await target.delete(mark_key(note.name, note.writer))
+    if note.life:
+        with suppress(StorageError):  # whoever gave the job up holds it, and ends it
+            life = await in_thread(Life.take, note.host, note.life)
+            if life is not None:
+                await surely_in_thread(life.end)
 
 
 def _next_slabs(replay: Replay) -> list[Slab]:

@@ -31,7 +31,7 @@ import anyio
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.shards.abandoning import delete_replaced, is_another_data_set
-from asyncrec.shards.claiming import settle_claims
+from asyncrec.shards.claiming import refuse_makers, settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
 from asyncrec.shards.exclusive import UnsettledError
@@ -257,6 +257,8 @@ async def open_job(
                 claim = await _claimed(folder, local, note, mode=mode, take_over=take_over, path=path)
                 asking = False
                 before = await _before(folder, note, mode=mode, path=path)
+            if note.stems:
+                await refuse_makers(folder, note)
             own_names = note.num_shards is not None and (claim is None or not claim.plain)
             if own_names and await is_another_data_set(folder, f"{note.name}-{note.writer}"):
                 raise ObjectExistsError(

@@ -18,19 +18,31 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 from contextlib import suppress
 from typing import Any
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.shards.naming import jobs_prefix
+from asyncrec.shards.naming import jobs_prefix, manifest_prefix
 from asyncrec.shards.note import MOST_BYTES, Note
 from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.storage.local_disk import is_partial, open_own, read_at
 from asyncrec.storage.locks import FileLock
 
-__all__ = ["Journal", "dead_notes", "find_notes", "has_note", "leftovers_of", "note_path", "remove_unnamed_notes"]
+__all__ = [
+    "Journal",
+    "dead_notes",
+    "find_notes",
+    "has_note",
+    "leftovers_of",
+    "note_path",
+    "remove_small_leftovers",
+    "remove_unnamed_notes",
+]
 
 _ACKNOWLEDGED = b"acknowledged\n"
+# A small object is locked as soon as it is begun, and takes milliseconds.
+_SMALL_SECONDS = 60
 # What a note begins with, and a journal does not.
 _BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
 # A note before it has its name.
@@ -191,6 +203,20 @@ def remove_unnamed_notes(folder: LocalStorage) -> None:
             with suppress(OSError):
                 folder.disk.system.unlink(path)
             lock.release()
+
+
+def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
+    """Remove what was left of small objects of a data set, marks and segments, that processes died at."""
+    for below in (manifest_prefix(name), jobs_prefix(name)):
+        path = os.path.join(folder.folder, below)
+        with suppress(OSError):
+            for each in os.listdir(path):
+                unfinished = os.path.join(path, each)
+                with suppress(OSError):  # somebody is writing it, or took it away
+                    if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
+                        lock = FileLock(open_own(unfinished, os.O_RDWR, linked=True), unfinished)
+                        folder.disk.system.unlink(unfinished)
+                        lock.release()
 
 
 def leftovers_of(folder: LocalStorage, note: Note) -> list[str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import stat
 import tempfile
 import time
 from contextlib import suppress
 
-from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage.local_disk import mapped_errors, open_own
 from asyncrec.storage.locks import FileLock
 
@@ -65,6 +66,9 @@ class Life:
         folder = _folder()
         with mapped_errors("making", folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                raise StoragePermissionError(f"{folder}: it is not this user's alone, so that it proves nothing")
         _sweep(folder)
         token = secrets.token_hex(8)
         path = os.path.join(folder, f"{token}.lock")

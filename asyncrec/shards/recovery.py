@@ -37,7 +37,7 @@ from asyncrec.shards.abandoning import abandon as abandon_job
 from asyncrec.shards.claiming import abandon_local
 from asyncrec.shards.closing import load_closing
 from asyncrec.shards.finishing import Finished, FinishingLocal, FinishingRemote, clear_up
-from asyncrec.shards.journal import Journal, find_notes, remove_unnamed_notes
+from asyncrec.shards.journal import Journal, find_notes, remove_small_leftovers, remove_unnamed_notes
 from asyncrec.shards.life import Life
 from asyncrec.shards.marks import find_claims, find_marks
 from asyncrec.shards.naming import mark_key
@@ -160,6 +160,7 @@ async def recover(
                 if note.name == name:
                     await run.guarded(note, partial(run.local, home, note_path, note, folder))
             await in_thread(remove_unnamed_notes, home)
+            await in_thread(remove_small_leftovers, home, name)
         for mark in await find_marks(folder, name):
             await run.guarded(mark, partial(run.remote, mark, folder))
         return run.outcome(join(folder.root, name))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 
 import anyio
 
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.shards.claiming import settle_dead
 from asyncrec.shards.closing import load_closing
 from asyncrec.shards.exclusive import create
 from asyncrec.shards.naming import manifest_prefix, removal_key
@@ -50,6 +52,9 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int) -> 
                     "and nothing of this writer is in it"
                 )
             if closing is None and holder:
+                with suppress(ConflictError):  # it lives, or nobody here can tell
+                    if await settle_dead(folder, name, holder):
+                        break
                 if anyio.current_time() >= deadline:
                     raise ConflictError(
                         f"{shown}: {holder} began to replace it at the same time, and has not ended; nothing of this "

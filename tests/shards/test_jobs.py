@@ -510,3 +510,45 @@ async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_ot
     ]
     await asyncrec.recover("pages", storage=storage)
     assert await stored(storage) == sorted(record for name in "abc" for record in records(name))
+
+
+async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(storage, "old")
+
+    async def die(*args: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Job, "_end", _die)
+        patches.setattr(Job, "take_back", _nothing)
+        patches.setattr(Committer, "close", die)
+        with pytest.raises(Killed):
+            await write(storage, "dead", mode="replace")
+    with anyio.fail_after(20):
+        await write(storage, "new", mode="replace")
+    assert await stored(storage) == sorted(records("new"))
+
+
+async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp_path: Path) -> None:
+    source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
+    await write(source, "a", writer_id="w0")
+    async with asyncrec.open_sharded_writer("pages", writer_id="w0", storage=target) as living:
+        for record in records("living"):
+            await living.write(record, key=record)
+        with pytest.raises(ConflictError, match="whose names the copy would have"):
+            await tools.copy("pages", "pages", storage=source, target_storage=target)
+    assert await stored(target) == sorted(records("living"))
+
+
+async def test_a_data_set_of_which_only_a_writer_that_was_given_up_is_left_is_none(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with killed(monkeypatch, storage=storage, writer_id="w") as writer:
+        await writer.write_many(records("a"))
+    await asyncrec.recover("pages", storage=storage, abandon=["w"])
+    with pytest.raises(ObjectNotFoundError):
+        await asyncrec.read_manifest("pages", storage=storage)
+    await write(storage, "b", mode="new")
+    assert await stored(storage) == sorted(records("b"))

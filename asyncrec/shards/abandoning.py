@@ -9,28 +9,39 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 
 from asyncrec.errors import ObjectExistsError
 from asyncrec.shards.closing import entomb, load_closing
 from asyncrec.shards.exclusive import create
+from asyncrec.shards.journal import find_notes
 from asyncrec.shards.life import this_host
-from asyncrec.shards.naming import index_key, keys_key, segment_key, sequence_of, stem_of
+from asyncrec.shards.naming import (
+    index_key,
+    jobs_prefix,
+    keys_key,
+    maker_of,
+    manifest_prefix,
+    segment_key,
+    sequence_of,
+)
 from asyncrec.shards.note import Note
 from asyncrec.shards.segment import Segment, format_time
-from asyncrec.shards.snapshot import load_segments
+from asyncrec.shards.snapshot import load_segments, merged
 from asyncrec.storage.base import Storage
+from asyncrec.storage.local import local_folder
+from asyncrec.tasks import in_thread
 
-__all__ = ["abandon", "delete_unlisted"]
+__all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set"]
 
 _log = logging.getLogger("asyncrec.shards")
 
 
-async def abandon(folder: Storage, note: Note, *, plain: bool, keep: bool = False) -> bool:
+async def abandon(folder: Storage, note: Note, *, plain: bool) -> bool:
     """Give up a job, and delete what it made and did not commit; False where it had ended well, and nothing was done.
 
     Args:
         plain: fixed shards without a maker in their names are its own, by its claim.
-        keep: what it made stays, for a copy that goes on with it.
 
     Cancelled, or after an error, the next call goes on.
 
@@ -40,8 +51,7 @@ async def abandon(folder: Storage, note: Note, *, plain: bool, keep: bool = Fals
     closing = await entomb(folder, note.name, note.writer, by=this_host())
     if not closing.abandoned:
         return False
-    if not keep:
-        await delete_unlisted(folder, note, plain=plain)
+    await delete_unlisted(folder, note, plain=plain)
     _log.info("%s/%s: the writer %s was given up", folder.root, note.name, note.writer)
     return True
 
@@ -53,30 +63,54 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
     listed = {key for segment in segments for entry in segment.add for key in entry.objects}
     closing = await load_closing(folder, name, note.writer)
     fenced = closing is not None and not closing.abandoned  # closed well, it commits nothing more
-    stems = {note.writer, *note.stems}
-    if plain and note.num_shards is not None:
-        stems.add(f"of-{note.num_shards:05d}")
+    others: dict[str, bool] = {}
 
-    def is_own(shard: str) -> bool:
-        stem = stem_of(name, shard)
-        return stem is not None and (stem in stems or stem.partition(".")[0] == note.writer)
+    async def is_own(key: str, shard: str) -> bool:
+        if key in listed or not note.makes(shard, plain=plain):
+            return False
+        maker, rolling = maker_of(name, shard) or (None, False)
+        if maker is not None and not rolling:
+            if maker not in others:
+                others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
+            if others[maker]:
+                return False
+        return True
 
-    shards = [info.key async for info in folder.list_objects(f"{name}-") if is_own(info.key)]
-    for shard in shards:
-        if shard in listed:
+    async for info in folder.list_objects(f"{name}-"):
+        if not await is_own(info.key, info.key):
             continue
-        rolling = note.kind == "rolling" and shard.startswith(f"{name}-{note.writer}-")
-        if rolling and not fenced and not await _fence(folder, note, sequence_of(shard)):
-            listed.add(shard)
-            for beside in (index_key(shard), keys_key(shard)):
-                listed.add(beside)
+        rolling = note.kind == "rolling" and info.key.startswith(f"{name}-{note.writer}-")
+        if rolling and not fenced and not await _fence(folder, note, sequence_of(info.key)):
+            listed.update((info.key, index_key(info.key), keys_key(info.key)))
             continue
-        await folder.delete(shard)
+        await folder.delete(info.key)
     for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
         async for info in folder.list_objects(f"{prefix}{name}-"):
-            shard = info.key[len(prefix) : -len(suffix)]
-            if info.key.endswith(suffix) and info.key not in listed and is_own(shard):
+            if info.key.endswith(suffix) and await is_own(info.key, info.key[len(prefix) : -len(suffix)]):
                 await folder.delete(info.key)
+
+
+async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:
+    """Delete shards that a commit removed, with their indexes and keys, unless the data set has them again."""
+    if not removed:
+        return
+    segments = await load_segments(folder, name)
+    now = {key for shard in (await merged(name, segments)).shards for key in shard.objects}
+    gone = {key for each in segments for entry in each.add if entry.path in removed for key in entry.objects}
+    for key in sorted(gone - now):
+        await folder.delete(key)
+
+
+async def is_another_data_set(folder: Storage, name: str) -> bool:
+    """Whether somebody has made, or is making, a data set of this name.
+
+    ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain one of ``train-v2``.
+    """
+    for prefix in (manifest_prefix(name), jobs_prefix(name)):
+        if [info.key async for info in folder.list_objects(prefix)]:
+            return True
+    home = local_folder(folder)
+    return home is not None and any(note.name == name for _, note in await in_thread(find_notes, home))
 
 
 async def _fence(folder: Storage, note: Note, sequence: int) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.shards.abandoning import abandon
 from asyncrec.shards.closing import entomb, load_closing
-from asyncrec.shards.journal import Journal, find_notes
+from asyncrec.shards.journal import Journal, find_notes, has_note
 from asyncrec.shards.leftovers import remove_leftovers
 from asyncrec.shards.life import Life
 from asyncrec.shards.marks import Claim, find_claims, load_mark
@@ -57,6 +57,8 @@ async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim:
     shown = join(folder.root, note.name)
     if home is not None:
         notes = {found.writer: path for path, found in await in_thread(find_notes, home) if found.name == note.name}
+        if claim.writer not in notes and await in_thread(has_note, home, note.name, claim.writer):
+            raise ConflictError(f"{shown}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in notes:
             return await _settle_local(folder, home, notes[claim.writer], note, claim, shown)
     if await load_closing(folder, note.name, claim.writer) is not None:
@@ -66,12 +68,11 @@ async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim:
         # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
         await entomb(folder, note.name, claim.writer, by=note.writer)
         return home is not None
-    keep = _goes_on(note, mark)
-    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, keep=keep, shown=shown)
+    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, shown=shown)
     return False
 
 
-async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over: bool, keep: bool, shown: str) -> None:
+async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over: bool, shown: str) -> None:
     try:
         life = await in_thread(Life.take, mark.host, mark.life)
     except StorageError as error:
@@ -86,7 +87,7 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
             )
         if mark.spool and not take_over:
             raise _in_use(shown, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)")
-        await abandon(folder, mark, plain=plain, keep=keep)
+        await abandon(folder, mark, plain=plain)
         await folder.delete(mark_key(mark.name, mark.writer))
         ended = True
     finally:
@@ -109,7 +110,7 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: No
                 f"{shown}: the writer {claim.writer} died, and had been told that its records are safe: "
                 "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
-        await abandon_local(folder, journal, plain=claim.plain, keep=_goes_on(note, journal.note))
+        await abandon_local(folder, journal, plain=claim.plain)
     except BaseException:
         await surely_in_thread(partial(journal.end, keep=True))
         raise
@@ -132,18 +133,13 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False
-    await _settle_remote(folder, mark, plain=False, take_over=False, keep=False, shown=shown)
+    await _settle_remote(folder, mark, plain=False, take_over=False, shown=shown)
     return True
 
 
-def _goes_on(note: Note, earlier: Note) -> bool:
-    """Whether a copy takes up what an earlier one had copied."""
-    return bool(note.stems and earlier.stems)
-
-
-async def abandon_local(folder: Storage, journal: Journal, *, plain: bool, keep: bool = False) -> bool:
+async def abandon_local(folder: Storage, journal: Journal, *, plain: bool = False) -> bool:
     """`abandon`, and the removal of the job's unfinished files; False where it had ended well."""
-    if not await abandon(folder, journal.note, plain=plain, keep=keep):
+    if not await abandon(folder, journal.note, plain=plain):
         return False
     await in_thread(remove_leftovers, journal)
     return True

@@ -63,10 +63,12 @@ class Committer:
         budget: ByteBudget,
         after: Manifest | None,
         on_commit: OnCommit | None = None,
+        promised: Callable[[], bool] = lambda: True,
         keep_beside: bool = False,
         home: Storage | None = None,
     ) -> None:
-        """``keep_beside``: the index and keys of a shard that could not be published stay, for the next attempt.
+        """``promised``: whether `asyncrec.recover` is to finish what this could not.
+        ``keep_beside``: the index and keys of a shard that could not be published stay, for the next attempt.
         ``home``: where shards are written, if not in the store itself.
         """
         self._storage = storage
@@ -74,6 +76,7 @@ class Committer:
         self._home = home or storage
         self._keep_beside = keep_beside
         self._on_commit = on_commit
+        self._promised = promised
         self._budget = budget
         # Later than everything that was read, whatever this machine's clock says.
         self._last_time = max((state.last_commit for state in after.writers.values()), default="") if after else ""
@@ -143,10 +146,11 @@ class Committer:
             self.doubtful = self.doubtful or (shard.publishes_beside and unanswered)
             promised = self._keep_beside or (shard.opened and shard.output.flushed)
             if shard.publishes_beside and not promised:
-                # A plain name may be another's; one with the maker in it is there because an answer was lost.
-                own = key == shard.beside or not isinstance(error, ObjectExistsError)
-                left = (key if own else None, shard.index, shard.keys)
+                taken = isinstance(error, ObjectExistsError)
+                left = (None if taken else key, shard.index, shard.keys)
                 await self._delete(self._home, [each for each in left if each])
+                if taken and key == shard.beside:
+                    self.pending.add(key)  # our own, perhaps, and its answer lost: who ends the job finds out
             raise
         finally:
             self._budget.unreserve(reserved)
@@ -215,9 +219,13 @@ class Committer:
     async def _settle(self, error: BaseException) -> None:
         """Whether the job has ended well is not known: take the name for a tombstone, and so find out.
 
+        Not where something was promised: `asyncrec.recover` finds out, and finishes it.
+
         Raises:
             StorageError: it has not, and will not; or still nobody knows.
         """
+        if self._promised():
+            raise error
         with anyio.CancelScope(shield=True, deadline=min(self.deadline, anyio.current_time() + _CLEAN_UP_SECONDS)):
             try:
                 closing = await entomb(self._storage, self._note.name, self._note.writer, by="itself")

@@ -13,7 +13,7 @@ from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundErro
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.reader import open_reader
 from asyncrec.records.slab import SLAB_RECORDS, Slab, framed_size
-from asyncrec.shards.abandoning import abandon, delete_unlisted
+from asyncrec.shards.abandoning import abandon, delete_replaced, delete_unlisted
 from asyncrec.shards.adopting import adopted, ever_listed, is_there
 from asyncrec.shards.claiming import abandon_local
 from asyncrec.shards.closing import abandoned_error, load_closing
@@ -150,12 +150,8 @@ class FinishingLocal(_Finishing):
         note = self._note
         closing = await self._begin()
         found = await in_thread(leftovers_of, self._home, note)
-        if (
-            closing is not None
-            and closing.abandoned
-            and found
-            and (self._journal.acknowledged or note.kind == "rolling")
-        ):
+        promised = self._journal.acknowledged or (note.kind == "rolling" and bool(found))
+        if closing is not None and closing.abandoned and promised:
             error = abandoned_error(self._target, note.name, closing)
             error.add_note(f"what it left in {self._home.root} stays there; asyncrec.recover(abandon=) removes it")
             raise error
@@ -297,11 +293,7 @@ async def clear_up(target: Storage, note: Note, *, plain: bool) -> None:
     closing = await load_closing(target, note.name, note.writer)
     if closing is None:
         return
-    if closing.remove:
-        replaced = set(closing.remove)
-        segments = await load_segments(target, note.name)
-        for key in {key for each in segments for entry in each.add if entry.path in replaced for key in entry.objects}:
-            await target.delete(key)
+    await delete_replaced(target, note.name, closing.remove)
     await delete_unlisted(target, note, plain=plain)
     local = not note.life  # else somebody else may use the plain names while a request of its own is on its way
     for claim in await find_claims(target, note.name):

@@ -30,6 +30,7 @@ import anyio
 
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.records.budget import ByteBudget
+from asyncrec.shards.abandoning import delete_replaced, is_another_data_set
 from asyncrec.shards.claiming import settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
@@ -37,12 +38,12 @@ from asyncrec.shards.exclusive import UnsettledError
 from asyncrec.shards.journal import Journal, dead_notes, leftovers_of
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.marks import Claim, find_claims, put_claim, put_mark
+from asyncrec.shards.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
 from asyncrec.shards.naming import claim_key, mark_key
-from asyncrec.shards.note import Note
+from asyncrec.shards.note import MOST_BYTES, Note
 from asyncrec.shards.removals import take_place
-from asyncrec.shards.segment import ShardEntry
-from asyncrec.shards.snapshot import for_each, load_manifest, load_segments
+from asyncrec.shards.segment import Segment, ShardEntry
+from asyncrec.shards.snapshot import for_each, load_manifest, load_segments, manifest_of
 from asyncrec.shards.spool import SpoolFolder
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
@@ -56,6 +57,7 @@ _log = logging.getLogger("asyncrec.shards")
 
 # Some small requests, or deleting what was replaced; each is retried by the backend, and then given up.
 _CLEAN_UP_SECONDS = 30
+_LONGEST_NAME = 255
 # One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
@@ -92,7 +94,9 @@ class Job:
         self.spool = home if isinstance(home, SpoolFolder) else None
         self.before = before
         self.journal = journal
-        self.committer = Committer(store, note, budget=budget, after=before, on_commit=on_commit, home=home)
+        self.committer = Committer(
+            store, note, budget=budget, after=before, on_commit=on_commit, promised=self._is_promised, home=home
+        )
         self._claim = claim
         self._replaces = mode == "replace"
         self._placed = False
@@ -128,9 +132,15 @@ class Job:
 
         Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
         """
-        promised = self.journal is not None and self.journal.acknowledged and self.spool is None
+        promised = self._is_promised() and self.spool is None
         if not self.committed and not self.committer.unsettled and not promised:
             await self.committer.take_back([key for entry in entries for key in entry.objects])
+
+    def _is_promised(self) -> bool:
+        """Whether `asyncrec.recover` would finish the job, or what is left of it."""
+        if self.note.kind == "rolling":
+            return True
+        return self.note.kind == "fixed" and self.journal is not None and self.journal.acknowledged
 
     async def _compare(self, removed: Sequence[str]) -> None:
         now = await load_manifest(self.store, self.note.name, path=self.note.name)
@@ -163,7 +173,7 @@ class Job:
         name, committer = self.note.name, self.committer
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
-            await committer.take_back([key for entry in self.before.shards for key in entry.objects])
+            await delete_replaced(self.store, name, {entry.path for entry in self.before.shards})
         if committer.unsettled or (committer.pending and not self.committed):
             return False
         if self.journal is not None and not self.committed:
@@ -177,9 +187,8 @@ class Job:
         if not self.committed and (self._placed or lingers or doubtful):
             await entomb(self.store, name, self.note.writer, by="itself")
         if self._claim is not None and not lingers:
-            for claim in await find_claims(self.store, name):
-                if claim.number <= self._claim.number:
-                    await self.store.delete(claim_key(name, claim.number))
+            # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
+            await self.store.delete(claim_key(name, self._claim.number))
         if doubtful:
             return False
         if marked:
@@ -230,43 +239,44 @@ async def open_job(
             since=datetime.now(UTC).isoformat(),
             life="" if not marked else "none" if life is None else life.token,
         )
+        _refuse_unwritable(note, local=owned is not None)
         journal = None
         if owned is not None:
             journal = begun = await in_thread(Journal.begin, owned, note)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
-        taken = asking = False
+        asking = False
         try:
             if marked:
                 asking = True
-                try:
-                    await put_mark(folder, note)
-                except ObjectExistsError:
-                    taken = True
-                    raise
+                await put_mark(folder, note)
                 asking = False
-            before = await load_manifest(folder, note.name, path=path)
-            await _refuse_existing(folder, note, before, mode=mode, path=path)
+            before = await _before(folder, note, mode=mode, path=path)
             if mode == "new" or note.num_shards is not None or note.stems:
                 asking = marked
                 claim = await _claimed(folder, local, note, mode=mode, take_over=take_over, path=path)
                 asking = False
-                before = await load_manifest(folder, note.name, path=path)
-                await _refuse_existing(folder, note, before, mode=mode, path=path)
+                before = await _before(folder, note, mode=mode, path=path)
+            own_names = note.num_shards is not None and (claim is None or not claim.plain)
+            if own_names and await is_another_data_set(folder, f"{note.name}-{note.writer}"):
+                raise ObjectExistsError(
+                    f"{path}: the shards would have the names of the data set {note.name}-{note.writer}; "
+                    "choose another writer_id"
+                )
+            if local is not None:
+                for dead in await in_thread(dead_notes, local, note):
+                    _log.warning(
+                        "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
+                        path,
+                        dead.writer,
+                        path,
+                    )
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
-            left = not taken  # until it is known: cancelled once more, it is left
-            left = not taken and (not await _undo(folder, note, marked=marked) or doubtful)
+            left = True  # until it is known: cancelled once more, it is left
+            left = not await _undo(folder, note, marked=marked) or doubtful
             raise
-        if local is not None:
-            for dead in await in_thread(dead_notes, local, note):
-                _log.warning(
-                    "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
-                    path,
-                    dead.writer,
-                    path,
-                )
         job = Job(
             note,
             folder,
@@ -285,6 +295,23 @@ async def open_job(
             await job._end(life, marked=marked)
 
 
+def _refuse_unwritable(note: Note, *, local: bool) -> None:
+    """Tell what could not be written down later, or not be read again, before anything is made.
+
+    Raises:
+        TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.
+    """
+    Segment(writer=note.writer, time=note.since, schema=note.schema, metadata=note.metadata).encode()
+    if len(note.encode()) > MOST_BYTES:
+        raise ValueError(f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records")
+    longest = f".{note.shard_name(0)}000.index.{note.writer}~begun.partial"
+    if local and len(os.fsencode(longest)) > _LONGEST_NAME:
+        raise ValueError(
+            f"{note.name!r}: with it and the writer_id, the name of an unfinished file has {len(os.fsencode(longest))} "
+            f"bytes, and a filesystem takes {_LONGEST_NAME}; choose shorter ones"
+        )
+
+
 async def _claimed(
     folder: Storage, local: LocalStorage | None, note: Note, *, mode: Mode, take_over: bool, path: str
 ) -> Claim | None:
@@ -294,7 +321,7 @@ async def _claimed(
     taken = await _taken(folder, note) if fixed and plain else None
     claim = None
     if taken is None and (mode != "replace" or plain):
-        claim = Claim(number=number + 1, writer=note.writer, plain=fixed and plain)
+        claim = Claim(number=number + 1, writer=note.writer, since=note.since, plain=fixed and plain)
         await put_claim(folder, note.name, claim)
         taken = await _taken(folder, note) if claim.plain else None
         if taken is not None:  # by somebody who makes no claims
@@ -329,26 +356,36 @@ def _begin_life() -> Life | None:
         return None
 
 
-async def _refuse_existing(folder: Storage, note: Note, before: Manifest | None, *, mode: Mode, path: str) -> None:
-    fixed = note.num_shards is not None
-    if before is not None and note.writer in before.writers:
+async def _before(folder: Storage, note: Note, *, mode: Mode, path: str) -> Manifest | None:
+    """The data set as it is.
+
+    Raises:
+        ObjectExistsError: it is in the way, or the id was used before.
+    """
+    segments = await load_segments(folder, note.name)
+    if any(segment.writer == note.writer for segment in segments):
         raise ObjectExistsError(
-            f"{path}: a writer with the id {note.writer} has written to this data set; an id is used once: "
-            "its commits would not be told from the earlier ones"
+            f"{path}: a writer with the id {note.writer} has written to this data set, or was given up; an id is used "
+            "once: its commits would not be told from the earlier ones"
         )
-    if mode != "replace" and before is not None and (mode == "new" or (fixed and before.shards)):
+    before = await manifest_of(path, segments)
+    if mode != "replace" and before is not None and (mode == "new" or (note.num_shards is not None and before.shards)):
         raise ObjectExistsError(f"{path}: there is a data set of this name; mode='replace' would replace it")
+    return before
 
 
 async def _undo(folder: Storage, note: Note, *, marked: bool) -> bool:
-    """Take away what an opening that failed had made: nothing has used the names yet. Whether nothing is left."""
+    """Take away what an opening that failed had made: nothing has used the names yet. Whether nothing is left.
+
+    What another job of the same id has made stays: only what says that it is this one's is taken for it.
+    """
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
         try:
             for claim in await find_claims(folder, note.name):  # also one of whose creation no answer came
-                if claim.writer == note.writer:
+                if claim.since == note.since and claim.writer == note.writer:
                     await folder.delete(claim_key(note.name, claim.number))
             if marked:
-                await folder.delete(mark_key(note.name, note.writer))
+                await remove_own_mark(folder, note)
             return True
         except Exception as error:
             _log.warning("%s/%s: the mark of %s could not be removed: %s", folder.root, note.name, note.writer, error)

@@ -28,9 +28,11 @@ from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.storage.local_disk import is_partial, open_own, read_at
 from asyncrec.storage.locks import FileLock
 
-__all__ = ["Journal", "dead_notes", "find_notes", "leftovers_of", "note_path", "remove_unnamed_notes"]
+__all__ = ["Journal", "dead_notes", "find_notes", "has_note", "leftovers_of", "note_path", "remove_unnamed_notes"]
 
 _ACKNOWLEDGED = b"acknowledged\n"
+# What a note begins with, and a journal does not.
+_BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
 # A note before it has its name.
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
@@ -57,6 +59,8 @@ class Journal:
             StorageError: the disk.
         """
         path = note_path(folder, note)
+        content = b"%d\n" % os.getpid() + note.encode()
+        linked = False
         with mapped_errors("writing", path):
             system = folder.disk.system
             folder.disk.make_folder(folder.folder)
@@ -65,7 +69,7 @@ class Journal:
             fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             lock = FileLock(fd, path)
             try:
-                _write(system, fd, b"%d\n" % os.getpid() + note.encode())
+                _write(system, fd, content)
                 system.fsync(fd)
                 try:
                     folder.disk.link(unnamed, path)
@@ -74,10 +78,10 @@ class Journal:
                         f"{path}: a writer with the id {note.writer} lives, or has left unfinished shards; "
                         "recover them first (asyncrec.recover), or use another writer_id"
                     ) from error
+                linked = True
                 folder.disk.sync_folder(folder.folder)
-            except BaseException as error:
-                taken = isinstance(error, ObjectExistsError)
-                for each in (unnamed,) if taken else (unnamed, path):
+            except BaseException:
+                for each in (unnamed, path) if linked else (unnamed,):
                     with suppress(OSError):
                         system.unlink(each)
                 lock.release()
@@ -141,7 +145,7 @@ def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
     found = []
     for name in sorted(_names(folder)):
         path = os.path.join(folder.folder, name)
-        if not is_partial(name) or ".tfrecord." in name:
+        if not is_partial(name):
             continue
         try:
             fd = open_own(path, os.O_RDONLY, linked=True)
@@ -149,12 +153,17 @@ def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
             continue
         try:
             with mapped_errors("reading", path):
-                note = Note.decode(_parts(fd)[1])
+                note = Note.decode(_parts(fd)[1]) if _BEGIN.match(os.pread(fd, 32, 0)) else None
         finally:
             os.close(fd)
         if note is not None and note_path(folder, note) == path:
             found.append((path, note))
     return found
+
+
+def has_note(folder: LocalStorage, name: str, writer: str) -> bool:
+    """Whether a file has the name of a job's note, whosever it is."""
+    return os.path.lexists(os.path.join(folder.folder, f".{name}.{writer}.partial"))
 
 
 def dead_notes(folder: LocalStorage, own: Note) -> list[Note]:
@@ -189,11 +198,9 @@ def leftovers_of(folder: LocalStorage, note: Note) -> list[str]:
     end = f".{note.writer}.partial"
     found = set()
     for name in _names(folder):
-        own = name.startswith(".") and name.endswith(end)
-        shard = name[1 : -len(end)] if own else name
-        if not shard.startswith(f"{note.name}-") or not shard.endswith(".tfrecord"):
-            continue
-        if own or (note.spool and (note.num_shards is not None or shard.startswith(f"{note.name}-{note.writer}-"))):
+        begun = name.startswith(".") and name.endswith(end)
+        shard = name[1 : -len(end)] if begun else name
+        if note.begins(shard) if begun else note.spool and note.makes(shard, plain=True):
             found.add(shard)
     return sorted(found)
 

@@ -17,7 +17,20 @@ def remove_leftovers(journal: Journal) -> list[str]:
     shards = leftovers_of(journal.folder, journal.note)
     for shard in shards:
         remove_leftovers_of(journal, shard)
-    _remove_beside(journal)
+    # A copy's sidecars hold the names of others; and one may be unfinished whose shard was not begun.
+    note = journal.note
+    ends = (f".{note.writer}.partial", f".{note.writer}~begun.partial")
+    for folder in ("", "_index", "_keys"):
+        path = os.path.join(journal.folder.folder, folder)
+        with mapped_errors("listing", path), suppress(FileNotFoundError):
+            for each in os.listdir(path):
+                shard = each[1:].partition(".tfrecord.")[0] + ".tfrecord"
+                begun = each.startswith(".") and each.endswith(ends) and note.begins(shard)
+                # In a spool also whole ones: a power cut may bring names back that went before the shard's.
+                whole = note.spool and folder != "" and note.begins(each.partition(".tfrecord.")[0] + ".tfrecord")
+                if begun or whole:
+                    with mapped_errors("deleting", each), suppress(FileNotFoundError):
+                        journal.folder.disk.system.unlink(os.path.join(path, each))
     return shards
 
 
@@ -34,17 +47,3 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
                 home.disk.system.unlink(path)
-
-
-def _remove_beside(journal: Journal) -> None:
-    """What lies beside shards that are gone: after a power cut names may be back that were removed before the shard."""
-    note = journal.note
-    home = journal.folder.owned_by(note.writer)
-    for folder, end in (("_index", ".index"), ("_keys", ".keys")):
-        with mapped_errors("listing", home.root), suppress(FileNotFoundError):
-            for name in home.disk.system.listdir(os.path.join(home.folder, folder)):
-                begun = any(name.endswith(f".{note.writer}{by}.partial") for by in ("", "~begun"))
-                whole = note.spool and name.startswith(f"{note.name}-{note.writer}-") and name.endswith(end)
-                if whole or (begun and name.startswith(f".{note.name}-")):
-                    with suppress(FileNotFoundError):
-                        home.disk.system.unlink(os.path.join(home.folder, folder, name))

@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import tempfile
+import time
 from contextlib import suppress
 
 from asyncrec.errors import ObjectNotFoundError, StorageError
@@ -18,6 +19,9 @@ from asyncrec.storage.local_disk import mapped_errors, open_own
 from asyncrec.storage.locks import FileLock
 
 __all__ = ["Life", "this_host"]
+
+
+_FORGOTTEN_SECONDS = 30 * 86400
 
 
 def this_host() -> str:
@@ -30,6 +34,17 @@ def _folder() -> str:
     if runtime and os.path.isdir(runtime):
         return os.path.join(runtime, "asyncrec")
     return os.path.join(tempfile.gettempdir(), f"asyncrec-{os.geteuid()}")
+
+
+def _sweep(folder: str) -> None:
+    """Remove locks that nobody has held for a month: their marks are gone, or of jobs that a person has to judge."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with suppress(OSError):
+            if name.endswith(".lock") and time.time() - os.lstat(path).st_mtime > _FORGOTTEN_SECONDS:
+                lock = FileLock(open_own(path, os.O_RDWR), path)
+                os.unlink(path)
+                lock.release()
 
 
 class Life:
@@ -50,6 +65,7 @@ class Life:
         folder = _folder()
         with mapped_errors("making", folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
+        _sweep(folder)
         token = secrets.token_hex(8)
         path = os.path.join(folder, f"{token}.lock")
         return cls(token, path, FileLock(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path))

@@ -23,7 +23,7 @@ from asyncrec.shards.snapshot import for_each
 from asyncrec.storage.base import Storage
 from asyncrec.storage.url import join
 
-__all__ = ["Claim", "find_claims", "find_marks", "load_mark", "put_claim", "put_mark"]
+__all__ = ["Claim", "find_claims", "find_marks", "load_mark", "put_claim", "put_mark", "remove_own_mark"]
 
 _CLAIM = "_claim-"
 
@@ -34,12 +34,13 @@ class Claim:
 
     Attributes:
         number: of those on this name; the highest counts.
-        writer: of the job that made it.
+        writer, since: of the job that made it.
         plain: fixed shards have names without the maker: nobody else may ever have used them.
     """
 
     number: int
     writer: str
+    since: str = ""
     plain: bool
 
     def encode(self) -> bytes:
@@ -49,8 +50,8 @@ class Claim:
     def decode(cls, content: bytes, number: int) -> Claim:
         try:
             data = json.loads(content)
-            claim = cls(number=number, writer=data["writer"], plain=data["plain"])
-            if isinstance(claim.writer, str) and isinstance(claim.plain, bool):
+            claim = cls(number=number, writer=data["writer"], since=data["since"], plain=data["plain"])
+            if isinstance(claim.writer, str) and isinstance(claim.since, str) and isinstance(claim.plain, bool):
                 return claim
         except (ValueError, TypeError, KeyError, RecursionError):
             pass
@@ -71,6 +72,17 @@ async def put_mark(folder: Storage, note: Note) -> None:
             f"{join(folder.root, note.name)}: a writer with the id {note.writer} lives, or has left its mark; "
             "recover the data set first (asyncrec.recover), or use another writer_id"
         ) from error
+
+
+async def remove_own_mark(folder: Storage, note: Note) -> None:
+    """Remove the mark of a job, unless another of the same id has made it."""
+    key = mark_key(note.name, note.writer)
+    try:
+        own = await folder.get(key, max_bytes=MOST_BYTES) == note.encode()
+    except (ObjectNotFoundError, ValueError):
+        return
+    if own:
+        await folder.delete(key)
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> Note | None:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from asyncrec.framing.compression import CompressionOptions
-from asyncrec.shards.naming import fixed_shard_name, rolling_shard_name
+from asyncrec.shards.naming import fixed_shard_name, maker_of, rolling_shard_name, stem_of
 
 __all__ = ["MOST_BYTES", "Kind", "Note"]
 
@@ -77,6 +77,25 @@ class Note:
         if self.num_shards is None:
             return rolling_shard_name(self.name, self.writer, number)
         return fixed_shard_name(self.name, number, self.num_shards, "" if plain else self.writer)
+
+    def makes(self, shard: str, *, plain: bool) -> bool:
+        """Whether a name is one of its shards'; ``plain`` where it may use the names without a maker.
+
+        No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
+        under names that it found is not its own: it is there for the next copy.
+        """
+        found = maker_of(self.name, shard)
+        if found is None:
+            return False
+        maker, rolling = found
+        if rolling:
+            return self.num_shards is None and (maker or "").partition(".")[0] == self.writer
+        own = maker == self.writer or (maker is None and plain)
+        return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
+
+    def begins(self, shard: str) -> bool:
+        """Whether it may have an unfinished file for a shard of this name."""
+        return self.makes(shard, plain=True) or stem_of(self.name, shard) in self.stems
 
     @property
     def age(self) -> float:

@@ -20,7 +20,16 @@ from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import TaskScope, in_thread
 
-__all__ = ["dataset_at", "for_each", "list_shards", "load_manifest", "load_segments", "merged", "read_manifest"]
+__all__ = [
+    "dataset_at",
+    "for_each",
+    "list_shards",
+    "load_manifest",
+    "load_segments",
+    "manifest_of",
+    "merged",
+    "read_manifest",
+]
 
 # So many small objects at once: enough to hide a store's delay, few enough for its connections.
 _CONCURRENT = 32
@@ -120,7 +129,11 @@ def _check_name(name: str, path: str) -> None:
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
     """The snapshot of a data set, or `None` where nothing was ever committed to it."""
-    segments = await load_segments(folder, name)
+    return await manifest_of(path, await load_segments(folder, name), at=at)
+
+
+async def manifest_of(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest | None:
+    """The snapshot that segments make; `None` where none of them ever committed anything."""
     if all(segment.abandoned and not segment.add for segment in segments):
         return None
     return await merged(path, segments, at=at)

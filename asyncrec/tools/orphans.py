@@ -16,6 +16,7 @@ from typing import Any
 
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.budget import ByteBudget
+from asyncrec.shards.abandoning import is_another_data_set
 from asyncrec.shards.adopting import adopted, ever_listed
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer
@@ -100,12 +101,16 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
     owners = await _owners(folder, name, ended)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
     orphans = []
+    others: dict[str, bool] = {}
     for info, kind, shard in found:
         maker, rolling = maker_of(name, shard) or (None, False)
         writer = None if maker is None else maker.partition(".")[0] if maker not in known else maker
         owner = owners.get(stem_of(name, shard) or "")
-        if maker is not None and not rolling and owner is None and writer not in known:
-            continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
+        if maker is not None and not rolling:
+            if maker not in others:
+                others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
+            if others[maker] or (owner is None and writer not in known):
+                continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
         if kind != "shard":
             refused: str | None = "its shard is not there"
         elif shard in before:

@@ -6,12 +6,15 @@ away, as the system does when it is killed. (Real kills: `test_torture`.)
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import asyncrec
@@ -43,14 +46,16 @@ class Killed(BaseException):
 
 
 @asynccontextmanager
-async def killed(monkeypatch: pytest.MonkeyPatch, **options: Any) -> AsyncIterator[asyncrec.ShardedWriter]:
+async def killed(
+    monkeypatch: pytest.MonkeyPatch, name: str = "pages", **options: Any
+) -> AsyncIterator[asyncrec.ShardedWriter]:
     """A writer whose process is killed at the end of the body."""
     with monkeypatch.context() as patches:
         patches.setattr(Job, "_end", _die)
         patches.setattr(Job, "take_back", _nothing)
         patches.setattr(Committer, "take_back", _nothing)
         with pytest.raises(Killed):
-            async with asyncrec.open_sharded_writer("pages", on_error="discard", **options) as writer:
+            async with asyncrec.open_sharded_writer(name, on_error="discard", **options) as writer:
                 yield writer
                 raise Killed
 
@@ -63,6 +68,10 @@ async def _die(job: Job, held: life.Life | None, *, marked: bool) -> None:
 
 
 async def _nothing(*args: object) -> None: ...
+
+
+async def _no(*args: object) -> bool:
+    return False
 
 
 def records(name: str, count: int = 10) -> list[bytes]:
@@ -153,6 +162,79 @@ class TestOneMaker:
             assert await stored(storage) == sorted(records(outcomes[0]))
 
 
+class TestAnIdInUse:
+    @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
+    async def test_whoever_fails_to_open_with_it_takes_away_nothing_of_the_one_that_has_it(
+        self, storage: Storage, options: dict[str, Any]
+    ) -> None:
+        async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage, **options) as first:
+            for record in records("a"):
+                await first.write(record, key=record)
+            with pytest.raises(TypeError):
+                await write(storage, "b", writer_id="w", metadata={"not": {"in", "JSON"}}, **options)
+            for steps in range(1, 12):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self.told, storage, options)
+                    for _ in range(steps):
+                        await anyio.lowlevel.checkpoint()
+                    group.cancel_scope.cancel()
+            if options:
+                with pytest.raises(ConflictError):
+                    await write(storage, "c", **options)
+        assert await stored(storage) == sorted(records("a"))
+        assert await unowned(storage) == []
+
+    async def told(self, storage: Storage, options: dict[str, Any]) -> None:
+        with pytest.raises((ObjectExistsError, ConflictError)):
+            await write(storage, "b", writer_id="w", **options)
+
+    async def test_one_that_was_given_up_is_refused_at_the_opening(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with killed(monkeypatch, storage=storage, writer_id="w", num_shards=2) as writer:
+            await writer.write_many(records("a"))
+        assert (await asyncrec.recover("pages", storage=storage)).abandoned == ("w",)
+        with pytest.raises(ObjectExistsError, match="used once"):
+            await write(storage, "b", writer_id="w", num_shards=2)
+        await write(storage, "b", num_shards=2)
+        assert await stored(storage) == sorted(records("b"))
+
+    async def test_a_disk_that_is_full_leaves_the_note_of_a_dead_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with killed(monkeypatch, storage=LocalStorage(tmp_path), writer_id="w") as writer:
+            for record in records("a"):
+                await writer.write(record, key=record)
+            assert await writer.flush() == "spooled"
+
+        class Full:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(os, name)
+
+            def write(self, fd: int, data: bytes) -> int:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with pytest.raises(StorageError, match="No space left"):
+            await write(LocalStorage(tmp_path, system=Full()), "b", writer_id="w")
+        await asyncrec.recover("pages", storage=LocalStorage(tmp_path))
+        assert await stored(LocalStorage(tmp_path)) == sorted(records("a"))
+
+
+class TestTakenOver:
+    async def test_plain_names_that_a_writer_elsewhere_may_still_use_are_never_used_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It lives, and publishes over what has its names, where the store does not keep it from that."""
+        storage = LaxStorage(MemoryStorage(chunk_size=64))
+        monkeypatch.setattr(life.Life, "take", lambda host, token: None)
+        with pytest.raises(ConflictError, match="abandoned"):
+            async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
+                await first.write_many(records("a"))
+                await write(storage, "b", num_shards=2, take_over=True)
+                await write(storage, "c", num_shards=2, mode="replace", take_over=True)
+        assert await stored(storage) == sorted(records("c"))
+
+
 class TestDead:
     async def test_a_dead_fixed_writer_that_promised_nothing_gives_way(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
@@ -163,7 +245,7 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert (await asyncrec.recover("pages", storage=storage)).records == 0
         assert await stored(storage) == sorted(records("b"))
-        assert await unowned(storage) == []
+        assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
     async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +262,7 @@ class TestDead:
         assert len([key for key in await unowned(storage) if key.endswith(".tfrecord")]) == 2
         await write(storage, "b", num_shards=2)
         assert await stored(storage) == sorted(records("b"))
-        assert await unowned(storage) == []
+        assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
     async def test_elsewhere_a_person_has_to_say_that_it_is_dead(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = MemoryStorage()
@@ -305,6 +387,73 @@ class TestReplacing:
         await write(storage, "c", mode="replace", num_shards=1)  # not those of old, which readers may still know
         assert await stored(storage) == sorted(records("c"))
         assert await unowned(storage) == []
+
+
+class TestNames:
+    @pytest.mark.parametrize("dies", [False, True])
+    async def test_a_data_set_whose_name_goes_on_keeps_what_its_writer_of_the_same_id_has_open(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+    ) -> None:
+        storage = LocalStorage(tmp_path)
+        async with asyncrec.open_sharded_writer("pages-v2", writer_id="w", storage=storage) as living:
+            await living.write_many(records("living"))
+            assert await living.flush() == "spooled"
+            if dies:
+                async with killed(monkeypatch, writer_id="w", storage=storage) as writer:
+                    for record in records("a"):
+                        await writer.write(record, key=record)
+                    await writer.flush()
+            else:
+                await write(storage, "a", writer_id="w")
+            await asyncrec.recover("pages", storage=storage)
+            assert await stored(storage) == sorted(records("a"))
+            await living.write_many(records("more"))
+        assert (await asyncrec.read_manifest("pages-v2", storage=storage)).records == 20
+
+    async def test_a_name_that_looks_like_a_files_is_recovered_like_any_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with killed(monkeypatch, name="train.tfrecord", storage=LocalStorage(tmp_path)) as writer:
+            await writer.write_many(records("a"))
+            assert await writer.flush() == "spooled"
+        assert (await asyncrec.recover("train.tfrecord", storage=LocalStorage(tmp_path))).records == 10
+        assert not list(tmp_path.rglob("*.partial"))
+
+    @pytest.mark.parametrize("options", [{"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (17 << 20)}}])
+    async def test_what_could_not_be_read_back_is_refused_before_anything_is_made(
+        self, storage: Storage, options: dict[str, Any]
+    ) -> None:
+        with pytest.raises(ValueError, match=r"surrogates|more than"):
+            await write(storage, "a", **options)
+        assert await unowned(storage) == []
+
+    async def test_a_name_too_long_for_what_is_unfinished_is_refused(self, tmp_path: Path) -> None:
+        for name in ("x" * 210, "页" * 72):
+            with pytest.raises(ValueError, match="choose shorter"):
+                async with asyncrec.open_sharded_writer(tmp_path / name):
+                    pass
+        async with asyncrec.open_sharded_writer(tmp_path / ("x" * 150)) as writer:
+            await writer.write(b"x")
+
+    async def test_what_is_given_up_takes_along_nothing_of_a_data_set_whose_name_goes_on_with_its_id(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, and is one of ``pages-v2``."""
+        async with asyncrec.open_sharded_writer("pages-v2", num_shards=2, storage=storage) as other:
+            await other.write_many(records("other"))
+        await write(storage, "old", num_shards=3)
+        options = {"storage": storage, "writer_id": "v2", "num_shards": 3, "mode": "replace"}
+        with pytest.raises(ObjectExistsError, match="choose another writer_id"):
+            await write(name="a", **options)
+        with monkeypatch.context() as patches:
+            patches.setattr("asyncrec.shards.job.is_another_data_set", _no)
+            async with killed(patches, **options) as writer:
+                await writer.write_many(records("a"))
+        await asyncrec.recover("pages", storage=storage)
+        await tools.verify("pages", storage=storage, delete=True, min_age=0)
+        report = await tools.verify("pages-v2", storage=storage)
+        assert (report.ok, report.records) == (True, 10)
+        assert await stored(storage) == sorted(records("old"))
 
 
 class TestRefusals:

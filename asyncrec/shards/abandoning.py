@@ -17,9 +17,7 @@ from asyncrec.shards.exclusive import create
 from asyncrec.shards.journal import find_notes
 from asyncrec.shards.life import this_host
 from asyncrec.shards.naming import (
-    index_key,
     jobs_prefix,
-    keys_key,
     maker_of,
     manifest_prefix,
     segment_key,
@@ -64,6 +62,7 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
     closing = await load_closing(folder, name, note.writer)
     fenced = closing is not None and not closing.abandoned  # closed well, it commits nothing more
     others: dict[str, bool] = {}
+    taken: dict[int, bool] = {}
 
     async def is_own(key: str, shard: str) -> bool:
         if key in listed or not note.makes(shard, plain=plain):
@@ -76,17 +75,22 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
                 return False
         return True
 
+    async def is_free(shard: str) -> bool:
+        # One that lives after all publishes on: also an index whose shard is not there yet is fenced first.
+        if note.kind != "rolling" or fenced or not shard.startswith(f"{name}-{note.writer}-"):
+            return True
+        number = sequence_of(shard)
+        if number not in taken:
+            taken[number] = await _fence(folder, note, number)
+        return taken[number]
+
     async for info in folder.list_objects(f"{name}-"):
-        if not await is_own(info.key, info.key):
-            continue
-        rolling = note.kind == "rolling" and info.key.startswith(f"{name}-{note.writer}-")
-        if rolling and not fenced and not await _fence(folder, note, sequence_of(info.key)):
-            listed.update((info.key, index_key(info.key), keys_key(info.key)))
-            continue
-        await folder.delete(info.key)
+        if await is_own(info.key, info.key) and await is_free(info.key):
+            await folder.delete(info.key)
     for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
         async for info in folder.list_objects(f"{prefix}{name}-"):
-            if info.key.endswith(suffix) and await is_own(info.key, info.key[len(prefix) : -len(suffix)]):
+            shard = info.key[len(prefix) : -len(suffix)]
+            if info.key.endswith(suffix) and await is_own(info.key, shard) and await is_free(shard):
                 await folder.delete(info.key)
 
 

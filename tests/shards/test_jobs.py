@@ -323,6 +323,23 @@ class TestDead:
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
         assert await unowned(storage) == []
 
+    async def test_an_index_whose_shard_a_writer_given_up_is_just_publishing_is_removed_only_behind_a_fence(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else its shard would be committed with the index that is gone."""
+        storage = MemoryStorage()
+        with monkeypatch.context() as patches:
+            patches.setattr(life, "this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec.shards.job.this_host", lambda: "elsewhere")
+            opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
+            writer = await opened.__aenter__()
+        await storage.put("_index/pages-w-000000.tfrecord.index", b"of the shard that is published now")
+        await asyncrec.recover("pages", storage=storage, abandon=["w"])
+        await writer.write(b"r")
+        with pytest.raises(ConflictError, match="abandoned"):
+            await opened.__aexit__(None, None, None)
+        assert await stored(storage) == []
+
     async def test_to_give_up_what_lives_or_is_not_there_is_an_error(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
             with pytest.raises(ConflictError, match="lives"):

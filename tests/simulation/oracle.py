@@ -39,7 +39,8 @@ async def examine(world: Any) -> None:
     )
     spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])
-    await _recover_all(world, [*spools, *datasets])  # twice does no harm
+    await asyncio.sleep(1200.0)  # what was asked for and not answered may come late
+    await _recover_all(world, [*spools, *datasets])
     for path in datasets:
         await _give_up_unproven(world, path, [spool for spool in spools if _target_of(world, spool) == path])
     await _make_again(world)

@@ -143,6 +143,11 @@ def _mkdtemp(suffix: str = "", prefix: str = "tmp", dir: Any = None) -> str:
     return path
 
 
+def _rmtree(*args: Any, **options: Any) -> None:
+    if current:
+        _os.remove_tree(*args, **options)
+
+
 def _host() -> str:
     """The name of the machine, which those elsewhere do not have."""
     process = PROCESS.get()

@@ -330,17 +330,21 @@ class ShardedWriter:
         """Where the spool is full, nothing more is taken in, and what is open ends, so that it can be uploaded."""
         spool = self._job.spool
         assert spool is not None, "it is the spool that calls"
-        if spool.full and not self._budget.paused:
+        if not self._budget.paused and not spool.full:
+            return
+        if 4 * spool.used <= 3 * spool.limit:
+            self._budget.resume()
+            return
+        if not self._budget.paused:
             if self._publication.fixed:
                 raise StorageError(
                     f"{self.path}: the spool {spool.root} has reached its limit of {spool.limit:,} bytes, and fixed "
                     "shards stay in it until all are written: raise spool_limit"
                 )
             self._budget.pause()
-            for lane in self._lanes:
-                lane.end_object()
-        elif self._budget.paused and 4 * spool.used <= 3 * spool.limit:
-            self._budget.resume()
+        # Each time: what had been taken in before may have begun other shards since, and nothing else would end them.
+        for lane in self._lanes:
+            lane.end_object()
 
     def _check(self) -> None:
         self._progress.check()

@@ -85,14 +85,14 @@ def recover_ignores_locks() -> Iterator[None]:
 
 @mutant
 def recover_removes_journals_first() -> Iterator[None]:
-    real = finishing.Finishing.run
+    real = finishing.FinishingLocal.run
 
     async def run(self: Any) -> None:
         for shard in journal.leftovers_of(self._home, self._note):
-            await finishing.in_thread(self._remove, shard)
+            await finishing.in_thread(finishing.remove_leftovers_of, self._journal, shard)
         await real(self)
 
-    with mock.patch.object(finishing.Finishing, "run", run):
+    with mock.patch.object(finishing.FinishingLocal, "run", run):
         yield
 
 

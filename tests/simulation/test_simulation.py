@@ -109,7 +109,7 @@ class _World:
 
     def __init__(self) -> None:
         self.book = book.Book()
-        self.plan = {"left_out": []}
+        self.power_cuts = 0
 
     def taken(self, count: int, *, level: str = "spooled", kind: str = "rolling") -> book.Run:
         class Somebody:

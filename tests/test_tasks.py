@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from asyncrec.tasks import Handover, TaskScope, ThreadedStep, in_thread
+from asyncrec.tasks import Handover, TaskScope, ThreadedStep, in_thread, surely_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -346,6 +346,23 @@ async def test_in_thread_never_leaves_its_function_running(how: str, anyio_backe
         assert after == []
         proceed.set()
     assert after == [True]
+
+
+async def test_clean_up_in_a_thread_happens_even_when_it_is_cancelled_before_its_turn(anyio_backend_name: str) -> None:
+    """asyncio's cancellation goes through every shield, and is raised when the function has ended."""
+    if anyio_backend_name != "asyncio":
+        pytest.skip("trio has no cancellation of that kind")
+    limiter = anyio.CapacityLimiter(1)
+    done: list[int] = []
+    async with limiter:
+        task = asyncio.ensure_future(surely_in_thread(done.append, 1, limiter=limiter))
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+            task.cancel()
+        assert done == []
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == [1]
 
 
 async def test_in_thread_cancelled_before_its_turn_never_begins() -> None:

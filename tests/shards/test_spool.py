@@ -234,18 +234,6 @@ class TestStoreDown:
         assert (await asyncrec.recover(tmp_path, storage=storage)).records >= 15
         assert (await stored(storage))[:15] == numbered(15)
 
-    async def test_a_spool_smaller_than_what_was_taken_before_it_was_full_goes_on(self, tmp_path: Path) -> None:
-        """What was taken begins other shards after those that were open have ended: these end, too."""
-        storage = MemoryStorage()
-        with anyio.fail_after(100):
-            async with asyncrec.open_sharded_writer(
-                "pages", storage=storage, spool=tmp_path, spool_limit=2000, open_shards=2, max_shard_records=3
-            ) as writer:
-                await writer.write_many([bytes([number]) * 3000 for number in range(60)])
-                await writer.flush()
-        manifest = await asyncrec.read_manifest("pages", storage=storage)
-        assert sum(shard.records for shard in manifest.shards) == 60
-
 
 class TestModes:
     async def test_what_is_in_a_spool_is_this_users_alone_and_what_comes_of_it_is_as_the_umask_says(

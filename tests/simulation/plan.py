@@ -15,7 +15,11 @@ __all__ = ["KNOWN_HOLES", "draw"]
 
 # What is known to break a promise, and is left out of the plans until it is mended: whoever mends one takes its line
 # away. `Drawing.may` asks for these words.
-KNOWN_HOLES: frozenset[str] = frozenset()
+KNOWN_HOLES: frozenset[str] = frozenset(
+    {
+        "a shuffle on a disk that fails",  # the spill file's descriptor is left to the collector
+    }
+)
 
 Plan = dict[str, Any]
 
@@ -94,7 +98,8 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         faults.append({"kind": "power", "machine": "m0", "at": int(10 ** (rng.random() * 3.3))})
     if rng.random() < 0.1 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
         faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})
-    if rng.random() < 0.15 and (drawing.may("a spool on a full disk") or not any(map(_spooled, specs))):
+    spills = any(spec["kind"] == "split" or spec.get("options", {}).get("spills") for spec in specs)
+    if rng.random() < 0.15 and (drawing.may("a shuffle on a disk that fails") or not spills):
         faults.append({"kind": "disk", "machine": "m0", "at": int(10 ** (rng.random() * 3.0))})
     if rng.random() < 0.1 and not drawing.steady:
         faults.append({"kind": "down", "at": rng.random() * 10, "for": rng.choice((1.0, 100.0, 1000.0))})

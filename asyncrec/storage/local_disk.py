@@ -27,6 +27,8 @@ Ts = TypeVarTuple("Ts")
 # Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
 # process's other threads (anyio's default is 40) to the user.
 _THREADS = 16
+# Remembered as durable; forgotten, each costs one fsync once more.
+_MOST_FOLDERS = 1000
 # What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -42,6 +44,7 @@ class Disk:
         self.system = system
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._making_folders = threading.Lock()
+        self._durable: set[str] = set()
         self._buffer: bytearray | None = None
         self._in_memory: dict[int, bool] = {}
 
@@ -90,7 +93,7 @@ class Disk:
 
         ``mode`` is its own, where it is made here; its parents have what the umask leaves.
         """
-        if os.path.isdir(path):
+        if path in self._durable and os.path.isdir(path):
             return
         wanted = path
         # The lock: nobody takes a folder for durable that another thread has made and not yet synced.
@@ -99,6 +102,10 @@ class Disk:
             while not os.path.isdir(path):
                 missing.append(path)
                 path = os.path.dirname(path)
+            if not missing:
+                # Whoever made it may have been killed before it was durable.
+                with suppress(PermissionError):
+                    self.sync_folder(os.path.dirname(path))
             for each in reversed(missing):
                 try:
                     self.system.mkdir(each, mode if each == wanted else 0o777)
@@ -111,6 +118,9 @@ class Disk:
                     with suppress(OSError):  # what stays would pass for durable the next time
                         self.system.rmdir(each)
                     raise
+            if len(self._durable) >= _MOST_FOLDERS:
+                self._durable.clear()
+            self._durable.add(wanted)
 
     def lives_in_memory(self, device: int) -> bool:
         """Whether the filesystem with this ``st_dev`` is a tmpfs: reading and writing it waits for no disk. Blocks.

@@ -122,7 +122,10 @@ async def test_every_call_failing_in_turn_leaves_the_older_object_or_nothing(
             assert (tmp_path / key).read_bytes() == data
             if k > len(system.calls):
                 break
-            assert system.calls[k - 1] == "unlink"
+            # Or the folder of a folder that is there may not be opened, which is nobody's to make durable then.
+            assert system.calls[k - 1] == "unlink" or (
+                code == errno.EACCES and system.calls[k - 1] in ("open", "fsync")
+            )
             for name in set(names(tmp_path)) - set(before):
                 (tmp_path / name).unlink()
             continue

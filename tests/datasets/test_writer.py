@@ -511,7 +511,7 @@ class TestReplacing:
                     await checkpoint()
                 tasks.cancel_scope.cancel()
             assert await contents(inner) == {}
-            # What was asked for and not answered may still come to be: a tombstone, the claim and the mark speak for it.
+            # What was asked for and not answered may still come: a tombstone, the claim and the mark speak for it.
             assert all(key.startswith("_jobs/") or key.endswith("-closed.jsonl") for key in await keys(inner))
             with pytest.raises(ObjectNotFoundError):
                 await read_manifest("train", storage=inner)

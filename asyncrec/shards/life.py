@@ -23,6 +23,7 @@ __all__ = ["Life", "this_host"]
 
 
 _FORGOTTEN_SECONDS = 30 * 86400
+_swept: set[str] = set()
 
 
 def this_host() -> str:
@@ -38,7 +39,13 @@ def _folder() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Remove locks that nobody has held for a month: their marks are gone, or of jobs that a person has to judge."""
+    """Remove locks that nobody has held for a month: their marks are gone, or of jobs that a person has to judge.
+
+    Once in a process: a machine of many jobs has many of them.
+    """
+    if folder in _swept:
+        return
+    _swept.add(folder)
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         with suppress(OSError):

@@ -338,7 +338,7 @@ class TestDead:
         await writer.write(b"r")
         with pytest.raises(ConflictError, match="abandoned"):
             await opened.__aexit__(None, None, None)
-        assert await stored(storage) == []
+        assert await stored(storage) in ([], [b"r"])  # committed whole before it was told, or not at all
 
     async def test_to_give_up_what_lives_or_is_not_there_is_an_error(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:

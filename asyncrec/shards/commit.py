@@ -144,7 +144,7 @@ class Committer:
         except BaseException as error:
             unanswered = isinstance(error, (TransientStorageError, anyio.get_cancelled_exc_class()))
             self.doubtful = self.doubtful or (shard.publishes_beside and unanswered)
-            promised = self._keep_beside or (shard.opened and shard.output.flushed)
+            promised = self._keep_beside or self._is_acknowledged(shard)
             if shard.publishes_beside and not promised:
                 taken = isinstance(error, ObjectExistsError)
                 left = (None if taken else key, shard.index, shard.keys)
@@ -278,6 +278,12 @@ class Committer:
             raise ConflictError(
                 f"{self._storage.root}/{key}: {writer} has committed already, by another process; an id is used once"
             ) from error
+
+    def _is_acknowledged(self, shard: Shard) -> bool:
+        """Whether a flush has promised records of a shard to survive; one that held none, or could not, did not."""
+        if not shard.opened or self._home.flush_level != "spooled":
+            return False
+        return shard.output.flushed and shard.output.records > 0
 
     def _verify_beside(self, shard: Shard) -> None:
         chunks = [each for each in (shard.index_chunks, shard.keys_chunks) if each is not None]

@@ -473,6 +473,30 @@ class TestNames:
         assert await stored(storage) == sorted(records("old"))
 
 
+class TestFlushedButNotPromised:
+    @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace", "num_shards": 2}])
+    async def test_what_a_flush_could_not_promise_is_taken_away_when_the_shards_are_not_published(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    ) -> None:
+        """A flush of an empty shard, or where nothing survives, keeps no index and keys from being taken away."""
+        chunk = 64
+        storage: Storage = MemoryStorage(chunk_size=chunk)
+        if "mode" in options:
+            storage = LocalStorage(tmp_path, chunk_size=chunk)
+
+        async def fail(*args: object) -> None:
+            raise StorageError("as asked")
+
+        monkeypatch.setattr(Committer, "_verify", fail)
+        with pytest.raises(StorageError, match="as asked"):
+            async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
+                await writer.flush()
+                for number in range(8):  # of 64 bytes each, framed: what was taken is what fills chunks
+                    await writer.write(bytes(chunk - 16), key=f"{number}")
+                await writer.flush()
+        assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
+
+
 class TestRefusals:
     async def test_a_record_that_is_refused_takes_neither_room_nor_key_nor_ticket(self) -> None:
         def partition(record: bytes) -> str:

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from asyncrec.sampling.stream import InterleaveStats as InterleaveStats
     from asyncrec.sampling.stream import InterleaveStream as InterleaveStream
     from asyncrec.sampling.stream import interleave as interleave
+    from asyncrec.shards.listing import list_shards as list_shards
     from asyncrec.shards.manifest import Manifest as Manifest
     from asyncrec.shards.manifest import WriterState as WriterState
     from asyncrec.shards.opening import open_sharded_writer as open_sharded_writer
@@ -99,7 +100,6 @@ if TYPE_CHECKING:
     from asyncrec.shards.recovery import recover as recover
     from asyncrec.shards.segment import ShardEntry as ShardEntry
     from asyncrec.shards.segment import Sidecar as Sidecar
-    from asyncrec.shards.snapshot import list_shards as list_shards
     from asyncrec.shards.snapshot import read_manifest as read_manifest
     from asyncrec.shards.splits import Split as Split
     from asyncrec.shards.splits import SplitPart as SplitPart
@@ -194,7 +194,8 @@ _HOMES = {
     "asyncrec.shards.opening": ("open_sharded_writer",),
     "asyncrec.shards.recovery": ("Recovery", "UnfinishedJob", "recover"),
     "asyncrec.shards.segment": ("ShardEntry", "Sidecar"),
-    "asyncrec.shards.snapshot": ("list_shards", "read_manifest"),
+    "asyncrec.shards.listing": ("list_shards",),
+    "asyncrec.shards.snapshot": ("read_manifest",),
     "asyncrec.shards.splits": ("Split", "SplitPart", "parse_split"),
     "asyncrec.shards.stats": ("ShardedWriterStats",),
     "asyncrec.shards.writer": ("ShardedWriter",),

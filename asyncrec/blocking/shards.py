@@ -19,7 +19,7 @@ from asyncrec.blocking.owner import Handle, Opened, Owner, as_call
 from asyncrec.framing.frames import FRAME_OVERHEAD
 from asyncrec.records.slab import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
 from asyncrec.records.writer import Level
-from asyncrec.shards import opening, recovery, snapshot, writer
+from asyncrec.shards import listing, opening, recovery, snapshot, writer
 from asyncrec.shards.keys import key_digest, partition_of
 from asyncrec.shards.stats import ShardedWriterStats
 from asyncrec.shards.writer import Partition
@@ -224,5 +224,5 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
 
 open_sharded_writer = _with_options(opening.open_sharded_writer)
 read_manifest = as_call(snapshot.read_manifest)
-list_shards = as_call(snapshot.list_shards)
+list_shards = as_call(listing.list_shards)
 recover = as_call(recovery.recover)

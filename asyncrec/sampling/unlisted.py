@@ -9,9 +9,10 @@ from asyncrec.framing.compression import detect_compression
 from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.sampling.indexes import make_index, read_index
 from asyncrec.sampling.places import Places
+from asyncrec.shards.listing import list_shards
 from asyncrec.shards.manifest import Manifest, merge_segments
 from asyncrec.shards.segment import Segment, ShardEntry
-from asyncrec.shards.snapshot import for_each, list_shards
+from asyncrec.shards.snapshot import for_each
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.resuming import read_head
 

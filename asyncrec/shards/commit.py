@@ -29,6 +29,7 @@ from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.local_sink import LocalSink
+from asyncrec.tasks import in_thread
 
 __all__ = ["Committer", "OnCommit", "Shard"]
 
@@ -262,8 +263,9 @@ class Committer:
 
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment: the moment of the commit."""
+        content = await in_thread(segment.encode)  # some microseconds for each shard, and a closing one has them all
         try:
-            await create(self._storage, key, segment.encode(), deadline=self.deadline)
+            await create(self._storage, key, content, deadline=self.deadline)
         except UnsettledError:
             self.unsettled = True
             raise

@@ -239,7 +239,7 @@ async def open_job(
             since=datetime.now(UTC).isoformat(),
             life="" if not marked else "none" if life is None else life.token,
         )
-        _refuse_unwritable(note, local=owned is not None)
+        await in_thread(_refuse_unwritable, note, owned is not None)
         journal = None
         if owned is not None:
             journal = begun = await in_thread(Journal.begin, owned, note)
@@ -297,8 +297,8 @@ async def open_job(
             await job._end(life, marked=marked)
 
 
-def _refuse_unwritable(note: Note, *, local: bool) -> None:
-    """Tell what could not be written down later, or not be read again, before anything is made.
+def _refuse_unwritable(note: Note, local: bool) -> None:
+    """Tell what could not be written down later, or not be read again, before anything is made. In a worker thread.
 
     Raises:
         TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.

@@ -22,6 +22,7 @@ from asyncrec.shards.note import MOST_BYTES, Note
 from asyncrec.shards.snapshot import for_each
 from asyncrec.storage.base import Storage
 from asyncrec.storage.url import join
+from asyncrec.tasks import in_thread
 
 __all__ = ["Claim", "find_claims", "find_marks", "load_mark", "put_claim", "put_mark", "remove_own_mark"]
 
@@ -66,7 +67,7 @@ async def put_mark(folder: Storage, note: Note) -> None:
         ObjectExistsError: a job of this id is at work, or died.
     """
     try:
-        await create(folder, mark_key(note.name, note.writer), note.encode(), shield=False)
+        await create(folder, mark_key(note.name, note.writer), await in_thread(note.encode), shield=False)
     except ObjectExistsError as error:
         raise ObjectExistsError(
             f"{join(folder.root, note.name)}: a writer with the id {note.writer} lives, or has left its mark; "

@@ -1,18 +1,17 @@
-"""Reading what a data set consists of: its manifest from any store, and its shards by name."""
+"""Reading what a data set consists of: its manifest, from any store."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
 from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.shards.manifest import Manifest, merge_segments
-from asyncrec.shards.naming import CLOSED, check_relative, is_data, is_segment, manifest_prefix
+from asyncrec.shards.naming import CLOSED, check_relative, is_segment, manifest_prefix
 from asyncrec.shards.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
@@ -23,7 +22,6 @@ from asyncrec.tasks import TaskScope, in_thread
 __all__ = [
     "dataset_at",
     "for_each",
-    "list_shards",
     "load_manifest",
     "load_segments",
     "manifest_of",
@@ -59,40 +57,6 @@ async def read_manifest(
             f"{redact(str(path))}: no manifest; a data set's path is its folder and its name, without the shard numbers"
         )
     return manifest
-
-
-async def list_shards(
-    path: str | PathLike[str] | Manifest,
-    *,
-    storage: Storage | None = None,
-    storage_options: dict[str, Any] | None = None,
-) -> list[str]:
-    """The paths of a data set's shards, ready to be opened, in the order of their names.
-
-    From the manifest where there is one. Else what is stored: ``path`` may hold ``*`` and ``?``, or be a name that the
-    shards begin with (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). Names that begin with ``_`` or
-    ``.`` are never shards. With ``storage``, keys in it.
-    """
-    if isinstance(path, Manifest):
-        folder_path, _, _ = path.path.rpartition("/")
-        return [f"{folder_path}/{shard.path}" if folder_path else shard.path for shard in path.shards]
-    text = str(path)
-    parent, slash, _ = text.rpartition("/")
-    async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
-        has_pattern = any(character in name for character in "*?[")
-        manifest = None if has_pattern or not name else await load_manifest(folder, name, path=text)
-        if manifest is not None:
-            keys = [shard.path for shard in manifest.shards]
-        elif has_pattern:
-            literal = name[: min(name.index(character) for character in "*?[" if character in name)]
-            keys = [
-                info.key
-                async for info in folder.list_objects(literal)
-                if is_data(info.key) and "/" not in info.key and fnmatchcase(info.key, name)
-            ]
-        else:
-            keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
-    return [parent + slash + key for key in keys]
 
 
 @asynccontextmanager

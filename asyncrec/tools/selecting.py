@@ -17,21 +17,26 @@ from typing import Any, Literal
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.records.position import Position
 from asyncrec.records.reader import RecordReader, open_reader_at
+from asyncrec.shards.journal import find_notes
+from asyncrec.shards.listing import without_unfinished
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import is_data
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.local import local_folder
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
+from asyncrec.tasks import in_thread
 
 __all__ = ["SelectedDataset", "SelectedShard", "Selection", "open_shard", "selected"]
 
 # In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
 # itself, or matches a pattern, is taken whatever its name is.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
-_MANIFEST = re.compile(r"((?:.*/)?)_manifest/([^/]+)/[^/_][^/]*\.jsonl?")
+# What says that a data set of a name is there, or being made.
+_MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +172,9 @@ async def _select(store: Storage, key: str, shown: str) -> Selection:
         return folder
     if name:
         found = [info async for info in store.list_objects(key)]
-        shards = _plain([info for info in found if is_data(info.key[len(key) - len(name) :])], base)
+        shards = _plain(
+            await _finished(store, key, [info for info in found if is_data(info.key[len(key) - len(name) :])]), base
+        )
         if shards:
             return Selection(path=shown, kind="name", storage=store, base=base, shards=shards)
     if refused is not None:
@@ -199,24 +206,41 @@ async def _dataset(store: Storage, key: str, shown: str) -> SelectedDataset | No
     return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
 
 
+async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Without what a job has published under the name ``key`` and not committed, where there is no manifest."""
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    folder = PrefixedStorage(store, prefix) if prefix else store
+    below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
+    kept = set(await without_unfinished(folder, name, below))
+    return [info for info in found if not info.key.startswith(key) or info.key[len(prefix) :] in kept]
+
+
 async def _folder(store: Storage, prefix: str, shown: str, base: str) -> Selection | None:
     """Everything below a prefix; `None` where there is nothing at all."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
+    made: set[str] = set()  # names that somebody has begun to make a data set of
     anything = False
     async for info in store.list_objects(prefix):
         anything = True
         below = info.key[len(prefix) :]
-        if match := _MANIFEST.fullmatch(below):
-            key = prefix + match[1] + match[2]
-            if key not in datasets and is_data(match[1] + match[2]):
-                dataset = await _dataset(store, key, base + key)
-                assert dataset is not None, "its segment was just listed"
-                datasets[key] = dataset
+        if match := _MADE.fullmatch(below):
+            if is_data(match[1] + match[2]):
+                made.add(prefix + match[1] + match[2])
         elif is_data(below) and _RECORDS.search(below):
             found.append(info)
     if not anything:
         return None
+    for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
+        home = local_folder(PrefixedStorage(store, parent) if parent else store)
+        if home is not None:  # on a disk, a job's mark is its note
+            made.update(parent + note.name for _, note in await in_thread(find_notes, home))
+    for key in sorted(made):
+        dataset = await _dataset(store, key, base + key)
+        if dataset is not None:
+            datasets[key] = dataset
+        else:
+            found = await _finished(store, key, found)
     shards = [shard for dataset in datasets.values() for shard in _shards_of(dataset, base)]
     named = {shard.key for shard in shards}
     shards += _plain([info for info in found if info.key not in named], base)

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),
     "recover": (["data/pages"], "recovered 0 records"),
     "index": (["data/plain.tfrecord"], "1 made"),
-    "uploads": (["data"], "unfinished, 0 removed"),
+    "uploads": (["files"], "0 unfinished"),
     "doctor": (["doctored"], "one of two writers wins"),
     "copy": (["data/pages", "copied/pages"], "9 objects copied"),
     "reshard": (["data/pages", "new/pages", "--shuffle", "--seed", "3"], "30 records in 1 shard"),

@@ -338,7 +338,9 @@ class TestDead:
         await writer.write(b"r")
         with pytest.raises(ConflictError, match="abandoned"):
             await opened.__aexit__(None, None, None)
-        assert await stored(storage) in ([], [b"r"])  # committed whole before it was told, or not at all
+        with pytest.raises(ObjectNotFoundError):  # a published shard that nobody can commit is no data set
+            await stored(storage)
+        assert await asyncrec.list_shards("pages", storage=storage) == []
 
     async def test_to_give_up_what_lives_or_is_not_there_is_an_error(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
@@ -471,6 +473,46 @@ class TestNames:
         report = await tools.verify("pages-v2", storage=storage)
         assert (report.ok, report.records) == (True, 10)
         assert await stored(storage) == sorted(records("old"))
+
+
+class TestReadByName:
+    """Where nothing was committed there is no manifest, and a name finds what is stored under it."""
+
+    @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
+    async def test_what_is_published_and_not_committed_is_read_by_nobody_but_files_of_others_are(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    ) -> None:
+        async def die(*args: object, **options: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Job, "_end", _die)
+            patches.setattr(Job, "take_back", _nothing)
+            patches.setattr(Committer, "commit", die)
+            patches.setattr(Committer, "close", die)
+            with pytest.raises((Killed, anyio.ClosedResourceError)):
+                await write(storage, "a", writer_id="w", **options)
+        assert [key for key in await unowned(storage) if key.endswith(".tfrecord")] != []
+        await self.nothing_is_read(storage)
+        await asyncrec.write_records("pages-00000-of-00009.tfrec", records("theirs"), storage=storage)
+        assert await asyncrec.list_shards("pages", storage=storage) == ["pages-00000-of-00009.tfrec"]
+
+    async def test_a_folder_with_only_a_writer_that_was_given_up_has_no_data_set(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with killed(monkeypatch, storage=storage, num_shards=2) as writer:
+            await writer.write_many(records("a"))
+        assert len((await asyncrec.recover("pages", storage=storage)).abandoned) == 1
+        await self.nothing_is_read(storage)
+
+    async def nothing_is_read(self, storage: Storage) -> None:
+        assert await asyncrec.list_shards("pages", storage=storage) == []
+        with pytest.raises(ObjectNotFoundError):
+            async with asyncrec.open_dataset("pages", storage=storage):
+                pass
+        with pytest.raises(ObjectNotFoundError):
+            await tools.count("pages", storage=storage)
+        assert (await tools.count("", storage=storage)).records == 0
 
 
 class TestFlushedButNotPromised:

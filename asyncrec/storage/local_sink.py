@@ -68,6 +68,7 @@ class LocalSink(ByteSink):
         self._zeros = zeros
         self._pushed = 0  # bytes in the file, by `push`
         self._before_write: Callable[[], None] | None = None
+        self._ahead_of: LocalSink | None = None  # the one that is written behind this
         self._owner = owner
         self._keep = keep
         self._private = private
@@ -109,9 +110,11 @@ class LocalSink(ByteSink):
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
         """From now on, put what ``other`` was not sent yet into its file before each write to this one.
 
-        ``tail`` gives it. So a crash of the process leaves nothing in this file of which the other's part is missing.
+        ``tail`` gives it. So a crash of the process leaves nothing in this file of which the other's part is missing;
+        nor does a failure, behind which the other's unfinished file is kept if this one's is.
         """
         self._before_write = lambda: other._push(tail())
+        other._ahead_of = self
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         here = self._in_memory and sum(map(_nbytes, buffers)) <= _MOST_TO_MEMORY
@@ -299,11 +302,12 @@ class LocalSink(ByteSink):
             raise self._exists_already() from error
 
     def _abandon(self) -> None:
-        if self._fd >= 0 and self._partial is not None and self._acknowledged and self._mode != _UNPUBLISHED:
+        kept = self._acknowledged or (self._ahead_of is not None and self._ahead_of._acknowledged)
+        if self._fd >= 0 and self._partial is not None and kept and self._mode != _UNPUBLISHED:
             with suppress(OSError):  # it was to be published, and stays unfinished
                 self._system.fchmod(self._fd, _UNPUBLISHED)
         self._close()
-        if self._partial is not None and not self._acknowledged:
+        if self._partial is not None and not kept:
             partial, self._partial = self._partial, None
             try:
                 self._system.unlink(partial)

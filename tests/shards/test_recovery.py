@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import asyncrec
@@ -74,6 +75,26 @@ class TestJournals:
         assert (await asyncrec.recover(tmp_path / "pages")).records == 40
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(record) for record in RECORDS[39:41]] == [True, False]
+
+    async def test_what_came_behind_a_flush_keeps_the_keys_that_began_there(self, tmp_path: Path) -> None:
+        pages = [record * 1000 for record in RECORDS]
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=LocalStorage(tmp_path, chunk_size=2000), on_error="discard"
+            ) as writer:
+                await writer.write_many(pages[:10])
+                await writer.flush()
+                for page in pages[10:]:
+                    await writer.write(page, key=page)
+                (journal,) = tmp_path.glob(".pages-*.tfrecord.*.partial")
+                with anyio.fail_after(10):
+                    while journal.stat().st_size < 500_000:  # of 1.3 million: a worker thread writes chunk by chunk
+                        await anyio.lowlevel.checkpoint()
+                raise RuntimeError
+        recovered = (await asyncrec.recover(tmp_path / "pages")).records
+        assert recovered > 10
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
+            assert [writer.has(page) for page in pages] == [10 <= n < recovered for n in range(100)]
 
     async def test_records_larger_than_a_slab_and_none_at_all(self, tmp_path: Path) -> None:
         large = [os.urandom(3_000_000), b"", os.urandom(1)]

@@ -60,7 +60,7 @@ async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim:
         if claim.writer not in notes and await in_thread(has_note, home, note.name, claim.writer):
             raise ConflictError(f"{shown}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in notes:
-            return await _settle_local(folder, home, notes[claim.writer], note, claim, shown)
+            return await _settle_local(folder, home, notes[claim.writer], claim, shown)
     if await load_closing(folder, note.name, claim.writer) is not None:
         return False
     mark = await load_mark(folder, note.name, claim.writer)
@@ -95,7 +95,7 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
             await surely_in_thread(partial(life.end, keep=not ended))
 
 
-async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: Note, claim: Claim, shown: str) -> bool:
+async def _settle_local(folder: Storage, home: LocalStorage, path: str, claim: Claim, shown: str) -> bool:
     try:
         journal = await in_thread(Journal.claim, home, path)
     except StorageError as error:
@@ -105,9 +105,9 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, note: No
     if journal is None:
         return True
     try:
-        if journal.acknowledged:
+        if await in_thread(journal.holds_promises):
             raise ConflictError(
-                f"{shown}: the writer {claim.writer} died, and had been told that its records are safe: "
+                f"{shown}: the writer {claim.writer} died, and may have been told that its records are safe: "
                 "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
         await abandon_local(folder, journal, plain=claim.plain)
@@ -147,7 +147,7 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     if home is not None:
         for path, note in await in_thread(find_notes, home):
             if (note.name, note.writer) == (name, writer):
-                return await _settle_local(folder, home, path, note, Claim(number=0, writer=writer, plain=False), shown)
+                return await _settle_local(folder, home, path, Claim(number=0, writer=writer, plain=False), shown)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False

@@ -11,7 +11,7 @@ import inspect
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
@@ -149,7 +149,7 @@ class Committer:
             if shard.publishes_beside and not promised:
                 taken = isinstance(error, ObjectExistsError)
                 left = (None if taken else key, shard.index, shard.keys)
-                await self._delete(self._home, [each for each in left if each])
+                await self._delete(self._home, [[each for each in left if each]])
                 if taken and key == shard.beside:
                     self.pending.add(key)  # our own, perhaps, and its answer lost: who ends the job finds out
             raise
@@ -213,9 +213,9 @@ class Committer:
         self._last_time = now
         return now
 
-    async def take_back(self, keys: list[str]) -> None:
-        """Delete what a failed publication left; shielded and limited in time, failures are logged by name."""
-        await self._delete(self._storage, keys)
+    async def take_back(self, entries: Iterable[ShardEntry]) -> None:
+        """Delete shards that were published and are not committed; shielded and limited in time, failures are logged."""
+        await self._delete(self._storage, [entry.objects for entry in entries])
 
     async def _settle(self, error: BaseException) -> None:
         """Whether the job has ended well is not known: take the name for a tombstone, and so find out.
@@ -251,15 +251,25 @@ class Committer:
         note = self._note
         return Segment(writer=note.writer, add=add, schema=note.schema, metadata=note.metadata, **members)  # type: ignore[arg-type]  # as named above
 
-    async def _delete(self, storage: Storage, keys: list[str]) -> None:
-        with self.cleaning_up():
-            for key in keys:
-                try:
-                    await storage.delete(key)
+    async def _delete(self, storage: Storage, shards: Iterable[Sequence[str]]) -> None:
+        """Delete each one's objects, the shard first: what stays of it keeps its index and keys, or is nothing.
+
+        Whoever recovers would else commit a shard without its keys.
+        """
+        key = ""
+        with self.cleaning_up() as scope:
+            for keys in shards:
+                for key in keys:
+                    try:
+                        await storage.delete(key)
+                    except Exception as error:
+                        self.pending.add(key)
+                        _log.warning("%s/%s could not be removed and is in no manifest: %s", storage.root, key, error)
+                        break
                     self.pending.discard(key)
-                except Exception as error:
-                    self.pending.add(key)
-                    _log.warning("%s/%s could not be removed and is in no manifest: %s", storage.root, key, error)
+        if scope.cancelled_caught:
+            self.pending.add(key)
+            _log.warning("%s/%s could not be removed in time and is in no manifest", storage.root, key)
 
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment: the moment of the commit."""
@@ -304,7 +314,7 @@ class Committer:
         sent = (shard.output.size, shard.output.crc32c)
         stored = (published.size, sent[1] if published.crc32c is None else published.crc32c)
         if stored != sent:
-            await self._delete(self._home, [shard.key])
+            await self._delete(self._home, [[shard.key]])
             raise IntegrityError(
                 f"{self._home.root}/{shard.key}: sent {sent[0]:,} bytes (crc32c {sent[1]:08x}), the store has "
                 f"{stored[0]:,} ({stored[1]:08x}); it was removed"

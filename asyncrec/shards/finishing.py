@@ -154,8 +154,7 @@ class FinishingLocal(_Finishing):
         note = self._note
         closing = await self._begin()
         found = await in_thread(leftovers_of, self._home, note)
-        promised = self._journal.acknowledged or (note.kind == "rolling" and bool(found))
-        if closing is not None and closing.abandoned and promised:
+        if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, note.name, closing)
             error.add_note(f"what it left in {self._home.root} stays there; asyncrec.recover(abandon=) removes it")
             raise error

@@ -134,7 +134,7 @@ class Job:
         """
         promised = self._is_promised() and self.spool is None
         if not self.committed and not self.committer.unsettled and not promised:
-            await self.committer.take_back([key for entry in entries for key in entry.objects])
+            await self.committer.take_back(entries)
 
     def _is_promised(self) -> bool:
         """Whether `asyncrec.recover` would finish the job, or what is left of it."""
@@ -154,19 +154,18 @@ class Job:
     async def _end(self, life: Life | None, *, marked: bool) -> None:
         """Take away what marks the job, unless something is left that needs it. Shielded and limited in time."""
         ended = False
-        with self.committer.cleaning_up() as scope:
-            try:
-                ended = await self._clean_up(marked=marked)
-            except Exception as error:
-                _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.note.name, error)
-        if scope.cancelled_caught:
-            _log.warning("%s/%s: cleaning up was given up", self.store.root, self.note.name)
-        try:
-            if self.journal is not None:
-                await surely_in_thread(partial(self.journal.end, keep=not ended))
-        finally:
+        async with AsyncExitStack() as stack:
             if life is not None:
-                await surely_in_thread(partial(life.end, keep=not ended))
+                stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=not ended)))
+            if (journal := self.journal) is not None:
+                stack.push_async_callback(lambda: surely_in_thread(partial(journal.end, keep=not ended)))
+            with self.committer.cleaning_up() as scope:
+                try:
+                    ended = await self._clean_up(marked=marked)
+                except Exception as error:
+                    _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.note.name, error)
+            if scope.cancelled_caught:
+                _log.warning("%s/%s: cleaning up was given up", self.store.root, self.note.name)
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Whether nothing is left that needs a mark."""

@@ -134,6 +134,13 @@ class Journal:
                 self.folder.disk.system.fsync(self._lock.fd)
             self.acknowledged = True
 
+    def holds_promises(self) -> bool:
+        """Whether records in it may have been promised to survive: `asyncrec.recover` keeps them, and nobody else.
+
+        What a rolling writer has begun is nowhere else, and none of its flushes leaves a line.
+        """
+        return self.acknowledged or (self.note.kind == "rolling" and bool(leftovers_of(self.folder, self.note)))
+
     def end(self, *, keep: bool = False) -> None:
         """Let go. The note is removed, unless something of the job is left or it is to be kept. Idempotent."""
         try:
@@ -165,7 +172,7 @@ def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
             continue
         try:
             with mapped_errors("reading", path):
-                note = Note.decode(_parts(fd)[1]) if _BEGIN.match(os.pread(fd, 32, 0)) else None
+                note = Note.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
         finally:
             os.close(fd)
         if note is not None and note_path(folder, note) == path:

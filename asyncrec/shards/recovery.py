@@ -306,8 +306,8 @@ class _Run:
         return recovery
 
     def _is_given_up(self, note: Note) -> bool:
-        self._met.update({note.writer, note.writer})
-        return bool(self._abandon.intersection((note.writer, note.writer)))
+        self._met.add(note.writer)
+        return note.writer in self._abandon
 
     def _lives(self, note: Note) -> None:
         if self._is_given_up(note):

@@ -247,6 +247,20 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
+    @pytest.mark.parametrize("num_shards", [None, 2])
+    async def test_one_that_promised_something_gives_way_to_nobody_and_recover_keeps_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_shards: int | None
+    ) -> None:
+        storage = LocalStorage(tmp_path)
+        async with killed(monkeypatch, storage=storage, num_shards=num_shards, mode="new", writer_id="w") as writer:
+            await writer.write_many(records("a"))
+            await writer.flush()
+        for theirs in ({"mode": "new"}, {"num_shards": 2}, {"num_shards": 2, "mode": "replace"}):
+            with pytest.raises(ConflictError, match=r"writer w died, and may have been told that its records are safe: asyncrec.recover keeps"):
+                await write(storage, "b", **theirs)
+        assert (await asyncrec.recover("pages", storage=storage)).records == 10
+        assert await stored(storage) == sorted(records("a"))
+
     async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -537,6 +551,47 @@ class TestFlushedButNotPromised:
                     await writer.write(bytes(chunk - 16), key=f"{number}")
                 await writer.flush()
         assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
+
+
+class TestTakingBack:
+    async def test_a_published_shard_that_cannot_be_deleted_keeps_its_keys_and_recover_commits_both(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = MemoryStorage()
+        delete = storage.delete
+
+        async def fail(*args: object) -> None:
+            raise StorageError("as asked")
+
+        async def delete_others(key: str) -> None:
+            if key.startswith("pages-"):
+                raise StorageError("not now")
+            await delete(key)
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Committer, "_verify", fail)
+            patches.setattr(storage, "delete", delete_others)
+            with pytest.raises(StorageError, match="as asked"):
+                await write(storage, "a", on_error="discard")
+        assert (await asyncrec.recover("pages", storage=storage)).records == 10
+        assert await stored(storage) == sorted(records("a"))
+        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
+            assert all(map(writer.has, records("a")))
+
+    async def test_an_end_that_is_torn_down_lets_go_of_every_lock(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """asyncio's own cancellation goes through every shield."""
+
+        async def torn(*args: object, **options: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Job, "_clean_up", torn)
+            with pytest.raises(Killed):
+                await write(storage, "a")
+        assert (await asyncrec.recover("pages", storage=storage)).in_use == ()
+        assert await stored(storage) == sorted(records("a"))
 
 
 class TestRefusals:

@@ -28,6 +28,15 @@ def changed(**members: Any) -> bytes:
     return json.dumps({**json.loads(NOTE.encode()), **members}).encode()
 
 
+def test_a_note_is_found_though_each_read_gives_one_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not found is removed by whoever tidies up, and with it what could be recovered."""
+    folder = LocalStorage(tmp_path)
+    Journal.begin(folder, NOTE).end(keep=True)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 1), position))
+    assert [note for _, note in find_notes(folder)] == [NOTE]
+
+
 def test_what_is_encoded_is_decoded_again() -> None:
     note = Note(
         kind="fixed",

@@ -142,12 +142,13 @@ def crawl(drawing: Drawing) -> None:
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "spool", "store"))
     path = drawing.target(local=where == "local")
+    mode = rng.choice(("append", "append", "append", "new"))
     for number in range(rng.choice((1, 1, 2, 3))):
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
         start = 0.0
         for _ in range(rng.choice((1, 2, 3))):
             machine = _elsewhere(drawing, path, spool)
-            drawing.process(_writer(drawing, path, fixed=False, spool=spool), start=start, machine=machine)
+            drawing.process(_writer(drawing, path, fixed=False, spool=spool, mode=mode), start=start, machine=machine)
             start += drawing.later()
         _bystanders(drawing, path, spool=spool)
 

@@ -129,5 +129,5 @@ def what_failed_is_not_taken_back() -> Iterator[None]:
         pass
 
     with mock.patch.object(publication.Publication, "take_back", nothing):
-        with mock.patch.object(commit.Committer, "take_back", lambda self, keys: nothing(self)):
+        with mock.patch.object(commit.Committer, "take_back", lambda self, entries: nothing(self)):
             yield

@@ -106,7 +106,7 @@ def _show(seed: int, drawing: dict[str, Any], *, smaller: bool, log: bool) -> in
         sources.prepare()
         outcome = run_plan(draw(seed, **drawing), keep_log=log)
         if smaller and outcome.complaints:
-            outcome = shrink(outcome.plan, promise_of(outcome))
+            outcome = run_plan(shrink(outcome.plan, promise_of(outcome)).plan, keep_log=log)
     if outcome.log:
         print("\n".join(outcome.log))
     print(json.dumps(outcome.plan["settings"]), json.dumps(outcome.plan["faults"]), sep="\n")

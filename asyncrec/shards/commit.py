@@ -214,7 +214,7 @@ class Committer:
         return now
 
     async def take_back(self, entries: Iterable[ShardEntry]) -> None:
-        """Delete shards that were published and are not committed; shielded and limited in time, failures are logged."""
+        """Delete shards that were published and are not committed. Shielded, limited in time; failures are logged."""
         await self._delete(self._storage, [entry.objects for entry in entries])
 
     async def _settle(self, error: BaseException) -> None:

@@ -13,9 +13,11 @@ to `anyio.create_task_group`:
 Entered and left in one task, as every task group.
 
 `in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back. Its result is
-lost with a caller that is cancelled, which is right for what can be done again. Where it moved something on (a decoder,
-a decompressor, an iterator) and the caller may call again, it is a `ThreadedStep`, which keeps the result; and what one
-task makes for another that may be cancelled goes through a `Handover`, which keeps what was put.
+lost with a caller that is cancelled, which is right for what can be done again. A result that somebody has to let go (a
+lock, a descriptor) comes from `acquire_in_thread`, which releases what a cancelled caller does not get. Where the
+function moved something on (a decoder, a decompressor, an iterator) and the caller may call again, it is a
+`ThreadedStep`, which keeps the result; and what one task makes for another that may be cancelled goes through a
+`Handover`, which keeps what was put.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from anyio import to_thread
 
 from asyncrec.forks import forked_error, on_fork
 
-__all__ = ["Handover", "TaskScope", "ThreadedStep", "in_thread"]
+__all__ = ["Handover", "TaskScope", "ThreadedStep", "acquire_in_thread", "in_thread", "surely_in_thread"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -202,6 +204,24 @@ async def surely_in_thread(
                 cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+async def acquire_in_thread(
+    func: Callable[[], T], release: Callable[[T], object], *, limiter: anyio.CapacityLimiter | None = None
+) -> T:
+    """`in_thread`, of a function that takes hold of something: the caller gets it, or ``release`` is called with it.
+
+    asyncio's ``task.cancel()`` can reach a caller when the function has ended and the result is on its way; ``release``
+    then runs in a worker thread before the cancellation is raised.
+    """
+    got: list[T] = []
+    try:
+        await in_thread(lambda: got.append(func()), limiter=limiter)
+    except BaseException:
+        if got:
+            await surely_in_thread(release, got.pop(), limiter=limiter)
+        raise
+    return got.pop()
 
 
 class ThreadedStep(Generic[T]):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from asyncrec.tasks import Handover, TaskScope, ThreadedStep, in_thread, surely_in_thread
+from asyncrec.tasks import Handover, TaskScope, ThreadedStep, acquire_in_thread, in_thread, surely_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -363,6 +363,50 @@ async def test_clean_up_in_a_thread_happens_even_when_it_is_cancelled_before_its
     with pytest.raises(asyncio.CancelledError):
         await task
     assert done == [1]
+
+
+@pytest.mark.parametrize("how", ["scope", "asyncio"])
+async def test_what_is_acquired_reaches_its_caller_or_is_released(how: str, anyio_backend_name: str) -> None:
+    """Cancelled while the function runs: anyio's cancellation waits for the next await, asyncio's is raised here."""
+    running, proceed = threading.Event(), threading.Event()
+    released: list[str] = []
+    got: list[str] = []
+    scope = anyio.CancelScope()
+    tasks: list[asyncio.Task[None]] = []
+
+    def acquire() -> str:
+        running.set()
+        proceed.wait()
+        return "lock"
+
+    async def host() -> None:
+        if how == "asyncio" and anyio_backend_name == "asyncio":
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # within a task there is one
+        with scope:
+            got.append(await acquire_in_thread(acquire, released.append))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(host)
+        await anyio.to_thread.run_sync(running.wait)
+        if tasks:
+            tasks[0].cancel()
+        else:
+            scope.cancel()
+        await anyio.lowlevel.checkpoint()
+        proceed.set()
+    assert sorted(got + released) == ["lock"]
+    assert released == (["lock"] if tasks else [])
+
+
+async def test_what_was_not_acquired_is_not_released() -> None:
+    released: list[object] = []
+
+    def fail() -> object:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        await acquire_in_thread(fail, released.append)
+    assert released == []
 
 
 async def test_in_thread_cancelled_before_its_turn_never_begins() -> None:

@@ -7,7 +7,6 @@ it, and is deleted only then. A failure takes the new ones back again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,14 +16,10 @@ from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import encode_frames
 from asyncrec.records.slab import Slab, batched
 from asyncrec.shards.commit import Shard
-from asyncrec.shards.job import open_job
-from asyncrec.shards.naming import new_writer_id
-from asyncrec.shards.note import Note
+from asyncrec.shards.job import open_job, whole_note
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.sizing import shard_boundaries
 from asyncrec.storage.base import Storage
-from asyncrec.storage.local import local_folder
-from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
 __all__ = ["write_shards"]
@@ -50,13 +45,9 @@ async def write_shards(
         ConflictError: somebody else is making, or has meanwhile replaced, the data set.
         StorageError: a store failed.
     """
-    local = local_folder(folder)
-    note = Note(
-        kind="whole",
-        name=name,
-        writer=new_writer_id(),
-        url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
-        key=name,
+    note = whole_note(
+        folder,
+        name,
         num_shards=num_shards,
         compression=compression,
         schema=schema,

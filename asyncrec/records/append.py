@@ -14,6 +14,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 
@@ -24,7 +25,7 @@ from asyncrec.records.torn_end import whole_end, zeros_from
 from asyncrec.storage.base import Buffer, ByteSink, Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.storage.local_disk import Disk, read_at
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread
 
 __all__ = ["open_append_sink"]
 
@@ -81,7 +82,9 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     if compression == "ZLIB":
         raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = str(storage.path_of(key))
-    fd, end = await in_thread(_open, storage.disk, path, compression)
+    fd, end = await acquire_in_thread(
+        partial(_open, storage.disk, path, compression), lambda opened: os.close(opened[0])
+    )
     sink = _AppendSink(fd, end, path)
     try:
         yield sink

@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from os import PathLike
 
 import anyio
@@ -29,7 +30,7 @@ from asyncrec.storage.chunks import ChunkWriter, ResumingSource
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.local_disk import open_own
 from asyncrec.storage.url import join
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread
 
 __all__ = ["ShardCache"]
 
@@ -142,7 +143,7 @@ class ShardCache:
 
     @asynccontextmanager
     async def _sole_download(self, lock: int) -> AsyncIterator[None]:
-        fd = await in_thread(self._open_lock, f".lock-{lock:02d}")
+        fd = await acquire_in_thread(partial(self._open_lock, f".lock-{lock:02d}"), os.close)
         try:
             # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
             while not _locked(fd):  # noqa: ASYNC110  # another process sets no event of ours

@@ -21,9 +21,9 @@ from asyncrec.shards.note import Note
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.storage.url import join
-from asyncrec.tasks import in_thread, surely_in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread, surely_in_thread
 
-__all__ = ["abandon_local", "refuse_makers", "settle_claims", "settle_dead"]
+__all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "settle_dead", "take_life"]
 
 
 async def settle_claims(folder: Storage, home: LocalStorage | None, note: Note, *, take_over: bool) -> tuple[int, bool]:
@@ -74,7 +74,7 @@ async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim:
 
 async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over: bool, shown: str) -> None:
     try:
-        life = await in_thread(Life.take, mark.host, mark.life)
+        life = await take_life(mark)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
@@ -97,7 +97,7 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
 
 async def _settle_local(folder: Storage, home: LocalStorage, path: str, claim: Claim, shown: str) -> bool:
     try:
-        journal = await in_thread(Journal.claim, home, path)
+        journal = await claim_journal(home, path)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
@@ -116,6 +116,21 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, claim: C
         raise
     await surely_in_thread(journal.end)
     return True
+
+
+async def claim_journal(home: LocalStorage, path: str) -> Journal | None:
+    """`Journal.claim`, in a worker thread."""
+    return await acquire_in_thread(partial(Journal.claim, home, path), _let_go)
+
+
+async def take_life(mark: Note) -> Life | None:
+    """`Life.take`, for the job of a mark, in a worker thread."""
+    return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
+
+
+def _let_go(lock: Journal | Life | None) -> None:
+    if lock is not None:
+        lock.end(keep=True)
 
 
 async def refuse_makers(folder: Storage, note: Note) -> None:

@@ -15,13 +15,12 @@ from asyncrec.records.reader import open_reader
 from asyncrec.records.slab import SLAB_RECORDS, Slab, framed_size
 from asyncrec.shards.abandoning import abandon, delete_replaced, delete_unlisted
 from asyncrec.shards.adopting import adopted, ever_listed, is_there
-from asyncrec.shards.claiming import abandon_local
+from asyncrec.shards.claiming import abandon_local, take_life
 from asyncrec.shards.closing import abandoned_error, load_closing
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.journal import Journal, leftovers_of
 from asyncrec.shards.leftovers import remove_leftovers, remove_leftovers_of
-from asyncrec.shards.life import Life
-from asyncrec.shards.marks import find_claims
+from asyncrec.shards.marks import find_claims, uses_plain_names
 from asyncrec.shards.naming import claim_key, keys_key, mark_key, rolling_shard_name, sequence_of, with_maker
 from asyncrec.shards.note import Note
 from asyncrec.shards.replay import Replay
@@ -78,9 +77,7 @@ class _Finishing:
             keep_beside=True,
         )
         self._committer.entries = [entry for each in segments if each.writer == note.writer for entry in each.add]
-        claims = [claim for claim in await find_claims(self._target, note.name) if claim.writer == note.writer]
-        # A release before 0.2 made no claims, and used the plain names.
-        self._plain = claims[-1].plain if claims else not note.since
+        self._plain = await uses_plain_names(self._target, note)
         return await load_closing(self._target, note.name, note.writer)
 
     async def _commit_published(self) -> None:
@@ -307,7 +304,7 @@ async def clear_up(target: Storage, note: Note, *, plain: bool) -> None:
     await target.delete(mark_key(note.name, note.writer))
     if note.life:
         with suppress(StorageError):  # whoever gave the job up holds it, and ends it
-            life = await in_thread(Life.take, note.host, note.life)
+            life = await take_life(note)
             if life is not None:
                 await surely_in_thread(life.end)
 

@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 
@@ -39,7 +39,7 @@ from asyncrec.shards.journal import Journal, dead_notes, leftovers_of
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
-from asyncrec.shards.naming import claim_key, mark_key
+from asyncrec.shards.naming import claim_key, mark_key, new_writer_id
 from asyncrec.shards.note import MOST_BYTES, Note
 from asyncrec.shards.removals import take_place
 from asyncrec.shards.segment import Segment, ShardEntry
@@ -47,9 +47,10 @@ from asyncrec.shards.snapshot import for_each, load_manifest, load_segments, man
 from asyncrec.shards.spool import SpoolFolder
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
-from asyncrec.tasks import in_thread, surely_in_thread
+from asyncrec.storage.url import join
+from asyncrec.tasks import acquire_in_thread, in_thread, surely_in_thread
 
-__all__ = ["Job", "Mode", "open_job"]
+__all__ = ["Job", "Mode", "open_job", "whole_note"]
 
 Mode = Literal["append", "new", "replace"]
 
@@ -227,7 +228,7 @@ async def open_job(
         owned = local.owned_by(note.writer, keep=note.kind != "whole")
     marked = local is None or spool is not None  # its note is not in the data set's folder
     async with AsyncExitStack() as stack:
-        life = await in_thread(_begin_life) if marked else None
+        life = await acquire_in_thread(_begin_life, _end) if marked else None
         left = False
         if life is not None:
             stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left)))
@@ -241,7 +242,7 @@ async def open_job(
         await in_thread(_refuse_unwritable, note, owned is not None)
         journal = None
         if owned is not None:
-            journal = begun = await in_thread(Journal.begin, owned, note)
+            journal = begun = await acquire_in_thread(partial(Journal.begin, owned, note), Journal.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
         asking = False
@@ -294,6 +295,13 @@ async def open_job(
             yield job
         finally:
             await job._end(life, marked=marked)
+
+
+def whole_note(folder: Storage, name: str, **fields: Any) -> Note:
+    """The note of a job that is all or nothing, on the data set ``name`` in ``folder``; ``fields`` as in `Note`."""
+    local = local_folder(folder)
+    url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
+    return Note(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, "key": name, **fields})
 
 
 def _refuse_unwritable(note: Note, local: bool) -> None:
@@ -355,6 +363,11 @@ def _begin_life() -> Life | None:
     except StorageError as error:
         _log.debug("nothing on this machine will prove the job alive or dead: %s", error)
         return None
+
+
+def _end(life: Life | None) -> None:
+    if life is not None:
+        life.end()
 
 
 async def _before(folder: Storage, note: Note, *, mode: Mode, path: str) -> Manifest | None:

@@ -24,7 +24,16 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
-__all__ = ["Claim", "find_claims", "find_marks", "load_mark", "put_claim", "put_mark", "remove_own_mark"]
+__all__ = [
+    "Claim",
+    "find_claims",
+    "find_marks",
+    "load_mark",
+    "put_claim",
+    "put_mark",
+    "remove_own_mark",
+    "uses_plain_names",
+]
 
 _CLAIM = "_claim-"
 
@@ -124,6 +133,15 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
             return None
 
     return [claim for claim in await for_each(load, sorted(numbers, key=numbers.__getitem__)) if claim is not None]
+
+
+async def uses_plain_names(folder: Storage, note: Note) -> bool:
+    """Whether a job's fixed shards have names without their maker: its last claim says so.
+
+    A job that got no claim made nothing; one of a release before 0.2, whose note has no time, made none and used them.
+    """
+    claims = [claim for claim in await find_claims(folder, note.name) if claim.writer == note.writer]
+    return claims[-1].plain if claims else not note.since
 
 
 async def put_claim(folder: Storage, name: str, claim: Claim) -> None:

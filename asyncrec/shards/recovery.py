@@ -34,12 +34,11 @@ import anyio
 
 from asyncrec.errors import AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.shards.abandoning import abandon as abandon_job
-from asyncrec.shards.claiming import abandon_local
+from asyncrec.shards.claiming import abandon_local, claim_journal, take_life
 from asyncrec.shards.closing import load_closing
 from asyncrec.shards.finishing import Finished, FinishingLocal, FinishingRemote, clear_up
-from asyncrec.shards.journal import Journal, find_notes, remove_small_leftovers, remove_unnamed_notes
-from asyncrec.shards.life import Life
-from asyncrec.shards.marks import find_claims, find_marks
+from asyncrec.shards.journal import find_notes, remove_small_leftovers, remove_unnamed_notes
+from asyncrec.shards.marks import find_marks, uses_plain_names
 from asyncrec.shards.naming import mark_key
 from asyncrec.shards.note import Note
 from asyncrec.shards.segment import ShardEntry
@@ -219,7 +218,7 @@ class _Run:
     async def local(self, home: LocalStorage, path: str, note: Note, target: Storage) -> None:
         for attempt in range(_LOOKS):
             try:
-                journal = await in_thread(Journal.claim, home, path)
+                journal = await claim_journal(home, path)
                 break
             except StorageError as error:
                 if error.errno != errno.EWOULDBLOCK:
@@ -235,11 +234,11 @@ class _Run:
         ended = False
         try:
             if self._is_given_up(note):
-                claims = [claim for claim in await find_claims(target, note.name) if claim.writer == note.writer]
-                if not await abandon_local(target, journal, plain=bool(claims) and claims[-1].plain):
+                plain = await uses_plain_names(target, note)
+                if not await abandon_local(target, journal, plain=plain):
                     await finishing.run()
                 else:
-                    await clear_up(target, note, plain=bool(claims) and claims[-1].plain)
+                    await clear_up(target, note, plain=plain)
                     finishing.done.abandoned.append(note.writer)
             else:
                 await finishing.run()
@@ -249,7 +248,7 @@ class _Run:
 
     async def remote(self, note: Note, target: Storage) -> None:
         try:
-            life = await in_thread(Life.take, note.host, note.life)
+            life = await take_life(note)
         except StorageError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
@@ -257,8 +256,7 @@ class _Run:
             return
         ended = False
         try:
-            claims = [claim for claim in await find_claims(target, note.name) if claim.writer == note.writer]
-            plain = bool(claims) and claims[-1].plain
+            plain = await uses_plain_names(target, note)
             closing = await load_closing(target, note.name, note.writer)
             if closing is not None:
                 self._is_given_up(note)

@@ -16,13 +16,14 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import ByteSink
 from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.storage.local_disk import open_own
 from asyncrec.storage.locks import FileLock
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import acquire_in_thread
 
 __all__ = ["LOCK_NAME", "SPOOL_LIMIT", "SpoolFolder", "is_spool", "lock_spool"]
 
@@ -98,7 +99,7 @@ async def lock_spool(path: str | os.PathLike[str]) -> AsyncIterator[LocalStorage
         StorageError: it is in use; by which process, the message says.
     """
     folder = LocalStorage(path)
-    lock = await in_thread(_lock, folder)
+    lock = await acquire_in_thread(partial(_lock, folder), FileLock.release)
     try:
         yield folder
     finally:

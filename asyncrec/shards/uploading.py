@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from asyncrec.shards.spool import SpoolFolder
 from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage.local import mapped_errors
 from asyncrec.storage.resuming import ResumingSource
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread
 
 __all__ = ["Upload", "UploadHost", "Uploader"]
 
@@ -220,7 +221,7 @@ class Uploader:
                 if not ready:
                     break
                 if fd < 0:
-                    fd = await in_thread(self._open, upload.key)
+                    fd = await acquire_in_thread(partial(self._open, upload.key), os.close)
                 self._budget.account(size - held)
                 held = size
                 if len(self._buffer) < size:

@@ -13,15 +13,13 @@ from typing import Any
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.sampling.ahead import concurrently
-from asyncrec.shards.job import open_job
+from asyncrec.shards.job import open_job, whole_note
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import new_writer_id, stem_of
-from asyncrec.shards.note import Note
+from asyncrec.shards.naming import stem_of
 from asyncrec.shards.segment import ShardEntry, Sidecar
 from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import Storage
 from asyncrec.storage.chunks import ChunkWriter, ResumingSource
-from asyncrec.storage.local import local_folder
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
@@ -161,13 +159,9 @@ async def _copy_dataset(
     there = await load_manifest(folder, name, path=at)
     if there is not None and not _missing(entries, there, at):
         return
-    local = local_folder(folder)
-    note = Note(
-        kind="whole",
-        name=name,
-        writer=new_writer_id(),
-        url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
-        key=name,
+    note = whole_note(
+        folder,
+        name,
         stems=tuple(sorted({stem for entry in entries for path in entry.objects if (stem := _stem(name, path))})),
         schema=dataset.manifest.schema,
         metadata=dataset.manifest.metadata,

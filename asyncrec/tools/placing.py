@@ -6,7 +6,6 @@ time, however many there are.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,14 +17,11 @@ from asyncrec.framing.compression import CompressionOptions
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.slab import Slab, batched
 from asyncrec.shards.commit import Shard
-from asyncrec.shards.job import Mode, open_job
+from asyncrec.shards.job import Mode, open_job, whole_note
 from asyncrec.shards.naming import new_writer_id
-from asyncrec.shards.note import Note
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.sizing import shard_boundaries
 from asyncrec.storage.base import Storage
-from asyncrec.storage.local import local_folder
-from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
 __all__ = ["KeyedBatch", "Limits", "write_ordered"]
@@ -78,13 +74,10 @@ async def write_ordered(
 
     On any exception nothing of it is left.
     """
-    local = local_folder(folder)
-    note = Note(
-        kind="whole",
-        name=name,
+    note = whole_note(
+        folder,
+        name,
         writer=writer or new_writer_id(),
-        url=join(folder.root, name) if local is None else os.path.join(local.folder, name),
-        key=name,
         num_shards=limits.num_shards,
         compression=compression,
         schema=schema,

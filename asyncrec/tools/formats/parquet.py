@@ -23,7 +23,7 @@ from asyncrec.example.codec import decode_example
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.resuming import ResumingSource
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread
 from asyncrec.tools.formats import Converted
 from asyncrec.tools.formats.parquet_rows import rows_of
 
@@ -38,7 +38,7 @@ async def open_parquet(storage: Storage, key: str, *, path: str) -> AsyncIterato
     if isinstance(storage, LocalStorage):
         yield _Parquet(rows_of(os.fspath(storage.path_of(key)), path))
         return
-    file = await in_thread(_temporary)
+    file = await acquire_in_thread(_temporary, lambda made: made.close())
     try:
         async with ResumingSource(storage, key) as source:
             while block := await source.receive(_BLOCK):

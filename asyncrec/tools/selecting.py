@@ -22,7 +22,7 @@ from asyncrec.shards.listing import without_unfinished
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import is_data
 from asyncrec.shards.segment import ShardEntry
-from asyncrec.shards.snapshot import load_manifest
+from asyncrec.shards.snapshot import load_segments, manifest_of, merged
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.local import local_folder
 from asyncrec.storage.prefixed import PrefixedStorage
@@ -120,10 +120,14 @@ class Selection:
 async def selected(
     path: str | os.PathLike[str],
     *,
+    given_up: bool = False,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Selection]:
     """What ``path`` names, in its storage, open within the context. All names below a folder are held.
+
+    With ``given_up``, a data set all of whose writers were given up before they committed anything is selected, too:
+    it is empty, and something may lie under its names.
 
     Raises:
         ObjectNotFoundError: nothing is there.
@@ -132,7 +136,7 @@ async def selected(
     """
     shown = redact(os.fspath(path))
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
-        yield await _select(store, key, shown)
+        yield await _select(store, key, shown, given_up)
 
 
 @asynccontextmanager
@@ -145,7 +149,7 @@ async def open_shard(selection: Selection, shard: SelectedShard, **options: Any)
         await reader.aclose()
 
 
-async def _select(store: Storage, key: str, shown: str) -> Selection:
+async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selection:
     base = shown[: len(shown) - len(key)] if shown.endswith(key) else join(store.root, "x")[:-1]
     if base and not base.endswith(("/", "\\", ":")):
         base += "/"
@@ -163,11 +167,11 @@ async def _select(store: Storage, key: str, shown: str) -> Selection:
         else:
             shard = SelectedShard(key=key, shown=shown, size=info.size)
             return Selection(path=shown, kind="file", storage=store, base=base, shards=(shard,))
-        dataset = None if name[0] in "_." else await _dataset(store, key, shown)
+        dataset = None if name[0] in "_." else await _dataset(store, key, shown, given_up)
         if dataset is not None:
             shards = _shards_of(dataset, base)
             return Selection(path=shown, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,))
-    folder = await _folder(store, key.rstrip("/") + "/" if key else "", shown, base)
+    folder = await _folder(store, key.rstrip("/") + "/" if key else "", shown, base, given_up)
     if folder is not None:
         return folder
     if name:
@@ -199,10 +203,11 @@ async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection
     return Selection(path=shown, kind="pattern", storage=store, base=base, shards=_plain(found, base))
 
 
-async def _dataset(store: Storage, key: str, shown: str) -> SelectedDataset | None:
+async def _dataset(store: Storage, key: str, shown: str, given_up: bool) -> SelectedDataset | None:
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = PrefixedStorage(store, prefix) if prefix else store
-    manifest = await load_manifest(folder, name, path=shown)
+    segments = await load_segments(folder, name)
+    manifest = await (merged if given_up and segments else manifest_of)(shown, segments)
     return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
 
 
@@ -215,7 +220,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
     return [info for info in found if not info.key.startswith(key) or info.key[len(prefix) :] in kept]
 
 
-async def _folder(store: Storage, prefix: str, shown: str, base: str) -> Selection | None:
+async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: bool) -> Selection | None:
     """Everything below a prefix; `None` where there is nothing at all."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
@@ -236,7 +241,7 @@ async def _folder(store: Storage, prefix: str, shown: str, base: str) -> Selecti
         if home is not None:  # on a disk, a job's mark is its note
             made.update(parent + note.name for _, note in await in_thread(find_notes, home))
     for key in sorted(made):
-        dataset = await _dataset(store, key, base + key)
+        dataset = await _dataset(store, key, base + key, given_up)
         if dataset is not None:
             datasets[key] = dataset
         else:

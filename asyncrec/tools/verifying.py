@@ -102,7 +102,7 @@ async def verify(
     Args:
         parallelism: shards at once; 8 of a store that is far away, as many as there are cores of a disk.
         adopt: whole shards that no manifest names become part of their data set.
-        delete: orphans are deleted instead.
+        delete: orphans are deleted instead; those too of a data set to which nothing was ever committed.
         min_age: of orphans that are adopted or deleted, in seconds. What belongs to a job that has not ended is left to
             `asyncrec.recover` at any age.
         progress: called with bytes done and in all.
@@ -114,7 +114,7 @@ async def verify(
     """
     if adopt and delete:
         raise ValueError("adopt and delete exclude each other")
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+    async with selected(path, given_up=delete, storage=storage, storage_options=storage_options) as selection:
         report = VerifyReport(path=selection.path, kind=selection.kind)
         report.conflicts = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts]
         found = {

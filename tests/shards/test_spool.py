@@ -20,6 +20,7 @@ from asyncrec.errors import (
 from asyncrec.records.index import parse_index
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.local_disk import Disk
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.cancellation import cancel_at_every_checkpoint
 from asyncrec.testing.clock import virtual_backend
@@ -385,6 +386,23 @@ class TestOwner:
             with pytest.raises(StorageError, match=f"process {os.getpid()} is using it"):
                 await asyncrec.recover(tmp_path, storage=storage)
         assert await asyncrec.recover(tmp_path, storage=storage) == asyncrec.Recovery()
+
+    async def test_that_it_is_a_spool_is_durable_before_the_first_note(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Or a power cut could leave a note in a folder that no command takes for a spool."""
+        synced: list[list[str]] = []
+        real = Disk.sync_folder
+
+        def sync(disk: Disk, folder: str) -> None:
+            if folder == str(tmp_path):
+                synced.append(os.listdir(folder))
+            real(disk, folder)
+
+        monkeypatch.setattr(Disk, "sync_folder", sync)
+        async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path):
+            pass
+        assert synced[0] == [".asyncrec-spool"]
 
 
 class TestCancelled:

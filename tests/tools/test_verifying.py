@@ -9,7 +9,9 @@ from tool_data import change, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ObjectExistsError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.framing.encoding import encode_frames
+from asyncrec.shards.segment import Segment
 from asyncrec.storage.base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -242,6 +244,22 @@ async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
     with pytest.raises(ObjectExistsError, match="an id is used once"):
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="dead"):
             pass
+
+
+async def test_what_came_late_for_a_job_that_was_given_up_is_deleted_though_there_is_no_data_set(
+    storage: Storage,
+) -> None:
+    """Its tombstone alone is left of it, and then a request arrives that nobody waited for any more."""
+    tombstone = Segment(writer="late", time="2026-01-01T00:00:00+00:00", closed=True, abandoned=True)
+    await storage.put("_manifest/pages/late-closed.jsonl", tombstone.encode())
+    await storage.put("pages-late-000000.tfrecord", b"".join(encode_frames([b"a record"])))
+    await storage.put("_keys/pages-late-000001.tfrecord.keys", b"")
+    with pytest.raises(ObjectNotFoundError):
+        await tools.verify("pages", storage=storage)
+    report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
+    assert report.deleted == ["pages-late-000000.tfrecord", "_keys/pages-late-000001.tfrecord.keys"]
+    assert await names(storage) == ["_manifest/pages/late-closed.jsonl"]
+    assert (await tools.verify("pages", storage=storage, delete=True)).orphans == []
 
 
 async def test_a_folder_is_verified_whole(storage: Storage) -> None:

@@ -27,7 +27,7 @@ from asyncrec.shards.snapshot import dataset_at, load_manifest
 from asyncrec.shards.splits import parse_split
 from asyncrec.storage.base import Storage
 from asyncrec.storage.url import redact
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["DatasetWriter"]
 
@@ -273,6 +273,5 @@ class DatasetWriter:
         return shard_info
 
     async def _drop(self) -> None:
-        with anyio.CancelScope(shield=True):  # removing files of our own, on a local disk: not limited in time
-            await in_thread(self._shuffler.close)
+        await surely_in_thread(self._shuffler.close)
         self._shuffler = self._make_shuffler()

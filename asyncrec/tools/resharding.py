@@ -25,7 +25,7 @@ from asyncrec.shards.snapshot import dataset_at
 from asyncrec.storage.base import Storage
 from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import redact
-from asyncrec.tasks import in_thread
+from asyncrec.tasks import in_thread, surely_in_thread
 from asyncrec.tools.counting import count
 from asyncrec.tools.placing import KeyedBatch, Limits, write_ordered
 from asyncrec.tools.selecting import SelectedShard, Selection, open_shard, selected
@@ -140,7 +140,7 @@ async def reshard(
                 memory_limit=memory_limit,
                 temporary_folder=temporary_folder,
             )
-            stack.push_async_callback(in_thread, sorter.close)
+            stack.push_async_callback(surely_in_thread, sorter.close)
             async for batch in batches:
                 await in_thread(sorter.add, batch)
             if group_by is not None and sorter.records and not sorter.grouped:

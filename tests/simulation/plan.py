@@ -15,11 +15,7 @@ __all__ = ["KNOWN_HOLES", "draw"]
 
 # What is known to break a promise, and is left out of the plans until it is mended: whoever mends one takes its line
 # away. `Drawing.may` asks for these words.
-KNOWN_HOLES: frozenset[str] = frozenset(
-    {
-        "a shuffle on a disk that fails",  # the spill file's descriptor is left to the collector
-    }
-)
+KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
 

@@ -1,7 +1,8 @@
 """``make simulate``: worlds for as long as asked, from a seed, and what broke in them, with the seeds that repeat it.
 
 ``--one SEED`` runs one world and prints what it was; ``--shrink`` makes it smaller first, ``--log`` shows each step.
-``--everything`` draws all known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one of them.
+``--fixes`` takes out one mend of a hole at a time (`simulation.fixes`, `simulation.mutants`), and prints how many
+worlds it took to find that. ``--everything`` draws known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import operations, seams, sources
+from .fixes import FIXES
+from .mutants import MUTANTS
 from .plan import KNOWN_HOLES, draw
 from .playing import Outcome, run_plan
 from .shrink import promise_of, shrink
@@ -24,6 +27,7 @@ from .shrink import promise_of, shrink
 __all__ = ["Totals", "main", "run_worlds"]
 
 _SEEDS_SHOWN = 5
+_MOST_UNTIL_FOUND = 5000
 
 
 @dataclass
@@ -101,6 +105,27 @@ def _table(totals: Totals, workers: int) -> None:
         print(f"\n{len(found):>6} x broken: {promise}\n         seeds {seeds}\n         {sorted(found)[0][1][:400]}")
 
 
+def _find(name: str, first: int, most: int, drawing: dict[str, Any]) -> str:
+    """The row of something that was broken on purpose."""
+    with seams.patched():
+        sources.prepare()
+        with {**FIXES, **MUTANTS}[name]():
+            for seed in range(first, first + most):
+                if complaints := run_plan(draw(seed, **drawing)).complaints:
+                    return f"{name:<62} {seed - first + 1:>6}  {seed:>9}  {complaints[0].partition(':')[0]}"
+    return f"{name:<62} {'none':>6}  {'':>9}  in {most} worlds"
+
+
+def _broken_on_purpose(first: int, most: int, names: list[str], drawing: dict[str, Any]) -> int:
+    print(f"{'taken out':<62} {'worlds':>6}  {'seed':>9}  what broke", flush=True)
+    rows = []
+    for name in [*FIXES, *MUTANTS]:
+        if not names or any(each in name for each in names):
+            rows.append(_find(name, first, most, drawing))
+            print(rows[-1], flush=True)
+    return 1 if any("  none  " in row for row in rows) else 0
+
+
 def _show(seed: int, drawing: dict[str, Any], *, smaller: bool, log: bool) -> int:
     with seams.patched():
         sources.prepare()
@@ -131,6 +156,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hole", choices=sorted(KNOWN_HOLES), action="append", help="draw this known hole, too")
     parser.add_argument("--one", type=int, metavar="SEED", help="run this world alone, and show it")
     parser.add_argument("--shrink", action="store_true", help="with --one: make it smaller while it fails")
+    parser.add_argument("--fixes", nargs="*", metavar="NAME", help="break what was mended: all, or those named")
     parser.add_argument("--log", action="store_true", help="with --one: every step")
     arguments = parser.parse_args(argv)
     drawing: dict[str, Any] = {
@@ -142,6 +168,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.one is not None:
         return _show(arguments.one, drawing, smaller=arguments.shrink, log=arguments.log)
     first = arguments.seed if arguments.seed is not None else secrets.randbelow(1 << 30)
+    if arguments.fixes is not None:
+        return _broken_on_purpose(first, min(arguments.worlds, _MOST_UNTIL_FOUND), arguments.fixes, drawing)
     work = [
         {
             "seed": first + n,

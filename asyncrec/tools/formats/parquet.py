@@ -16,14 +16,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import IO, Any
 
-import anyio
-
 from asyncrec.errors import SchemaError
 from asyncrec.example.codec import decode_example
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.resuming import ResumingSource
-from asyncrec.tasks import acquire_in_thread, in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec.tools.formats import Converted
 from asyncrec.tools.formats.parquet_rows import rows_of
 
@@ -46,8 +44,7 @@ async def open_parquet(storage: Storage, key: str, *, path: str) -> AsyncIterato
         await in_thread(file.flush)
         yield _Parquet(rows_of(file.name, path))
     finally:
-        with anyio.CancelScope(shield=True):  # one file of this machine is closed and removed
-            await in_thread(file.close)
+        await surely_in_thread(file.close)
 
 
 def _temporary() -> IO[bytes]:

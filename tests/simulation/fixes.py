@@ -1,0 +1,372 @@
+"""The mends of holes that were found, taken out again, one at a time: the simulation has to find each.
+
+Like `mutants`, each is a context manager that replaces a function while worlds run; ``make simulate ARGS=--fixes`` asks
+how many worlds it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from asyncrec import tasks
+from asyncrec.errors import ObjectExistsError
+from asyncrec.records import append
+from asyncrec.shards import (
+    abandoning,
+    adopting,
+    claiming,
+    commit,
+    finishing,
+    job,
+    journal,
+    note,
+    recovery,
+    removals,
+    spool,
+    uploading,
+)
+from asyncrec.storage import local, local_sink
+from asyncrec.tools import orphans, selecting, unfinished
+
+__all__ = ["FIXES"]
+
+FIXES: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+
+
+def fix(body: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
+    FIXES[body.__name__.replace("_", " ")] = contextmanager(body)
+    return body
+
+
+def _everywhere(name: str, replacement: Any, *modules: Any) -> ExitStack:
+    """A function that several modules have imported by its name."""
+    stack = ExitStack()
+    for module in modules:
+        stack.enter_context(mock.patch.object(module, name, replacement))
+    return stack
+
+
+# -- durability --------------------------------------------------------------------------------------------------------
+
+
+@fix
+def keys_reach_the_disk_before_their_records() -> Iterator[None]:
+    def write_behind(self: Any, other: Any, tail: Any) -> None:
+        other._ahead_of = self
+
+    with mock.patch.object(local_sink.LocalSink, "write_behind", write_behind):
+        yield
+
+
+@fix
+def keys_that_begin_late_have_their_zeros_from_the_start() -> Iterator[None]:
+    real = local.LocalStorage.open_sink_of_zeros
+
+    def open_sink(self: Any, key: str, zeros: int) -> Any:
+        return real(self, key, 0)
+
+    with mock.patch.object(local.LocalStorage, "open_sink_of_zeros", open_sink):
+        yield
+
+
+@fix
+def keys_are_kept_with_the_journal_that_is_kept() -> Iterator[None]:
+    def write_behind(self: Any, other: Any, tail: Any) -> None:
+        self._before_write = lambda: other._push(tail())
+
+    with mock.patch.object(local_sink.LocalSink, "write_behind", write_behind):
+        yield
+
+
+@fix
+def a_torn_end_longer_than_the_file_is_cut() -> Iterator[None]:
+    """A file is continued behind whatever stands at its end."""
+
+    def end(fd: int, name: str, kind: str) -> int:
+        return append.os.fstat(fd).st_size
+
+    with mock.patch.object(append, "_cut", end):
+        yield
+
+
+# -- commit ------------------------------------------------------------------------------------------------------------
+
+
+@fix
+def a_fixed_set_is_claimed_when_it_is_opened() -> Iterator[None]:
+    async def settle_claims(*_: Any, **__: Any) -> tuple[int, bool]:
+        return 0, True
+
+    async def put_claim(*_: Any) -> None:
+        pass
+
+    with mock.patch.object(job, "settle_claims", settle_claims), mock.patch.object(job, "put_claim", put_claim):
+        yield
+
+
+@fix
+def indexes_and_keys_carry_their_maker() -> Iterator[None]:
+    with _everywhere("with_maker", lambda name, shard, maker: shard, commit, finishing, adopting):
+        yield
+
+
+@fix
+def one_of_commit_and_tombstone_wins() -> Iterator[None]:
+    async def create(storage: Any, key: str, content: bytes, **_: Any) -> None:
+        await storage.put(key, content)
+
+    with mock.patch.object(commit, "create", create):
+        yield
+
+
+@fix
+def what_replaces_takes_a_place_in_the_log_of_removals() -> Iterator[None]:
+    async def take_place(folder: Any, name: str, writer: str, *, since: int) -> int:
+        return since + 1
+
+    with mock.patch.object(job, "take_place", take_place):
+        yield
+
+
+@fix
+def what_replaces_sees_that_another_is_about_to() -> Iterator[None]:
+    """The log has its places, and nobody asks who holds them."""
+
+    async def take_place(folder: Any, name: str, writer: str, *, since: int) -> int:
+        places = await removals._places(folder, name)
+        place: int = max(places, default=0)
+        while True:
+            place += 1
+            try:
+                await removals.create(folder, removals.removal_key(name, place), writer.encode())
+            except ObjectExistsError:
+                continue
+            return place
+
+    with mock.patch.object(job, "take_place", take_place):
+        yield
+
+
+@fix
+def a_commit_that_nobody_knows_of_is_not_taken_back() -> Iterator[None]:
+    async def take_back(self: Any, entries: Any) -> None:
+        await self.committer.take_back(entries)
+
+    with mock.patch.object(job.Job, "take_back", take_back):
+        yield
+
+
+@fix
+def what_was_replaced_is_deleted_after_the_commit() -> Iterator[None]:
+    real = job.Job.commit
+
+    async def commit_late(self: Any, entries: Any = ()) -> None:
+        if self._replaces and self.before is not None:
+            for entry in self.before.shards:
+                await self.store.delete(entry.path)
+        await real(self, entries)
+
+    with mock.patch.object(job.Job, "commit", commit_late):
+        yield
+
+
+@fix
+def a_copy_shares_no_names_with_a_living_writer() -> Iterator[None]:
+    async def nothing(*_: Any) -> None:
+        pass
+
+    with mock.patch.object(job, "refuse_makers", nothing):
+        yield
+
+
+# -- recovery ----------------------------------------------------------------------------------------------------------
+
+
+@fix
+def what_is_all_or_nothing_is_adopted_by_nobody() -> Iterator[None]:
+    real = note.Note.decode.__func__  # type: ignore[attr-defined]
+
+    def decode(cls: Any, content: bytes) -> Any:
+        found = real(cls, content)
+        if found is not None and found.kind == "whole" and found.num_shards is None:
+            return replace(found, kind="rolling")
+        return found
+
+    with mock.patch.object(note.Note, "decode", classmethod(decode)):
+        yield
+
+
+@fix
+def recover_goes_on_past_one_that_fails() -> Iterator[None]:
+    async def guarded(self: Any, of: Any, work: Any) -> None:
+        await work()
+
+    with mock.patch.object(recovery._Run, "guarded", guarded):
+        yield
+
+
+@fix
+def a_tombstone_comes_before_any_deletion() -> Iterator[None]:
+    async def entomb(folder: Any, name: str, writer: str, *, by: str) -> Any:
+        found = await abandoning.load_closing(folder, name, writer)
+        return found or commit.Segment(writer=writer, time="", closed=True, abandoned=True)
+
+    with _everywhere("entomb", entomb, abandoning, claiming, commit, job):
+        yield
+
+
+@fix
+def what_may_have_been_promised_gives_way_to_nobody() -> Iterator[None]:
+    with mock.patch.object(journal.Journal, "holds_promises", return_value=False):
+        yield
+
+
+@fix
+def the_note_goes_last() -> Iterator[None]:
+    def end(self: Any, *, keep: bool = False) -> None:
+        if self._lock.fd >= 0:
+            self.remove()
+        self._lock.release()
+
+    with mock.patch.object(journal.Journal, "end", end):
+        yield
+
+
+@fix
+def the_mark_goes_last() -> Iterator[None]:
+    async def clean_up(self: Any, *, marked: bool) -> bool:
+        if marked:
+            await self.store.delete(job.mark_key(self.note.name, self.note.writer))
+        return True
+
+    with mock.patch.object(job.Job, "_clean_up", clean_up):
+        yield
+
+
+@fix
+def a_note_is_read_to_its_end() -> Iterator[None]:
+    def read(fd: int, size: int, position: int) -> bytes:
+        return journal.os.pread(fd, size, position)
+
+    with mock.patch.object(journal, "read_at", read):
+        yield
+
+
+@fix
+def a_spool_is_known_as_one_before_its_first_note() -> Iterator[None]:
+    real = spool._lock
+
+    def lock(folder: Any) -> Any:
+        with mock.patch.object(type(folder.disk), "sync_folder", return_value=None):
+            return real(folder)
+
+    with mock.patch.object(spool, "_lock", lock):
+        yield
+
+
+@fix
+def plain_names_that_somebody_may_use_yet_are_not_used_again() -> Iterator[None]:
+    real = claiming.settle_claims
+
+    async def settle_claims(*args: Any, **kwargs: Any) -> tuple[int, bool]:
+        return (await real(*args, **kwargs))[0], True
+
+    with mock.patch.object(job, "settle_claims", settle_claims):
+        yield
+
+
+# -- removal -----------------------------------------------------------------------------------------------------------
+
+
+@fix
+def uploads_removes_nothing_that_a_note_speaks_for() -> Iterator[None]:
+    with mock.patch.object(unfinished, "_is_spoken_for", return_value=False):
+        yield
+
+
+@fix
+def verify_deletes_nothing_of_a_job_that_has_not_ended() -> Iterator[None]:
+    async def nobody(*_: Any) -> dict[str, str]:
+        return {}
+
+    with mock.patch.object(orphans, "_owners", nobody), mock.patch.object(orphans, "entomb", _no_tombstone):
+        yield
+
+
+async def _no_tombstone(*_: Any, **__: Any) -> Any:
+    return commit.Segment(writer="w", time="", closed=True, abandoned=True)
+
+
+@fix
+def a_shard_is_deleted_before_its_keys() -> Iterator[None]:
+    real = commit.Committer._delete
+
+    async def delete(self: Any, storage: Any, shards: Any) -> None:
+        await real(self, storage, [list(reversed(keys)) for keys in shards])
+
+    with mock.patch.object(commit.Committer, "_delete", delete):
+        yield
+
+
+@fix
+def what_could_not_be_deleted_keeps_its_mark() -> Iterator[None]:
+    real = commit.Committer._delete
+
+    async def delete(self: Any, storage: Any, shards: Any) -> None:
+        await real(self, storage, shards)
+        self.pending.clear()
+
+    with mock.patch.object(commit.Committer, "_delete", delete):
+        yield
+
+
+@fix
+def what_was_not_answered_keeps_its_mark() -> Iterator[None]:
+    never = property(lambda self: False, lambda self, value: None)
+    with mock.patch.object(commit.Committer, "doubtful", never, create=True):
+        yield
+
+
+@fix
+def what_came_late_is_deleted_though_there_is_no_data_set() -> Iterator[None]:
+    with mock.patch.object(selecting, "merged", selecting.manifest_of):
+        yield
+
+
+# -- cancellation ------------------------------------------------------------------------------------------------------
+
+
+@fix
+def what_a_thread_made_for_a_cancelled_read_is_kept() -> Iterator[None]:
+    async def take(self: Any, func: Any, *args: Any) -> Any:
+        return await tasks.in_thread(func, *args)
+
+    with mock.patch.object(tasks.ThreadedStep, "take", take):
+        yield
+
+
+@fix
+def what_is_acquired_in_a_thread_is_released() -> Iterator[None]:
+    async def acquire(func: Any, release: Any, *, limiter: Any = None) -> Any:
+        return await tasks.in_thread(func, limiter=limiter)
+
+    with _everywhere("acquire_in_thread", acquire, claiming, job, spool, uploading, append):
+        yield
+
+
+@fix
+def every_lock_is_let_go_at_the_end_of_a_job() -> Iterator[None]:
+    async def end(self: Any, life: Any, *, marked: bool) -> None:
+        with self.committer.cleaning_up():
+            ended = await self._clean_up(marked=marked)
+            if self.journal is not None:
+                await job.in_thread(job.partial(self.journal.end, keep=not ended))
+            if life is not None:
+                await job.in_thread(job.partial(life.end, keep=not ended))
+
+    with mock.patch.object(job.Job, "_end", end):
+        yield

@@ -15,7 +15,7 @@ from asyncrec.shards.closing import entomb, load_closing
 from asyncrec.shards.journal import Journal, find_notes, has_note
 from asyncrec.shards.leftovers import remove_leftovers
 from asyncrec.shards.life import Life
-from asyncrec.shards.marks import Claim, find_claims, find_marks, load_mark
+from asyncrec.shards.marks import Claim, find_claims, find_marks, load_mark, uses_plain_names
 from asyncrec.shards.naming import claim_key, mark_key
 from asyncrec.shards.note import Note
 from asyncrec.storage.base import Storage
@@ -60,7 +60,7 @@ async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim:
         if claim.writer not in notes and await in_thread(has_note, home, note.name, claim.writer):
             raise ConflictError(f"{shown}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in notes:
-            return await _settle_local(folder, home, notes[claim.writer], claim, shown)
+            return await _settle_local(folder, home, notes[claim.writer], claim.plain, shown)
     if await load_closing(folder, note.name, claim.writer) is not None:
         return False
     mark = await load_mark(folder, note.name, claim.writer)
@@ -95,7 +95,7 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
             await surely_in_thread(partial(life.end, keep=not ended))
 
 
-async def _settle_local(folder: Storage, home: LocalStorage, path: str, claim: Claim, shown: str) -> bool:
+async def _settle_local(folder: Storage, home: LocalStorage, path: str, plain: bool, shown: str) -> bool:
     try:
         journal = await claim_journal(home, path)
     except StorageError as error:
@@ -107,10 +107,13 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, claim: C
     try:
         if await in_thread(journal.holds_promises):
             raise ConflictError(
-                f"{shown}: the writer {claim.writer} died, and may have been told that its records are safe: "
+                f"{shown}: the writer {journal.note.writer} died, and may have been told that its records are safe: "
                 "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
-        await abandon_local(folder, journal, plain=claim.plain)
+        await abandon_local(folder, journal, plain=plain)
+        for claim in await find_claims(folder, journal.note.name):
+            if claim.writer == journal.note.writer:
+                await folder.delete(claim_key(journal.note.name, claim.number))
     except BaseException:
         await surely_in_thread(partial(journal.end, keep=True))
         raise
@@ -162,11 +165,12 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     if home is not None:
         for path, note in await in_thread(find_notes, home):
             if (note.name, note.writer) == (name, writer):
-                return await _settle_local(folder, home, path, Claim(number=0, writer=writer, plain=False), shown)
+                return await _settle_local(folder, home, path, await uses_plain_names(folder, note), shown)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False
-    await _settle_remote(folder, mark, plain=False, take_over=False, shown=shown)
+    plain = await uses_plain_names(folder, mark)
+    await _settle_remote(folder, mark, plain=plain, take_over=False, shown=shown)
     return True
 
 

@@ -148,7 +148,9 @@ class Committer:
             promised = self._keep_beside or self._is_acknowledged(shard)
             if shard.publishes_beside and not promised:
                 taken = isinstance(error, ObjectExistsError)
-                left = (None if taken else key, shard.index, shard.keys)
+                # Elsewhere than on a disk a shard that was not answered may come yet, and be recovered: with its keys.
+                late = unanswered and not isinstance(self._home, LocalStorage)
+                left = (key,) if late else (None if taken else key, shard.index, shard.keys)
                 await self._delete(self._home, [[each for each in left if each]])
                 if taken and key == shard.beside:
                     self.pending.add(key)  # our own, perhaps, and its answer lost: who ends the job finds out

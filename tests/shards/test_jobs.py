@@ -19,7 +19,14 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
+from asyncrec.framing.encoding import encode_frames
 from asyncrec.shards import life
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.job import Job
@@ -27,6 +34,7 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing import LaxStorage
+from asyncrec.testing.faults import Call, T, _Around
 
 pytestmark = pytest.mark.anyio
 
@@ -554,6 +562,19 @@ class TestFlushedButNotPromised:
         assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
 
 
+class Unanswering(_Around):
+    """A store that answers no publication of these, and does nothing of it for now."""
+
+    def __init__(self, storage: Storage, *prefixes: str) -> None:
+        super().__init__(storage)
+        self._prefixes = prefixes
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        if operation == "publish" and key.startswith(self._prefixes):
+            raise TransientStorageError("no answer came")
+        return await call()
+
+
 class TestTakingBack:
     async def test_a_published_shard_that_cannot_be_deleted_keeps_its_keys_and_recover_commits_both(
         self, monkeypatch: pytest.MonkeyPatch
@@ -578,6 +599,24 @@ class TestTakingBack:
         assert await stored(storage) == sorted(records("a"))
         async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
             assert all(map(writer.has, records("a")))
+
+    async def test_a_shard_that_comes_late_is_recovered_with_its_keys(self) -> None:
+        """No answer came, neither of its publication nor of the writer's tombstone; then the store did it after all."""
+        store = MemoryStorage()
+        with pytest.raises(TransientStorageError, match="no answer came"):
+            await write(Unanswering(store, "pages-", "_manifest/"), "a", writer_id="w", on_error="discard")
+        await store.put("pages-w-000000.tfrecord", b"".join(encode_frames(records("a"))))
+        assert (await asyncrec.recover("pages", storage=store)).records == 10
+        assert await stored(store) == sorted(records("a"))
+        async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
+            assert all(map(writer.has, records("a")))
+
+    async def test_of_a_shard_that_never_comes_recover_leaves_nothing(self) -> None:
+        store = MemoryStorage()
+        with pytest.raises(TransientStorageError, match="no answer came"):
+            await write(Unanswering(store, "pages-"), "a", writer_id="w", on_error="discard")
+        await asyncrec.recover("pages", storage=store)
+        assert await unowned(store) == []
 
     async def test_an_end_that_is_torn_down_lets_go_of_every_lock(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
@@ -668,6 +707,28 @@ async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
     with anyio.fail_after(20):
         await write(storage, "new", mode="replace")
     assert await stored(storage) == sorted(records("new"))
+
+
+async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plain_shard(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had its place in the log, and the name, and its shards were published; the next one settles all three."""
+
+    async def die(*args: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Job, "_end", _die)
+        patches.setattr(Job, "take_back", _nothing)
+        patches.setattr(Committer, "close", die)
+        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", writer_id="new") as writer:
+            await writer.write_many(records("new"))
+            with pytest.raises(Killed):
+                await write(storage, "dead", mode="replace", num_shards=2, writer_id="dead")
+            patches.undo()
+    assert await stored(storage) == sorted(records("new"))
+    left = [key for key in await unowned(storage) if "-closed" not in key and "removal" not in key]
+    assert left == ([] if isinstance(storage, LocalStorage) else ["_jobs/pages/_claim-000001.json"])
 
 
 async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp_path: Path) -> None:

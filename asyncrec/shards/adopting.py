@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from crc32c import crc32c
@@ -10,14 +11,14 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.records.index import parse_index
 from asyncrec.records.reader import open_reader
 from asyncrec.records.slab import KEY_BYTES
-from asyncrec.shards.naming import index_key, keys_key, with_maker
+from asyncrec.shards.naming import index_key, keys_key, rolling_shard_name, with_maker
 from asyncrec.shards.note import Note
 from asyncrec.shards.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.storage.base import Storage
 from asyncrec.storage.resuming import ResumingSource
 from asyncrec.tasks import in_thread
 
-__all__ = ["adopted", "ever_listed", "is_there"]
+__all__ = ["adopted", "ever_listed", "is_there", "published_by"]
 
 # A shard that was written may hold any record; what is believed is its checksums.
 _MOST_RECORD = 1 << 40
@@ -58,6 +59,13 @@ async def adopted(target: Storage, shard: str, note: Note, now: str) -> ShardEnt
         last=format_time(info.modified.timestamp()),
         committed=now,
     )
+
+
+async def published_by(target: Storage, note: Note) -> list[str]:
+    """The rolling shards of a job that are in the data set's folder, in a commit or not."""
+    prefix = rolling_shard_name(note.name, note.writer, 0).removesuffix("000000.tfrecord")
+    keys = [info.key async for info in target.list_objects(prefix)]
+    return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 
 
 async def is_there(target: Storage, key: str) -> bool:

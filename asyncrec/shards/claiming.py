@@ -11,6 +11,7 @@ from functools import partial
 
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.shards.abandoning import abandon
+from asyncrec.shards.adopting import ever_listed, published_by
 from asyncrec.shards.closing import entomb, load_closing
 from asyncrec.shards.journal import Journal, find_notes, has_note
 from asyncrec.shards.leftovers import remove_leftovers
@@ -18,6 +19,7 @@ from asyncrec.shards.life import Life
 from asyncrec.shards.marks import Claim, find_claims, find_marks, load_mark, uses_plain_names
 from asyncrec.shards.naming import claim_key, mark_key
 from asyncrec.shards.note import Note
+from asyncrec.shards.snapshot import load_segments
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage, local_folder
 from asyncrec.storage.url import join
@@ -105,7 +107,7 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, plain: b
     if journal is None:
         return True
     try:
-        if await in_thread(journal.holds_promises):
+        if await _holds_promises(folder, journal):
             raise ConflictError(
                 f"{shown}: the writer {journal.note.writer} died, and may have been told that its records are safe: "
                 "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
@@ -119,6 +121,17 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, plain: b
         raise
     await surely_in_thread(journal.end)
     return True
+
+
+async def _holds_promises(folder: Storage, journal: Journal) -> bool:
+    """Whether a job may have been told that records are safe which are in no commit."""
+    if await in_thread(journal.holds_promises):
+        return True
+    if journal.note.kind != "rolling":
+        return False
+    # What a rolling writer flushed is no longer in its journal once the shard has its name.
+    listed = ever_listed(await load_segments(folder, journal.note.name))
+    return not listed.issuperset(await published_by(folder, journal.note))
 
 
 async def claim_journal(home: LocalStorage, path: str) -> Journal | None:

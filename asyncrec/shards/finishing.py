@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,14 +13,14 @@ from asyncrec.records.budget import ByteBudget
 from asyncrec.records.reader import open_reader
 from asyncrec.records.slab import SLAB_RECORDS, Slab, framed_size
 from asyncrec.shards.abandoning import abandon, delete_replaced, delete_unlisted
-from asyncrec.shards.adopting import adopted, ever_listed, is_there
+from asyncrec.shards.adopting import adopted, ever_listed, is_there, published_by
 from asyncrec.shards.claiming import abandon_local, take_life
 from asyncrec.shards.closing import abandoned_error, load_closing
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.journal import Journal, leftovers_of
 from asyncrec.shards.leftovers import remove_leftovers, remove_leftovers_of
 from asyncrec.shards.marks import find_claims, uses_plain_names
-from asyncrec.shards.naming import claim_key, keys_key, mark_key, rolling_shard_name, sequence_of, with_maker
+from asyncrec.shards.naming import claim_key, keys_key, mark_key, sequence_of, with_maker
 from asyncrec.shards.note import Note
 from asyncrec.shards.replay import Replay
 from asyncrec.shards.segment import Segment, ShardEntry, format_time
@@ -82,7 +81,7 @@ class _Finishing:
 
     async def _commit_published(self) -> None:
         """Commit the rolling shards that it had published, and no more."""
-        for shard in await self._published():
+        for shard in await published_by(self._target, self._note):
             if shard not in self._listed:
                 await self._commit(await adopted(self._target, shard, self._note, self._committer.now()))
 
@@ -106,12 +105,6 @@ class _Finishing:
             closing = await load_closing(self._target, self._note.name, self._note.writer)
             if closing is None or closing.abandoned:
                 raise
-
-    async def _published(self) -> list[str]:
-        """Its rolling shards in the data set, in a commit or not."""
-        prefix = rolling_shard_name(self._note.name, self._note.writer, 0).removesuffix("000000.tfrecord")
-        keys = [info.key async for info in self._target.list_objects(prefix)]
-        return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 
 
 class FinishingRemote(_Finishing):

@@ -270,6 +270,25 @@ class TestDead:
         assert (await asyncrec.recover("pages", storage=storage)).records == 10
         assert await stored(storage) == sorted(records("a"))
 
+    async def test_nor_does_one_whose_shards_are_published_and_not_committed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They were flushed before, and are in no journal any more."""
+        storage = LocalStorage(tmp_path)
+
+        async def die(*args: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Job, "_end", _die)
+            patches.setattr(Committer, "commit", die)
+            with pytest.raises((Killed, anyio.ClosedResourceError)):
+                await write(storage, "a", mode="new")
+        with pytest.raises(ConflictError, match="may have been told that its records are safe"):
+            await write(storage, "b", mode="new")
+        assert (await asyncrec.recover("pages", storage=storage)).records == 10
+        assert await stored(storage) == sorted(records("a"))
+
     async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:

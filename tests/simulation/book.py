@@ -22,6 +22,7 @@ class Record:
     Attributes:
         state: ``"offered"`` until the call ended; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
         spooled, committed: the time at which this was promised.
+        reached: it stood whole in a journal on a disk when its process was killed, and no power cut came since.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Record:
     ticket: int = 0
     spooled: float | None = None
     committed: float | None = None
+    reached: bool = False
 
     @property
     def promised(self) -> bool:

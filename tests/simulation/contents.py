@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from asyncrec.framing.crc import masked_crc32c
 
-__all__ = ["Shard", "frames", "shards_of", "tree"]
+__all__ = ["Shard", "frames", "shards_of", "tree", "whole_frames"]
 
 
 class Broken(Exception):
@@ -50,6 +50,25 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
     return {key[len(prefix) :]: objects[key].data for key in sorted(objects) if key.startswith(prefix)}
 
 
+def whole_frames(data: bytes) -> list[bytes]:
+    """The records of a plain file up to where it is torn."""
+    records, at = [], 0
+    while (record := _frame(data, at)) is not None:
+        records.append(record)
+        at += 16 + len(record)
+    return records
+
+
+def _frame(data: bytes, at: int) -> bytes | None:
+    head = data[at : at + 12]
+    if len(head) < 12 or masked_crc32c(head[:8]) != struct.unpack("<I", head[8:])[0]:
+        return None
+    (size,) = struct.unpack("<Q", head[:8])
+    record, tail = data[at + 12 : at + 12 + size], data[at + 12 + size : at + 16 + size]
+    whole = len(tail) == 4 and masked_crc32c(record) == struct.unpack("<I", tail)[0]
+    return record if whole else None
+
+
 def frames(data: bytes, kind: str) -> list[bytes]:
     """The records of a whole file.
 
@@ -60,17 +79,9 @@ def frames(data: bytes, kind: str) -> list[bytes]:
         data = gzip.decompress(data) if kind == "GZIP" and data else zlib.decompress(data) if kind == "ZLIB" else data
     except (OSError, EOFError, zlib.error) as error:
         raise Broken(f"it does not decompress: {error}") from error
-    records, at = [], 0
-    while at < len(data):
-        head = data[at : at + 12]
-        if len(head) < 12 or masked_crc32c(head[:8]) != struct.unpack("<I", head[8:])[0]:
-            raise Broken(f"no header at {at}")
-        (size,) = struct.unpack("<Q", head[:8])
-        record, tail = data[at + 12 : at + 12 + size], data[at + 12 + size : at + 16 + size]
-        if len(tail) < 4 or masked_crc32c(record) != struct.unpack("<I", tail)[0]:
-            raise Broken(f"no whole record at {at}")
-        records.append(record)
-        at += 16 + size
+    records = whole_frames(data)
+    if (end := sum(16 + len(record) for record in records)) != len(data):
+        raise Broken(f"no whole record at {end}")
     return records
 
 

@@ -93,7 +93,7 @@ def _must_be_there(runs: list[Run], run: Run, record: Record) -> bool:
         return True
     if run.given_up or (run.kind == "fixed" and any(_takes_over(other) for other in runs if other is not run)):
         return record.committed is not None  # a person has said that the rest may be lost
-    return record.promised
+    return record.promised or record.reached
 
 
 def _takes_over(run: Run) -> bool:

@@ -15,8 +15,8 @@ import anyio
 
 from asyncrec.errors import AsyncRecError
 
-from . import seams, sources
-from .book import Book, Run
+from . import contents, seams, sources
+from .book import Book, Run, identity
 from .disk import Machine, failure
 from .operations import OPERATIONS
 from .process import PROCESS, Killed, Process
@@ -130,6 +130,7 @@ class World:
         self.kills += 1
         process.kill()
         self.bucket.killed(process)
+        self._note_what_reached_the_disk(process)
 
     def cut_power(self, name: str) -> None:
         self.log.note(f"power {name}")
@@ -140,6 +141,25 @@ class World:
             if process.machine is machine:
                 self.kill(process)
         machine.cut_power(self.rng)
+        for run in self.book.runs:
+            if run.process is not None and run.process.machine is machine:
+                for record in run.records:
+                    record.reached = False
+
+    def _note_what_reached_the_disk(self, process: Process) -> None:
+        """Of what a kill left in plain journals, each whole record comes back, though nobody was promised that."""
+        for run in self.book.runs:
+            options = run.spec.get("options", {})
+            home = options.get("spool") or (run.target.rpartition("/")[0] if run.target.startswith("/") else None)
+            if run.process is not process or run.kind != "rolling" or run.replaces or not run.writer or home is None:
+                continue
+            if options.get("compression"):
+                continue
+            for name, data in contents.tree(self, home).items():
+                if name.endswith(f".tfrecord.{run.writer}.partial") and "/" not in name:
+                    for record in contents.whole_frames(data):
+                        if (number := identity(record)) is not None:
+                            self.book.records[number].reached = True
 
     def _step(self, process: Process | None) -> None:
         if process is None or self.calm:

@@ -8,23 +8,18 @@ segment that would have committed it; what it had committed stays.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 
-from asyncrec.errors import ObjectExistsError
-from asyncrec.shards.closing import entomb, load_closing
-from asyncrec.shards.exclusive import create
+from asyncrec.shards.closing import entomb, fence, load_closing
 from asyncrec.shards.journal import find_notes
 from asyncrec.shards.life import this_host
 from asyncrec.shards.naming import (
     jobs_prefix,
     maker_of,
     manifest_prefix,
-    segment_key,
     sequence_of,
 )
 from asyncrec.shards.note import Note
-from asyncrec.shards.segment import Segment, format_time
 from asyncrec.shards.snapshot import load_segments, merged
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import local_folder
@@ -81,7 +76,7 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
             return True
         number = sequence_of(shard)
         if number not in taken:
-            taken[number] = await _fence(folder, note, number)
+            taken[number] = await fence(folder, note, number, by=this_host())
         return taken[number]
 
     async for info in folder.list_objects(f"{name}-"):
@@ -115,18 +110,3 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
             return True
     home = local_folder(folder)
     return home is not None and any(note.name == name for _, note in await in_thread(find_notes, home))
-
-
-async def _fence(folder: Storage, note: Note, sequence: int) -> bool:
-    """Take a rolling shard's segment, so that nobody commits it; False where it is committed."""
-    segment = Segment(
-        writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": this_host()}
-    )
-    key = segment_key(note.name, note.writer, sequence)
-    try:
-        await create(folder, key, segment.encode())
-    except ObjectExistsError:
-        segments = await load_segments(folder, note.name)
-        own = [each for each in segments if each.writer == note.writer]
-        return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for each in own for entry in each.add)
-    return True

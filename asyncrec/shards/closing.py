@@ -10,13 +10,15 @@ import time
 
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.shards.exclusive import create
-from asyncrec.shards.naming import closing_segment_key, old_closing_segment_key
+from asyncrec.shards.naming import closing_segment_key, old_closing_segment_key, segment_key
+from asyncrec.shards.note import Note
 from asyncrec.shards.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
+from asyncrec.shards.snapshot import load_segments
 from asyncrec.storage.base import Storage
 from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
-__all__ = ["abandoned_error", "entomb", "load_closing"]
+__all__ = ["abandoned_error", "entomb", "fence", "load_closing"]
 
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
@@ -53,6 +55,19 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
             raise
         return found
     return tombstone
+
+
+async def fence(folder: Storage, note: Note, sequence: int, *, by: str) -> bool:
+    """Take a rolling shard's segment, so that nobody commits it; False where it is committed."""
+    segment = Segment(writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
+    key = segment_key(note.name, note.writer, sequence)
+    try:
+        await create(folder, key, segment.encode())
+    except ObjectExistsError:
+        segments = await load_segments(folder, note.name)
+        own = [each for each in segments if each.writer == note.writer]
+        return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for each in own for entry in each.add)
+    return True
 
 
 def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:

@@ -19,10 +19,10 @@ import anyio
 from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
-from asyncrec.shards.closing import abandoned_error, entomb, load_closing
+from asyncrec.shards.closing import abandoned_error, entomb, fence, load_closing
 from asyncrec.shards.exclusive import UnsettledError, create
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, with_maker
+from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, sequence_of, with_maker
 from asyncrec.shards.note import Note
 from asyncrec.shards.segment import Segment, ShardEntry, Sidecar, format_time, parse_time
 from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
@@ -148,10 +148,11 @@ class Committer:
             promised = self._keep_beside or self._is_acknowledged(shard)
             if shard.publishes_beside and not promised:
                 taken = isinstance(error, ObjectExistsError)
-                # Elsewhere than on a disk a shard that was not answered may come yet, and be recovered: with its keys.
-                late = unanswered and not isinstance(self._home, LocalStorage)
-                left = (key,) if late else (None if taken else key, shard.index, shard.keys)
-                await self._delete(self._home, [[each for each in left if each]])
+                # Elsewhere than on a disk a shard that was not answered may be there, or come, and `recover` commits it
+                # with its index and keys: nothing of it is deleted but behind a tombstone (`Job`).
+                if isinstance(self._home, LocalStorage) or not unanswered:
+                    left = (None if taken else key, shard.index, shard.keys)
+                    await self._delete(self._home, [[each for each in left if each]])
                 if taken and key == shard.beside:
                     self.pending.add(key)  # our own, perhaps, and its answer lost: who ends the job finds out
             raise
@@ -316,11 +317,25 @@ class Committer:
         sent = (shard.output.size, shard.output.crc32c)
         stored = (published.size, sent[1] if published.crc32c is None else published.crc32c)
         if stored != sent:
-            await self._delete(self._home, [[shard.key]])
+            await self._delete_published(shard)
             raise IntegrityError(
                 f"{self._home.root}/{shard.key}: sent {sent[0]:,} bytes (crc32c {sent[1]:08x}), the store has "
                 f"{stored[0]:,} ({stored[1]:08x}); it was removed"
             )
+
+    async def _delete_published(self, shard: Shard) -> None:
+        """A deletion may come late: nobody may commit the shard meanwhile."""
+        fenced = self._note.kind != "rolling" or isinstance(self._home, LocalStorage)
+        if not fenced:
+            with self.cleaning_up():
+                try:
+                    fenced = await fence(self._storage, self._note, sequence_of(shard.key), by="itself")
+                except Exception as error:
+                    _log.warning("%s/%s is damaged, and cannot be removed: %s", self._home.root, shard.key, error)
+        if fenced:
+            await self._delete(self._home, [[shard.key]])
+        else:
+            self.pending.add(shard.key)
 
     async def _committed(self, entry: ShardEntry) -> None:
         self.entries.append(entry)

@@ -30,7 +30,7 @@ import anyio
 
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.records.budget import ByteBudget
-from asyncrec.shards.abandoning import delete_replaced, is_another_data_set
+from asyncrec.shards.abandoning import delete_replaced, delete_unlisted, is_another_data_set
 from asyncrec.shards.claiming import refuse_makers, settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
@@ -133,8 +133,7 @@ class Job:
 
         Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
         """
-        promised = self._is_promised() and self.spool is None
-        if not self.committed and not self.committer.unsettled and not promised:
+        if not self.committed and not self.committer.unsettled and not self._is_promised():
             await self.committer.take_back(entries)
 
     def _is_promised(self) -> bool:
@@ -185,7 +184,9 @@ class Job:
         # What comes late is not committed, and who recovers finds it by the mark.
         doubtful = marked and committer.doubtful and not self.committed
         if not self.committed and (self._placed or lingers or doubtful):
-            await entomb(self.store, name, self.note.writer, by="itself")
+            closing = await entomb(self.store, name, self.note.writer, by="itself")
+            if doubtful and closing.abandoned:
+                await delete_unlisted(self.store, self.note, plain=self._claim is not None and self._claim.plain)
         if self._claim is not None and not lingers:
             # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
             await self.store.delete(claim_key(name, self._claim.number))

@@ -630,6 +630,30 @@ class TestTakingBack:
         async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
             assert all(map(writer.has, records("a")))
 
+    async def test_a_deletion_that_comes_late_takes_nothing_that_was_recovered(self) -> None:
+        """The answer of a publication was lost; what the writer deletes then must be nothing that `recover` commits."""
+        store = MemoryStorage()
+        late: list[str] = []
+
+        class Late(_Around):
+            async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+                if operation == "delete":
+                    late.append(key)
+                    raise TransientStorageError("no answer came")
+                if operation == "publish" and key.startswith("_manifest/"):
+                    raise TransientStorageError("no answer came")
+                done = await call()
+                if operation == "publish" and key.startswith("pages-"):
+                    raise TransientStorageError("the answer was lost")
+                return done
+
+        with pytest.raises(TransientStorageError, match="the answer was lost"):
+            await write(Late(store), "a", writer_id="w", on_error="discard")
+        assert (await asyncrec.recover("pages", storage=store)).records == 10
+        for key in late:
+            await store.delete(key)
+        assert await stored(store) == sorted(records("a"))
+
     async def test_of_a_shard_that_never_comes_recover_leaves_nothing(self) -> None:
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):

@@ -258,11 +258,10 @@ def a_note_is_read_to_its_end() -> Iterator[None]:
 
 @fix
 def a_spool_is_known_as_one_before_its_first_note() -> Iterator[None]:
-    real = spool._lock
-
     def lock(folder: Any) -> Any:
-        with mock.patch.object(type(folder.disk), "sync_folder", return_value=None):
-            return real(folder)
+        folder.disk.make_folder(folder.folder, 0o700)
+        path = spool.os.path.join(folder.folder, spool.LOCK_NAME)
+        return spool.FileLock(spool.open_own(path, spool.os.O_RDWR | spool.os.O_CREAT), path)
 
     with mock.patch.object(spool, "_lock", lock):
         yield

@@ -290,7 +290,7 @@ class System:
             return io.StringIO(f"1 1 {os.major(device)}:{os.minor(device)} / / rw - {kind} none rw\n")
         flags = {"r": os.O_RDONLY, "a": os.O_CREAT | os.O_WRONLY, "w": os.O_CREAT | os.O_TRUNC | os.O_WRONLY}[mode[0]]
         fd = self.open(text, flags)
-        process, file = self._file(fd, "open")
+        file = self._world.machine_of(fd).files[fd]  # one call of the system, which has been struck or not
         file.appends = mode[0] == "a"
         return io.BufferedReader(Raw(self, fd)) if mode[0] == "r" else io.BufferedWriter(Raw(self, fd))
 

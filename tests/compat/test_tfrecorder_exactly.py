@@ -1,6 +1,6 @@
 """What TFRecorder's own users would notice, one by one: where its methods run, its splits, its types, its files.
 
-Its own test suite is here, too, in its behaviour: TFRecorder is on no package index.
+Its own tests are in ``test_tfrecorder_suite.py``, its README's scripts in ``test_tfrecorder_scripts.py``.
 """
 
 from __future__ import annotations
@@ -408,15 +408,3 @@ def test_a_folder_that_is_not_there_is_a_value_error_and_an_empty_one_none(call:
     assert isinstance(caught.value, ObjectNotFoundError)
     Path("empty").mkdir()
     assert call("empty") == ([] if call is tf_factory.get_tfrecord_filepaths else "empty/examples.csv")
-
-
-def test_splits_are_made_again_from_the_lists_of_others() -> None:
-    """As its ``test_factory`` does: from the ``examples.csv`` of three splits to the same three elsewhere."""
-    kind = kind_of()
-    write_splits("first", kind, listed(13), [0.5, 0.3, 0.2])
-    names = ("train", "eval", "test")
-    lists = [tf_factory.get_examples_list_filepaths(f"first/{name}") for name in names]
-    counts = tf_factory.generate_and_save_tfrecords_files_for_train_eval_test_examples_files("again", kind, *lists)
-    assert counts == {"train": 6, "eval": 3, "test": 4}
-    for name in names:
-        assert values(f"again/{name}", kind) == values(f"first/{name}", kind)

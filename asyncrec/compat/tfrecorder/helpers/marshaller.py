@@ -48,6 +48,7 @@ _READ: dict[FieldType, Entry] = {
     FieldType.TYPE_ARRAY_INT32: FixedLen((), "bytes", default=b""),
     FieldType.TYPE_BYTES: FixedLen((), "bytes", default=b""),
 }
+_STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder refused others
 _EXACT = FixedLen((), "float64", raw=True)
 _EXACT_BYTES = 8
 
@@ -169,6 +170,11 @@ class Example(DeclaredExample):
             value = bool(value)
         elif dtype in (FieldType.TYPE_INT32, FieldType.TYPE_INT64) and isinstance(value, bool | np.bool_):
             value = int(value)
+        elif dtype in ARRAYS and isinstance(value, np.ndarray) and value.dtype not in _STORED_ARRAYS:
+            raise SchemaError(
+                f"an array of {value.dtype}, declared as {ARRAYS[dtype].name}; only arrays of int32 and float32 are "
+                f"taken: cast it yourself with .astype(numpy.{ARRAYS[dtype].name})"
+            )
         return stored(value, dtype)
 
 

@@ -4,17 +4,13 @@
     save_directory_path/train/examples.csv                          a row for each example in it
     save_directory_path/eval/...  save_directory_path/test/...
 
-What is there already is replaced, and only by the last step: nothing of it changes before every example is written and
-everything has been handed to the store. Then the splits are committed one by one. A store that fails between two of
-those commits leaves some splits new and some old, each whole, and the error's note says which are new.
+All are committed when all is written, and replace what was there (`asyncrec.datasets.splitting`).
 """
 
 from __future__ import annotations
 
-import codecs
 import logging
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -26,35 +22,26 @@ from asyncrec.datasets.csvrows import CsvRows
 from asyncrec.datasets.making import Made, Origin, make, work_in_order
 from asyncrec.datasets.partition import deal, weights_of
 from asyncrec.datasets.progress import Progress
+from asyncrec.datasets.splitting import SplitPlan, open_splits
 from asyncrec.errors import DatasetError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.opening import open_sharded_writer
 from asyncrec.shards.snapshot import load_manifest
-from asyncrec.shards.writer import ShardedWriter
 from asyncrec.storage.base import Storage
-from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
-from asyncrec.storage.url import join, redact, scheme_of
+from asyncrec.storage.url import redact, scheme_of
 from asyncrec.tasks import in_thread
 
 __all__ = ["WrittenSplits", "write_folds", "write_splits_from_csv"]
 
 _log = logging.getLogger("asyncrec.datasets")
 
-EXAMPLES_CSV = "examples.csv"
 # TFRecorder's. Small files suit its toy sets; for training from an object store 100 MB and more are usual.
 _MAX_SHARD_BYTES = 1_000_000
 # Loading is mostly waiting; eight threads keep a disk busy, and hold eight examples in memory.
 _CONCURRENCY = 8
-# Of records that wait for the store; a split at a time is written, so it is the job's. More would not make it faster:
-# small shards are slow by the store's answers, not by its bandwidth. It holds some parts of any cloud's upload.
-_MEMORY_LIMIT = 64 << 20
-# Rows of examples.csv are handed to the store in blocks of this many characters.
-_CSV_BLOCK = 64 << 10
-
 Path = str | PathLike[str]
 
 
@@ -242,40 +229,6 @@ class _GivenOrigin:
         return self.place
 
 
-class _Split:
-    """A split being written: its records, and its rows of ``examples.csv``, gathered in blocks."""
-
-    def __init__(self, writer: ShardedWriter, csv: ChunkWriter, encoding: str) -> None:
-        self.examples = 0
-        self.records = 0
-        self._writer = writer
-        self._csv = csv
-        self._encoder = codecs.getincrementalencoder(encoding)()  # one, so that UTF-16 has its mark once
-        self._lines: list[str] = []
-        self._size = 0
-
-    async def take(self, made: Made) -> None:
-        await self._writer.write_many(made.records)
-        self.examples += 1
-        self.records += len(made.records)
-        self._lines.append(made.csv)
-        self._size += len(made.csv)
-        if self._size >= _CSV_BLOCK:
-            await self._hand_on()
-
-    async def send(self) -> None:
-        """Hand all of it to the store: a disk that is full says so before anything is committed."""
-        await self._hand_on(final=True)
-        await self._csv.finish()
-        await self._writer.flush()
-
-    async def _hand_on(self, final: bool = False) -> None:
-        data = self._encoder.encode("".join(self._lines), final)
-        self._lines, self._size = [], 0
-        if data:
-            await self._csv.write([data])
-
-
 async def _write(
     path: Path,
     kind: type[DeclaredExample],
@@ -297,30 +250,25 @@ async def _write(
         raise TypeError(f"{kind.__name__} declares no field with @tfrecordable")
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}; at least one example is in work")
-    committed: list[str] = []
     ignored = 0
     limiter = anyio.CapacityLimiter(concurrency)
+    plans = [
+        SplitPlan(name, name, kind.schema(), {"split": name, "example_class": kind.__name__, **metadata})
+        for name in splits
+    ]
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         folder = PrefixedStorage(store, key) if key else store
         await _refuse_others(folder, beside)
-        try:
-            async with AsyncExitStack() as stack:
-                open_ = {
-                    name: await stack.enter_async_context(
-                        _open_split(
-                            folder,
-                            name,
-                            encoding,
-                            committed,
-                            max_shard_bytes=max_shard_bytes,
-                            compression=compression,
-                            schema=kind.schema(),
-                            metadata={"split": name, "example_class": kind.__name__, **metadata},
-                        )
-                    )
-                    for name in splits
-                }
-                bar = stack.enter_context(Progress("examples", total, show=progress))
+        async with open_splits(
+            folder,
+            plans,
+            path=redact(str(path)).rstrip("/"),
+            max_shard_bytes=max_shard_bytes,
+            compression=compression,
+            encoding=encoding,
+        ) as writers:
+            open_ = dict(zip(splits, writers, strict=True))
+            with Progress("examples", total, show=progress) as bar:
 
                 async def work(job: tuple[str, Origin]) -> Made:
                     return await make(job[1], kind, kwargs, encoding=encoding, limiter=limiter)
@@ -329,47 +277,22 @@ async def _write(
                     nonlocal ignored
                     bar.advance()
                     if made.ignored is None:
-                        await open_[job[0]].take(made)
+                        await open_[job[0]].take(made.records, made.csv)
                         return
                     ignored += 1
                     _log.info("%s: left out: %s", job[1].where(), made.ignored)
 
                 jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
                 await work_in_order(jobs, work, use, concurrency=concurrency)
-                for name, split in open_.items():
-                    if not split.records:
-                        raise DatasetError(f"{folder.root}: every example of {name!r} was left out")
-                for split in open_.values():
-                    await split.send()
-            manifests: dict[str, Manifest] = {}
-            for name in splits:
-                shown = join(redact(str(path)).rstrip("/"), f"{name}/{name}")
-                manifest = await load_manifest(PrefixedStorage(folder, name), name, path=shown)
-                assert manifest is not None, "it was just committed"
-                manifests[name] = manifest
-        except BaseException as error:
-            if committed:
-                error.add_note(f"{folder.root}: {', '.join(committed)} had been committed, and replaced what was there")
-            raise
+            for name, split in open_.items():
+                if not split.records:
+                    raise DatasetError(f"{folder.root}: every example of {name!r} was left out")
     return WrittenSplits(
         examples={name: split.examples for name, split in open_.items()},
         records={name: split.records for name, split in open_.items()},
         ignored=ignored,
-        manifests=manifests,
+        manifests={name: split.manifest for name, split in open_.items()},
     )
-
-
-@asynccontextmanager
-async def _open_split(
-    folder: Storage, name: str, encoding: str, committed: list[str], **options: Any
-) -> AsyncIterator[_Split]:
-    """On a clean exit the split is committed, and then its ``examples.csv`` published."""
-    async with folder.open_sink(f"{name}/{EXAMPLES_CSV}") as sink:
-        async with open_sharded_writer(
-            f"{name}/{name}", mode="replace", memory_limit=_MEMORY_LIMIT, storage=folder, **options
-        ) as writer:
-            yield _Split(writer, ChunkWriter(sink), encoding)
-        committed.append(name)
 
 
 async def _refuse_others(folder: Storage, names: set[str]) -> None:

@@ -103,9 +103,9 @@ class DeclaredExample:
     def encode(self) -> bytes:
         """The record: a serialised Example. Raises SchemaError, naming class and field, for a value of another type."""
         values: dict[str, object] = {}
-        for name, dtype in self._fields.items():
+        for name, dtype in type(self)._fields.items():
             try:
-                value = stored(getattr(self, name), dtype)
+                value = self._stored(getattr(self, name), dtype)
             except SchemaError as error:
                 raise SchemaError(f"{type(self).__name__}.{name}: {error}") from None
             if dtype in ARRAYS:
@@ -113,6 +113,10 @@ class DeclaredExample:
             else:
                 values[name] = value
         return encode_example(values)
+
+    def _stored(self, value: Any, dtype: FieldType) -> Any:
+        """What is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
+        return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
         """Brings what is large into memory, just before the example is written. By default there is nothing."""
@@ -124,7 +128,7 @@ class DeclaredExample:
 
     def release(self) -> Awaitable[None] | None:
         """Gives the memory back once it is written. By default arrays and bytes that can be set are set to None."""
-        for name, dtype in self._fields.items():
+        for name, dtype in type(self)._fields.items():
             attribute = getattr(type(self), name)
             if dtype in LARGE and attribute.fset is not None:
                 setattr(self, name, None)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+from urllib.parse import quote
 
 import anyio
 
-from asyncrec.errors import StorageError
-from asyncrec.storage.base import Buffer
+from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError
+from asyncrec.storage.base import Buffer, ObjectInfo
 from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
 
+from .calls import LibrarySession
 from .errors import Condition, of_answer
 from .options import Options
-from .protocol import Resource, object_url, parse_object
+from .protocol import Resource, list_params, parse_listing, parse_object
 from .session import Answer, Client
 
 __all__ = ["Bucket"]
@@ -26,6 +32,7 @@ class Bucket:
 
     def __init__(self, client: Client, options: Options, policy: RetryPolicy = DEFAULT) -> None:
         self.name = options.bucket
+        self._quoted = quote(self.name, safe="")
         self.endpoint = client.endpoint
         self.chunk_size = options.chunk_size
         self.policy = policy
@@ -71,14 +78,11 @@ class Bucket:
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError.
         """
-        url = object_url(self.endpoint, self.name, key)
 
         async def ask() -> Resource:
-            answer = await self.request("GET", url, what=what)
-            try:
-                return parse_object(answer.body)
-            except ValueError as error:
-                raise StorageError(f"{what}: {error}") from None
+            library, session = self._client.library, self._session(what)
+            with _checked(what):
+                return parse_object(await library.download_metadata(self._quoted, key, session=session))
 
         return await retrying(ask, what=what, policy=policy or self.policy)
 
@@ -86,6 +90,38 @@ class Bucket:
         """Delete an object, or only this generation of it. That it is not there is no error."""
         what = f"{self.shown(key)}: deleting"
         params = {"ifGenerationMatch": generation} if generation else {}
-        url = object_url(self.endpoint, self.name, key, **params)
-        gone = (200, 204, 404, 412) if generation else (200, 204, 404)
-        await retrying(lambda: self.request("DELETE", url, what=what, expect=gone), what=what, policy=self.policy)
+
+        async def ask() -> None:
+            session = self._session(what, expect=(200, 204), condition="same")
+            with suppress(ObjectNotFoundError, ObjectChangedError):
+                await self._client.library.delete(self._quoted, key, params=params, session=session)
+
+        await retrying(ask, what=what, policy=self.policy)
+
+    async def page(
+        self, *, prefix: str, start_offset: str, page: str, size: int, what: str
+    ) -> tuple[list[ObjectInfo], str]:
+        """Some objects from ``start_offset`` on (inclusive), and the token of the next page; ``""`` after the last.
+
+        Raises:
+            StorageError: not repeated here.
+        """
+        params = list_params(prefix=prefix, start_offset=start_offset, page=page, size=size)
+        library, session = self._client.library, self._session(what)
+        with _checked(what):
+            return parse_listing(await library.list_objects(self._quoted, params=params, session=session))
+
+    def _session(self, what: str, **options: Any) -> Any:
+        """For one of the library's calls: the library names the type of session that aiohttp has."""
+        return LibrarySession(partial(self.request, what=what, **options))
+
+
+@contextmanager
+def _checked(what: str) -> Iterator[None]:
+    """An answer that the library, or we, cannot read is an error of the store's."""
+    try:
+        yield
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise StorageError(f"{what}: the answer is no JSON") from None
+    except ValueError as error:
+        raise StorageError(f"{what}: {error}") from None

@@ -26,7 +26,7 @@ __all__ = [
     "Resource",
     "content_range",
     "crc32c_header",
-    "list_url",
+    "list_params",
     "object_url",
     "parse_content_range",
     "parse_listing",
@@ -75,13 +75,13 @@ def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
     return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{_quoted(name)}{_query(params)}"
 
 
-def list_url(endpoint: str, bucket: str, *, prefix: str, start_offset: str, page: str, size: int) -> str:
+def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict[str, str]:
     """Of a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
     params = {"maxResults": str(size), "fields": f"nextPageToken,items({_FIELDS})"}
     params |= {"prefix": prefix} if prefix else {}
     params |= {"startOffset": start_offset} if start_offset else {}
     params |= {"pageToken": page} if page else {}
-    return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
+    return params
 
 
 def session_url(endpoint: str, bucket: str, name: str, *, exclusive: bool) -> str:
@@ -143,22 +143,22 @@ def crc32c_header(value: int) -> str:
     return f"crc32c={base64.b64encode(value.to_bytes(4, 'big')).decode()}"
 
 
-def parse_object(body: bytes) -> Resource:
-    """An object's metadata.
+def parse_object(answer: object) -> Resource:
+    """An object's metadata, of an answer's body or of its JSON.
 
     Raises:
         ValueError: it is not what it should be.
     """
-    return _resource(_json(body))
+    return _resource(_json(answer))
 
 
-def parse_listing(body: bytes) -> tuple[list[ObjectInfo], str]:
+def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
     """A page of a listing, and the token of the next; ``""`` after the last.
 
     Raises:
         ValueError: it is not what it should be.
     """
-    page = _json(body)
+    page = _json(answer)
     items = page.get("items", [])
     if not isinstance(items, list):
         raise ValueError("the page of a listing holds no list")
@@ -190,9 +190,9 @@ def _size(item: Mapping[str, Any]) -> int:
     return int(item["size"])
 
 
-def _json(body: bytes) -> Mapping[str, Any]:
+def _json(answer: object) -> Mapping[str, Any]:
     try:
-        value = json.loads(body)
+        value = json.loads(answer) if isinstance(answer, bytes) else answer
     except ValueError:
         raise ValueError("the answer is no JSON") from None
     if not isinstance(value, dict):

@@ -1,8 +1,9 @@
 """One client per event loop for all storages that agree in endpoint and credentials: connections, tokens, requests.
 
-The library's `Storage` gives the HTTP session and the token; requests are formed here, because its `Storage.upload`
-cannot stream and, after a fault, reports success for objects that are not there. The client is shared, counted, and
-closed when the last storage that uses it closes.
+The library gives the HTTP session, the token, and the calls of `asyncrec_gcs.calls`. All requests are sent here, and
+those that carry objects are formed by us, because its `Storage.upload` cannot stream and, after a fault, reports
+success for objects that are not there. The client is shared, counted, and closed when the last storage that uses it
+closes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Client:
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=not access.emulator), timeout=_TIMEOUT)
         session: Any = self._session  # the library's annotations name the session of `requests`, its synchronous sister
         token.session = AioSession(session)
-        self._library = Library(session=session, token=token, api_root=access.endpoint)
+        # As for an emulator: it is not to send the token itself, since `_authorization` does.
+        self.library = Library(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
         self._asking: set[asyncio.Task[str | None]] = set()
 
     def __repr__(self) -> str:
@@ -75,7 +77,7 @@ class Client:
     @property
     def secret(self) -> str | None:
         """The access token in use, to be struck out of what the store echoes."""
-        return self._library.token.access_token
+        return self.library.token.access_token
 
     async def request(
         self,
@@ -99,9 +101,9 @@ class Client:
             StoragePermissionError: there are no credentials, or they do not give a token.
         """
         answer = await self._request(method, url, what, headers, data, media)
-        if answer.status == 401 and not isinstance(self._library.token, _Given):
+        if answer.status == 401 and not isinstance(self.library.token, _Given):
             # Withdrawn before its time was up: a new one, once.
-            self._library.token.access_token = None
+            self.library.token.access_token = None
             answer = await self._request(method, url, what, headers, data, media)
         return answer
 
@@ -117,7 +119,7 @@ class Client:
             sent["Content-Length"] = str(len(view))
         try:
             async with asyncio.timeout(_STALLED) as patience:
-                response = await self._library.session.request(
+                response = await self.library.session.request(
                     method,
                     URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp takes both; a str would be re-encoded
                     headers=sent,
@@ -134,7 +136,7 @@ class Client:
 
     async def _authorization(self, what: str) -> dict[str, str]:
         # Everybody waits for one refresh; cancelling one of them must not cancel it for all.
-        task = asyncio.create_task(self._library.token.get())
+        task = asyncio.create_task(self.library.token.get())
         self._asking.add(task)
         task.add_done_callback(self._asked)
         try:
@@ -151,7 +153,7 @@ class Client:
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
         """A failure to get a token; the library has tried five times."""
-        name, kind = type(error).__name__, self._library.token.token_type.name
+        name, kind = type(error).__name__, self.library.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
                 f"{what}: there are no credentials ({name} from the metadata server): set "
@@ -166,7 +168,7 @@ class Client:
 
     async def close(self) -> None:
         """End what is under way for tokens, and the connections."""
-        refresh = self._library.token.acquiring
+        refresh = self.library.token.acquiring
         tasks: list[asyncio.Task[Any]] = [*self._asking, *([refresh] if refresh is not None else [])]
         for task in tasks:
             task.cancel()

@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from asyncrec.errors import StorageError
 from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
 from asyncrec.storage.url import check_key
 
 from .bucket import Bucket
 from .options import Options
-from .protocol import list_url, parse_listing
 from .session import shared_client
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
@@ -56,7 +54,7 @@ class GcsStorage(Storage):
         what = f"{self._bucket.shown(prefix)}*: listing"
         page, after = "", start_after.encode()
         while True:
-            ask = partial(self._page, prefix, start_after, page, what)
+            ask = partial(self._bucket.page, prefix=prefix, start_offset=start_after, page=page, size=_PAGE, what=what)
             infos, page = await retrying(ask, what=what, policy=self._bucket.policy)
             for info in infos:
                 # The store's offset is inclusive, and some emulators do not know it.
@@ -64,15 +62,6 @@ class GcsStorage(Storage):
                     yield info
             if not page:
                 return
-
-    async def _page(self, prefix: str, offset: str, page: str, what: str) -> tuple[list[ObjectInfo], str]:
-        bucket = self._bucket
-        url = list_url(bucket.endpoint, bucket.name, prefix=prefix, start_offset=offset, page=page, size=_PAGE)
-        answer = await bucket.request("GET", url, what=what)
-        try:
-            return parse_listing(answer.body)
-        except ValueError as error:
-            raise StorageError(f"{what}: {error}") from None
 
     async def head(self, key: str) -> ObjectInfo:
         return (await self._bucket.resource(check_key(key), f"{self._bucket.shown(key)}: looking")).info

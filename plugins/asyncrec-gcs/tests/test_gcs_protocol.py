@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from asyncrec_gcs import protocol
+from asyncrec_gcs.calls import with_query
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,8 @@ def test_any_name_is_one_segment_of_the_path_and_goes_over_the_wire_as_it_is(nam
 def test_any_name_survives_a_query(name: str, offset: str) -> None:
     opened = parse_qs(urlsplit(protocol.session_url(ENDPOINT, "bucket", name, exclusive=True)).query)
     assert opened == {"uploadType": ["resumable"], "name": [name], "ifGenerationMatch": ["0"]}
-    listed = protocol.list_url(ENDPOINT, "bucket", prefix=name, start_offset=offset, page="a b+c", size=5)
+    params = protocol.list_params(prefix=name, start_offset=offset, page="a b+c", size=5)
+    listed = with_query(f"{ENDPOINT}/storage/v1/b/bucket/o", params)
     query = parse_qs(urlsplit(listed).query)
     assert (query["prefix"], query["startOffset"], query["pageToken"]) == ([name], [offset], ["a b+c"])
     assert query["maxResults"] == ["5"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Sequence
-from glob import escape, glob
 from itertools import islice
 from os import PathLike, fspath
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,8 @@ import numpy as np
 from asyncrec import blocking
 from asyncrec.blocking.portal import current_portal
 from asyncrec.compat.tensors import found_tensorflow
+from asyncrec.compat.tfrecorder.helpers.marshaller import Path
+from asyncrec.datasets.splitting import EXAMPLES_CSV
 from asyncrec.datasets.tuples import stored_schema
 from asyncrec.errors import ObjectNotFoundError, SchemaError
 from asyncrec.example.declared import DeclaredExample
@@ -22,34 +23,64 @@ from asyncrec.example.entries import Entry
 from asyncrec.example.kinds import FixedLen, Tensor
 from asyncrec.example.schema import Schema
 from asyncrec.sampling.shuffle import ShuffleBuffer
-from asyncrec.storage.url import join
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import join, local_path, redact, scheme_of
 
-__all__ = ["generate_dataset", "get_examples_list_filepaths", "get_tfrecord_filepaths"]
+__all__ = ["NoDirectoryError", "generate_dataset", "get_examples_list_filepaths", "get_tfrecord_filepaths"]
 
-_EXAMPLES_CSV = "examples.csv"
-
-Path = str | PathLike[str]
 T = TypeVar("T")
+
+
+class NoDirectoryError(ObjectNotFoundError, ValueError):
+    """There is no such folder. TFRecorder raised ValueError."""
 
 
 def get_tfrecord_filepaths(dirpath: Path, sort: bool = True) -> list[str]:
     """The TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``) too.
 
     Raises:
-        ObjectNotFoundError: there are none.
+        NoDirectoryError: there is no such folder; of a store that knows no folders, nothing in it.
     """
     try:
         return blocking.get_tfrecord_filepaths(dirpath)
     except ObjectNotFoundError:
-        theirs = glob(join(escape(fspath(dirpath)), "*.tfr"))
-        if not theirs:
-            raise
-        return sorted(theirs, key=lambda path: (len(PurePath(path).name), path))  # numbered from 0, without zeros
+        theirs = sorted((len(name), name) for name in _names_in(dirpath, ".tfr"))  # numbered from 0, without zeros
+        return [join(fspath(dirpath), name) for _, name in theirs]
 
 
 def get_examples_list_filepaths(dirpath: Path) -> str:
-    """The CSV file that says which examples the folder's files hold."""
-    return join(fspath(dirpath), _EXAMPLES_CSV)
+    """The CSV file that says which examples the folder's files hold.
+
+    Raises:
+        NoDirectoryError: as `get_tfrecord_filepaths`.
+    """
+    _names_in(dirpath, EXAMPLES_CSV)
+    return join(fspath(dirpath), EXAMPLES_CSV)
+
+
+def _names_in(dirpath: Path, suffix: str) -> list[str]:
+    """The files of a folder whose names end so."""
+
+    keys = 0
+
+    async def names() -> list[str]:
+        nonlocal keys
+        found: list[str] = []
+        async with located(join(fspath(dirpath), "_")) as (store, key):
+            prefix = key.rpartition("/")[0]
+            folder = PrefixedStorage(store, prefix) if prefix else store
+            async for info in folder.list_objects():
+                keys += 1
+                if info.key.endswith(suffix) and "/" not in info.key:
+                    found.append(info.key)
+        return found
+
+    found = current_portal().run(names)
+    is_local = scheme_of(dirpath) in ("", "file")
+    if not keys and not (is_local and os.path.isdir(local_path(fspath(dirpath)))):
+        raise NoDirectoryError(f"There is no directory at {redact(fspath(dirpath))}.")
+    return found
 
 
 def generate_dataset(
@@ -64,7 +95,7 @@ def generate_dataset(
 
     With TensorFlow installed a ``tf.data.Dataset``, otherwise an iterator. Arrays come flat, as they always did:
     `asyncrec.generate_dataset` gives them their shape. Without ``example_class`` the manifest of their folder says
-    what the fields are.
+    what the fields are; a field that a record does not have is an error then, and otherwise 0, "" or no value.
 
     Args:
         dataset_num_shuffled_tfrecord_files: shuffle with a buffer of so many examples.
@@ -79,6 +110,8 @@ def generate_dataset(
     paths = [fspath(given)] if isinstance(given, str | PathLike) else [fspath(path) for path in given]
 
     def tuples() -> Iterator[tuple[Any, ...]]:
+        if not paths and example_class is not None:
+            return  # of an empty split
         with blocking.generate_dataset(paths, example_class) as reader:
             mine = islice(reader, worker_index if num_workers else 0, None, num_workers or 1)
             for values in _shuffled(mine, dataset_num_shuffled_tfrecord_files):

@@ -1,0 +1,203 @@
+"""TFRecorder's engine: examples are loaded, split and written in the caller's thread, one after the other.
+
+So what belongs to a thread, a connection of sqlite3 say, may be used by ``load`` and the others. Only the shards are
+written elsewhere, on the loop of `asyncrec.blocking`. Asked for more than one at a time, it calls the methods of
+several examples in threads, and writes them in order all the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from os import fspath
+from typing import Any
+
+from asyncrec.blocking.owner import Handle, as_context
+from asyncrec.blocking.portal import current_portal
+from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path
+from asyncrec.datasets.csvrows import csv_line
+from asyncrec.datasets.splitting import SplitPlan, SplitWriter, open_splits
+from asyncrec.example.declared import DeclaredExample, IgnoreExample
+from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import redact
+
+__all__ = ["logger", "write_examples"]
+
+# TFRecorder's own name, so that what a script says to that logger holds. Handlers are the script's business.
+logger = logging.getLogger("TFRecorder")
+
+_SHOWN_ROW = 200
+_BATCH_BYTES = 1 << 20
+_BATCH_EXAMPLES = 256  # taking one costs the loop some microseconds
+_Made = tuple[list[bytes], str]  # records, and the line of CSV
+
+
+def write_examples(
+    path: Path,
+    folders: Mapping[str, Sequence[DeclaredExample]],
+    *,
+    max_bytes: float,
+    csv: bool,
+    concurrency: int,
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Write examples to folders of these names below ``path``; ``""`` is ``path`` itself.
+
+    All of them appear at the end, and replace what was there; after an exception nothing has changed.
+
+    Raises:
+        Exception: what a method of an example raised, with a note that says which, and of which example.
+        StorageError: a store failed.
+        ValueError: ``concurrency`` is less than 1.
+        TypeError: a class declares no field.
+    """
+    if concurrency < 1:
+        raise ValueError(f"examples_concurrency is {concurrency}; at least one example is in work")
+    kinds = {type(example) for examples in folders.values() for example in examples}
+    for kind in kinds:
+        if not kind.fields():
+            raise TypeError(f"{kind.__name__} declares no field with @tfrecordable")
+    plans = [
+        _plan(name, name or _base_name(path), {type(example) for example in examples} or kinds)
+        for name, examples in folders.items()
+    ]
+    with _open(path, plans, max_bytes, csv) as splits:
+        for number, (name, examples) in enumerate(folders.items()):
+            logger.info("Saving %s tfrecords files for %d examples...", name or path, len(examples))
+            shown = f"{name or _base_name(path)!r}, example "
+            jobs = (partial(_made, example, f"{shown}{index}", csv, kwargs) for index, example in enumerate(examples))
+            for batch in _batched(_in_order(jobs, concurrency)):
+                splits.take(number, batch)
+
+
+def _made(example: DeclaredExample, where: str, csv: bool, kwargs: Mapping[str, Any]) -> _Made:
+    """What TFRecorder did for an example, in its order: load, the row of CSV, split, serialise, release."""
+    doing = "load"
+    line = ""
+    try:
+        _settled(example.load(**kwargs))
+        if csv:
+            doing = "to_csv_row"
+            line = csv_line(_settled(example.to_csv_row()))
+        doing = "split"
+        parts: list[Any] = list(_settled(example.split(**kwargs)))
+        doing = "serialize_to_string"
+        records = [_record(part) for part in parts]
+        doing = "release"
+        for each in {id(each): each for each in (*parts, example)}.values():
+            _settled(each.release())
+    except IgnoreExample as reason:
+        logger.warning("%s: left out: %s", where, reason)
+        return [], line
+    except Exception as error:
+        error.add_note(f"{where}{_row_of(example)}: {type(example).__name__}.{doing}")
+        raise
+    return records, line
+
+
+def _row_of(example: DeclaredExample) -> str:
+    """Which example it is, for an error: as `examples.csv` would say, if it can."""
+    with suppress(Exception):
+        return f", row {repr(_settled(example.to_csv_row()))[:_SHOWN_ROW]}"
+    return ""
+
+
+def _record(part: Any) -> bytes:
+    record: bytes = part.serialize_to_string() if isinstance(part, Example) else part.encode()
+    return record
+
+
+def _settled(value: Any) -> Any:
+    """An async method's result."""
+    if not inspect.isawaitable(value):
+        return value
+
+    async def settle() -> Any:
+        return await value
+
+    return current_portal().run(settle)
+
+
+def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
+    """What each job gives, in their order; more than one at a time in threads, and no more than that in memory."""
+    if concurrency == 1:
+        for job in jobs:
+            yield job()
+        return
+    with ThreadPoolExecutor(concurrency, "tfrecorder") as pool:
+        window: deque[Future[_Made]] = deque()
+        try:
+            for job in jobs:
+                window.append(pool.submit(job))
+                if len(window) >= concurrency:
+                    yield window.popleft().result()
+            while window:
+                yield window.popleft().result()
+        finally:
+            for future in window:
+                future.cancel()
+
+
+def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
+    """What goes to the loop at once: a hop to it takes as long as a hundred small records."""
+    batch: list[_Made] = []
+    size = 0
+    for each in made:
+        batch.append(each)
+        size += sum(map(len, each[0]))
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_EXAMPLES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Splits(Handle[list[SplitWriter]]):
+    def take(self, number: int, batch: Sequence[_Made]) -> None:
+        self._owner.call_inside(self._take, self._value[number], batch)
+
+    async def _take(self, split: SplitWriter, batch: Sequence[_Made]) -> None:
+        for records, line in batch:
+            if records or line:
+                await split.take(records, line)
+
+
+@asynccontextmanager
+async def _splits(path: Path, plans: Sequence[SplitPlan], max_bytes: float, csv: bool) -> AsyncIterator[Any]:
+    async with located(path) as (store, key):
+        root = PrefixedStorage(store, key) if key else store
+        shown = redact(fspath(path)).rstrip("/")
+        async with open_splits(root, plans, path=shown, max_shard_bytes=int(max_bytes), csv=csv) as writers:
+            yield writers
+
+
+_open = as_context(_splits, _Splits)
+
+
+def _plan(folder: str, name: str, kinds: set[type[DeclaredExample]]) -> SplitPlan:
+    """Examples of several classes have no schema in common: who reads them says of which class they are."""
+    kind = next(iter(kinds)) if len(kinds) == 1 else None
+    return SplitPlan(
+        folder,
+        _data_set_name(name),
+        kind.schema() if kind else None,
+        {"split": name} | ({"example_class": kind.__name__} if kind else {}),
+    )
+
+
+def _base_name(path: Path) -> str:
+    text = fspath(path)
+    return os.path.basename(os.path.abspath(text) if "://" not in text else text.rstrip("/"))
+
+
+def _data_set_name(folder: str) -> str:
+    """A folder may be called what no data set can be: hidden, or with wildcards in it."""
+    return re.sub(r"[*?\[\]]", "-", folder.rpartition("/")[2].lstrip("_.")) or "examples"

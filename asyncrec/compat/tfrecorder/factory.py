@@ -1,0 +1,261 @@
+"""TFRecorder's factory: from examples, or the CSV files that list them, to splits.
+
+Keyword arguments that a function does not know are for ``load``, ``split`` and ``from_csv_row`` of the example class.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from os import fspath
+from typing import Any, TypeVar
+
+from asyncrec.compat.tfrecorder.config import CONFIG_FILENAME, config_of
+from asyncrec.compat.tfrecorder.engine import logger, write_examples
+from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path, read_examples, write_file
+from asyncrec.compat.tfrecorder.reading import (
+    NoDirectoryError,
+    generate_dataset,
+    get_examples_list_filepaths,
+    get_tfrecord_filepaths,
+)
+from asyncrec.example.declared import DeclaredExample
+from asyncrec.storage.url import join
+
+__all__ = [
+    "generate_and_save_tfrecords_files_for_examples_dict",
+    "generate_and_save_tfrecords_files_for_examples_file",
+    "generate_and_save_tfrecords_files_for_examples_files_dict",
+    "generate_and_save_tfrecords_files_for_train_eval_test_examples_files",
+    "generate_and_save_train_eval_test_tfrecords_files",
+    "generate_and_save_train_eval_test_tfrecords_files_for_examples",
+    "generate_dataset",
+    "get_examples_list_filepaths",
+    "get_tfrecord_filepaths",
+    "split_examples_list",
+]
+
+_MAX_BYTES = 1e6
+_SPLITS = ("train", "eval", "test")
+
+Ratio = float | Sequence[float]
+E = TypeVar("E")
+
+
+def generate_and_save_train_eval_test_tfrecords_files(
+    save_directory_path: Path,
+    example_class: type[DeclaredExample] | None = None,
+    examples_list_filepath: Path | None = None,
+    examples_train_eval_test_ratio: Ratio = 0.8,
+    examples_tfrecord_file_max_size_in_bytes: float = _MAX_BYTES,
+    examples_log_in_csv_file: bool = True,
+    *,
+    examples_class: type[DeclaredExample] | None = None,
+    examples_filepath: Path | None = None,
+    examples_shuffle_seed: int | None = None,
+    examples_concurrency: int = 1,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """Make train, eval and test splits of the rows of a CSV file, local or at a URL, and ``tfrecord_files_config.txt``.
+
+    ``examples_class`` and ``examples_filepath`` are what later versions called the two. For the rest see
+    `generate_and_save_train_eval_test_tfrecords_files_for_examples`.
+    """
+    kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
+    if kind is None or rows is None:
+        raise TypeError("example_class and examples_list_filepath are needed")
+    counts = generate_and_save_train_eval_test_tfrecords_files_for_examples(
+        save_directory_path,
+        _examples_of(kind, rows, kwargs),
+        examples_train_eval_test_ratio,
+        True,
+        examples_tfrecord_file_max_size_in_bytes,
+        examples_log_in_csv_file,
+        examples_shuffle_seed=examples_shuffle_seed,
+        examples_concurrency=examples_concurrency,
+        **kwargs,
+    )
+    config = config_of(
+        kind,
+        rows,
+        examples_train_eval_test_ratio,
+        examples_tfrecord_file_max_size_in_bytes,
+        examples_log_in_csv_file,
+        counts,
+        kwargs,
+    )
+    write_file(join(fspath(save_directory_path), CONFIG_FILENAME), config.encode("utf-8"))
+    return counts
+
+
+def generate_and_save_tfrecords_files_for_examples_dict(
+    save_directory_path: Path,
+    examples_dict: Mapping[str, Sequence[DeclaredExample]],
+    examples_tfrecord_file_max_size_in_bytes: float = _MAX_BYTES,
+    examples_log_in_csv_file: bool = True,
+    *,
+    examples_concurrency: int = 1,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """Write lists of examples to folders of these names, folds say. An example may be in several, a list be empty.
+
+    Args:
+        examples_log_in_csv_file: write ``examples.csv`` beside the records, a row for each example.
+        examples_concurrency: of so many examples at a time the methods are called, in threads; of one, in the caller's.
+
+    Returns:
+        the number of examples given for each.
+
+    Raises:
+        Exception: what a method of an example raised, with a note that says which, and of which example. Nothing has
+            changed then.
+        StorageError: a store failed. Nothing has changed, unless a note says otherwise.
+    """
+    write_examples(
+        save_directory_path,
+        examples_dict,
+        max_bytes=examples_tfrecord_file_max_size_in_bytes,
+        csv=examples_log_in_csv_file,
+        concurrency=examples_concurrency,
+        kwargs=kwargs,
+    )
+    return {name: len(examples) for name, examples in examples_dict.items()}
+
+
+def generate_and_save_train_eval_test_tfrecords_files_for_examples(
+    save_directory_path: Path,
+    examples: Sequence[DeclaredExample],
+    examples_train_eval_test_ratio: Ratio = 0.8,
+    examples_shuffle: bool = True,
+    examples_tfrecord_file_max_size_in_bytes: float = _MAX_BYTES,
+    examples_log_in_csv_file: bool = True,
+    *,
+    examples_shuffle_seed: int | None = None,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """Split examples as `split_examples_list` does, and write them as `..._for_examples_dict`.
+
+    A list of examples is shuffled in place, as it was: by ``random.shuffle``, which ``random.seed`` makes repeatable,
+    or by a seed of its own. A test split of an earlier run, which these ratios do not make, stays; that is logged.
+    """
+    examples = examples if isinstance(examples, list) else list(examples)
+    if examples_shuffle:
+        source = random if examples_shuffle_seed is None else random.Random(examples_shuffle_seed)
+        source.shuffle(examples)
+    split = zip(_SPLITS, split_examples_list(examples, examples_train_eval_test_ratio), strict=True)
+    splits = {name: part for name, part in split if part is not None}
+    if "test" not in splits:
+        _tell_of_an_old_test_split(save_directory_path)
+    return generate_and_save_tfrecords_files_for_examples_dict(
+        save_directory_path, splits, examples_tfrecord_file_max_size_in_bytes, examples_log_in_csv_file, **kwargs
+    )
+
+
+def split_examples_list(
+    examples: Sequence[E], examples_train_eval_test_ratio: Ratio
+) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
+    """The first for train, the next for eval, the rest for test, which is `None` where nothing is left for it.
+
+    One ratio is that of train, and the rest is eval; two are those of train and eval; three of train, eval and test.
+    Numbers are rounded down, and the last split has what is left.
+
+    Raises:
+        ValueError: there are more than three, or they do not sum to 1, but for rounding.
+    """
+    given = examples_train_eval_test_ratio
+    ratios = list(given) if isinstance(given, Sequence) else [given]
+    if not 1 <= len(ratios) <= 3:
+        raise ValueError(f"There should be only 3 ratios for train, test and eval, not {ratios}.")
+    if len(ratios) > 1 and not math.isclose(math.fsum(ratios), 1, abs_tol=1e-6):
+        raise ValueError(f"Train, eval, test ratio shall sum up to 1.0 (found {math.fsum(ratios):g}).")
+    train = int(len(examples) * ratios[0])
+    end = train + int(len(examples) * ratios[1]) if len(ratios) == 3 else len(examples)
+    return examples[:train], examples[train:end], examples[end:] or None
+
+
+def generate_and_save_tfrecords_files_for_examples_files_dict(
+    save_directory_path: Path,
+    example_class: type[DeclaredExample],
+    examples_filepaths_dict: Mapping[str, Path],
+    examples_tfrecord_file_max_size_in_bytes: float = _MAX_BYTES,
+    examples_log_in_csv_file: bool = True,
+    *,
+    examples_concurrency: int = 1,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """Write the examples of one CSV file each to folders of these names: `..._for_examples_dict`."""
+    return generate_and_save_tfrecords_files_for_examples_dict(
+        save_directory_path,
+        {name: _examples_of(example_class, path, kwargs) for name, path in examples_filepaths_dict.items()},
+        examples_tfrecord_file_max_size_in_bytes,
+        examples_log_in_csv_file,
+        examples_concurrency=examples_concurrency,
+        **kwargs,
+    )
+
+
+def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
+    save_directory_path: Path,
+    example_class: type[DeclaredExample],
+    train_examples_filepath: Path,
+    eval_examples_filepath: Path,
+    test_examples_filepath: Path | None = None,
+    examples_tfrecord_file_max_size_in_bytes: float = _MAX_BYTES,
+    examples_log_in_csv_file: bool = True,
+    **kwargs: Any,
+) -> dict[str, int]:
+    """As `generate_and_save_train_eval_test_tfrecords_files`, from a CSV file for each split."""
+    given = zip(_SPLITS, (train_examples_filepath, eval_examples_filepath, test_examples_filepath), strict=True)
+    return generate_and_save_tfrecords_files_for_examples_files_dict(
+        save_directory_path,
+        example_class,
+        {name: path for name, path in given if path},
+        examples_tfrecord_file_max_size_in_bytes,
+        examples_log_in_csv_file,
+        **kwargs,
+    )
+
+
+def generate_and_save_tfrecords_files_for_examples_file(
+    save_directory_path: Path,
+    example_class: type[DeclaredExample],
+    examples_filepath: Path,
+    examples_tfrecord_file_max_size_in_bytes: float = _MAX_BYTES,
+    examples_log_in_csv_file: bool = True,
+    *,
+    examples_concurrency: int = 1,
+    **kwargs: Any,
+) -> int:
+    """Write the examples of one CSV file to one folder, without splitting them. Returns their number."""
+    examples = _examples_of(example_class, examples_filepath, kwargs)
+    write_examples(
+        save_directory_path,
+        {"": examples},
+        max_bytes=examples_tfrecord_file_max_size_in_bytes,
+        csv=examples_log_in_csv_file,
+        concurrency=examples_concurrency,
+        kwargs=kwargs,
+    )
+    return len(examples)
+
+
+def _examples_of(kind: type[DeclaredExample], path: Path, kwargs: Mapping[str, Any]) -> list[Any]:
+    """By the class's own ``from_csv_file``, which may be overridden."""
+    if issubclass(kind, Example):
+        return kind.from_csv_file(path, **kwargs)
+    return read_examples(kind, path, **kwargs)
+
+
+def _tell_of_an_old_test_split(save_directory_path: Path) -> None:
+    folder = join(fspath(save_directory_path), "test")
+    try:
+        found = get_tfrecord_filepaths(folder)
+    except NoDirectoryError:
+        return
+    if found:
+        logger.warning(
+            "%s holds a split of an earlier partition, which these ratios do not make: it stays, and its examples may "
+            "be in two splits now",
+            folder,
+        )

@@ -1,0 +1,1 @@
+"""TFRecorder's ``helpers``: ``marshaller``, ``decorator`` and ``checker``."""

@@ -1,0 +1,42 @@
+"""``@tfrecordable``, and the types it takes, under TFRecorder's own numbers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from asyncrec.example.fields import FieldType, Recordable
+from asyncrec.example.fields import tfrecordable as declare
+
+__all__ = ["NATIVE", "Field", "tfrecordable"]
+
+
+class Field(enum.IntEnum):
+    """What a field holds, under TFRecorder's own numbers. TYPE_BYTES is ours."""
+
+    TYPE_BOOL = 8
+    TYPE_INT32 = 5
+    TYPE_INT64 = 3
+    TYPE_FLOAT = 2
+    TYPE_DOUBLE = 2
+    TYPE_STRING = 9
+    TYPE_ARRAY_FLOAT32 = 12
+    TYPE_ARRAY_INT32 = 121
+    TYPE_BYTES = 1012
+
+
+NATIVE = {field: FieldType[field.name] for field in Field}
+
+
+def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
+    """Declares an attribute, as ``property`` does, that is stored as ``dtype``, one of ``Example.Field``.
+
+    Raises TypeError for another ``dtype``.
+    """
+    if isinstance(dtype, FieldType):  # of asyncrec.DeclaredExample
+        return declare(dtype=FieldType.TYPE_FLOAT if dtype == FieldType.TYPE_DOUBLE else dtype)
+    try:
+        return declare(dtype=NATIVE[Field(dtype)])
+    except ValueError:
+        raise TypeError(f"dtype={dtype!r}: give one of Example.Field") from None

@@ -1,0 +1,252 @@
+"""TFRecorder's `Example`: `asyncrec.DeclaredExample` by its old names, with the types and the values it took.
+
+Its TYPE_DOUBLE is another word for TYPE_FLOAT: 32 bits are stored and 32 are read, so that either reads the other's
+files. What `asyncrec.DeclaredExample` stored as a double, in eight bytes, is read too, and narrowed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import OrderedDict
+from collections.abc import Iterable
+from os import PathLike, fspath
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from asyncrec.blocking.portal import current_portal
+from asyncrec.compat.tensors import found_tensorflow
+from asyncrec.compat.tfrecorder.helpers.decorator import NATIVE, Field
+from asyncrec.datasets.csvrows import csv_line
+from asyncrec.errors import ObjectNotFoundError, SchemaError
+from asyncrec.example.codec import decode_example
+from asyncrec.example.declared import DeclaredExample
+from asyncrec.example.declared import IgnoreExample as IgnoreExampleException
+from asyncrec.example.entries import Entry
+from asyncrec.example.fields import ARRAYS, FieldType, stored
+from asyncrec.example.kinds import FixedLen
+from asyncrec.example.schema import Schema
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import redact
+
+__all__ = ["Example", "FieldError", "IgnoreExampleException", "Path", "read_examples", "read_file", "write_file"]
+
+Path = str | PathLike[str]
+FieldOf: TypeAlias = Field
+
+
+_THEIRS = {native: field for field, native in NATIVE.items()} | {FieldType.TYPE_DOUBLE: Field.TYPE_DOUBLE}
+# A field that a record does not have reads as these.
+_READ: dict[FieldType, Entry] = {
+    FieldType.TYPE_BOOL: FixedLen((), "bool", default=False),
+    FieldType.TYPE_INT32: FixedLen((), "int32", default=0),
+    FieldType.TYPE_INT64: FixedLen((), "int64", default=0),
+    FieldType.TYPE_FLOAT: FixedLen((), "float32", default=0.0),
+    FieldType.TYPE_STRING: FixedLen((), "str", default=""),
+    FieldType.TYPE_ARRAY_FLOAT32: FixedLen((), "bytes", default=b""),
+    FieldType.TYPE_ARRAY_INT32: FixedLen((), "bytes", default=b""),
+    FieldType.TYPE_BYTES: FixedLen((), "bytes", default=b""),
+}
+_STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder refused others
+_EXACT = FixedLen((), "float64", raw=True)
+_EXACT_BYTES = 8
+
+
+class FieldError(SchemaError, TypeError):
+    """A value that its field cannot hold. TFRecorder raised TypeError."""
+
+
+class Example(DeclaredExample):
+    """See `asyncrec.DeclaredExample`, and the module for what is different.
+
+    Unless its ``load`` is overridden, so that it brings them back, the arrays of an example stay with it when it is
+    written: it may be in several folds.
+    """
+
+    Field = Field  # type: ignore[assignment]  # TFRecorder's numbers for the same types
+    _schemas: ClassVar[dict[frozenset[str], Schema]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._schemas = {}
+
+    @classmethod
+    def get_tfrecordable_attribute_names(cls) -> list[str]:
+        """Of the fields, in the order of declaration."""
+        return list(cls.fields())
+
+    @classmethod
+    def get_tfrecordable_ordered_dict(cls) -> OrderedDict[str, FieldOf]:
+        """The fields and their types, in the order of declaration."""
+        return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
+
+    def serialize_to_string(self) -> bytes:
+        """The record: `encode` under its old name."""
+        return self.encode()
+
+    def get_byte_size(self) -> int:
+        """Of the record. Nothing is kept: it is encoded each time."""
+        return len(self.encode())
+
+    def encode(self) -> bytes:
+        """The record. Raises FieldError, a TypeError, for a value that its field cannot hold."""
+        try:
+            return super().encode()
+        except SchemaError as error:
+            raise FieldError(str(error)) from None
+
+    @classmethod
+    def decode(cls, record: bytes) -> tuple[Any, ...]:
+        """The values of a record, in the order of declaration; arrays flat; what is missing as 0, "" or no value."""
+        try:
+            values = cls._read_with(frozenset()).decode(record)
+        except SchemaError:
+            exact = cls._exact(record)
+            if not exact:
+                raise
+            values = cls._read_with(exact).decode(record)
+            values |= {name: _narrowed(name, values[name]) for name in exact}
+        return tuple(_flat(name, values[name], dtype) for name, dtype in cls._fields.items())
+
+    @classmethod
+    def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
+        """The values of a record, as tensors, for the ``map`` of a dataset; without TensorFlow as `decode`."""
+        tensorflow = found_tensorflow()
+        if tensorflow is None:
+            return cls.decode(serialized_examples)
+        kinds = {name: _tensor_kind(tensorflow, dtype) for name, dtype in cls._fields.items()}
+        features = {
+            name: tensorflow.io.FixedLenFeature((), kind, default_value="" if kind == tensorflow.string else 0)
+            for name, kind in kinds.items()
+        }
+        parsed = tensorflow.io.parse_single_example(serialized_examples, features)
+        return tuple(_tensor(tensorflow, parsed[name], dtype) for name, dtype in cls._fields.items())
+
+    @staticmethod
+    def to_csv_file(filepath: Path, examples: Iterable[Any]) -> None:
+        """Add the row of each example to a CSV file, local or at the URL of any store; it is made where there is none.
+
+        It is read and written again, whole, since stores cannot append.
+        """
+        lines = "".join(csv_line(example.to_csv_row()) for example in examples)
+        try:
+            before = read_file(filepath)
+        except ObjectNotFoundError:
+            before = b""
+        write_file(filepath, before + lines.encode("utf-8"))
+
+    @classmethod
+    def from_csv_file(cls, filepath: Path, **kwargs: Any) -> list[Any]:
+        """An example of each row of a CSV file, local or at the URL of any store; not loaded. See `read_examples`."""
+        return read_examples(cls, filepath, **kwargs)
+
+    def release(self) -> Any:
+        """See `DeclaredExample.release`; nothing unless ``load`` is overridden."""
+        return None if type(self).load is DeclaredExample.load else super().release()
+
+    @classmethod
+    def _read_with(cls, exact: frozenset[str]) -> Schema:
+        """The schema records are read with; ``exact`` fields are doubles of eight bytes."""
+        if exact not in cls._schemas:
+            entries = {name: _EXACT if name in exact else _READ[dtype] for name, dtype in cls._fields.items()}
+            cls._schemas[exact] = Schema(entries, allow_extra=True)
+        return cls._schemas[exact]
+
+    @classmethod
+    def _exact(cls, record: bytes) -> frozenset[str]:
+        """The fields declared as numbers with a point that this record holds in eight bytes."""
+        features = decode_example(record)
+        return frozenset(
+            name
+            for name, dtype in cls._fields.items()
+            if dtype == FieldType.TYPE_FLOAT
+            and isinstance(value := features.get(name), list)
+            and [len(each) for each in value] == [_EXACT_BYTES]
+        )
+
+    def _stored(self, value: Any, dtype: FieldType) -> Any:
+        if dtype == FieldType.TYPE_BOOL and isinstance(value, int | np.integer):
+            value = bool(value)
+        elif dtype in (FieldType.TYPE_INT32, FieldType.TYPE_INT64) and isinstance(value, bool | np.bool_):
+            value = int(value)
+        elif dtype in ARRAYS and isinstance(value, np.ndarray) and value.dtype not in _STORED_ARRAYS:
+            raise SchemaError(
+                f"an array of {value.dtype}, declared as {ARRAYS[dtype].name}; only arrays of int32 and float32 are "
+                f"taken: cast it yourself with .astype(numpy.{ARRAYS[dtype].name})"
+            )
+        return stored(value, dtype)
+
+
+def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) -> list[Any]:
+    """What ``from_csv_row`` makes of each row; rows of which it raises IgnoreExampleException are left out.
+
+    Raises:
+        ObjectNotFoundError: there is no such file.
+        Exception: what ``from_csv_row`` raised, with a note that says of which line.
+    """
+    examples: list[Any] = []
+    reader = csv.reader(io.StringIO(read_file(filepath).decode("utf-8"), newline=""))
+    for row in reader:
+        if not row:
+            continue
+        try:
+            examples.append(kind.from_csv_row(row, **kwargs))
+        except IgnoreExampleException:
+            continue
+        except Exception as error:
+            error.add_note(f"{redact(fspath(filepath))}, line {reader.line_num}: {kind.__name__}.from_csv_row")
+            raise
+    return examples
+
+
+def read_file(path: Path) -> bytes:
+    """A file, local or at the URL of any store."""
+
+    async def read() -> bytes:
+        async with located(path) as (store, key):
+            return await store.get(key)
+
+    return current_portal().run(read)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace a file, local or at the URL of any store."""
+
+    async def write() -> None:
+        async with located(path) as (store, key):
+            await store.put(key, data)
+
+    current_portal().run(write)
+
+
+def _narrowed(name: str, value: float) -> float:
+    with np.errstate(over="ignore"):
+        narrowed = float(np.float32(value))
+    if np.isinf(narrowed) and not np.isinf(value):
+        raise SchemaError(f"feature {name!r}: {value!r} is beyond float32; asyncrec.DeclaredExample reads it")
+    return narrowed
+
+
+def _flat(name: str, value: Any, dtype: FieldType) -> Any:
+    if dtype not in ARRAYS:
+        return value
+    try:
+        return np.frombuffer(value, ARRAYS[dtype]).astype(ARRAYS[dtype].newbyteorder("="))
+    except ValueError:
+        raise SchemaError(f"feature {name!r}: its {len(value)} bytes are no array of {ARRAYS[dtype].name}") from None
+
+
+def _tensor_kind(tensorflow: Any, dtype: FieldType) -> Any:
+    if dtype == FieldType.TYPE_FLOAT:
+        return tensorflow.float32
+    whole = (FieldType.TYPE_BOOL, FieldType.TYPE_INT32, FieldType.TYPE_INT64)
+    return tensorflow.int64 if dtype in whole else tensorflow.string
+
+
+def _tensor(tensorflow: Any, value: Any, dtype: FieldType) -> Any:
+    if dtype in ARRAYS:
+        return tensorflow.io.decode_raw(value, tensorflow.as_dtype(ARRAYS[dtype].newbyteorder("=")))
+    if dtype == FieldType.TYPE_BOOL:
+        return tensorflow.cast(value, tensorflow.bool)
+    return tensorflow.cast(value, tensorflow.int32) if dtype == FieldType.TYPE_INT32 else value

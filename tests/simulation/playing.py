@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,16 @@ from .world import World
 __all__ = ["Outcome", "run_plan", "small"]
 
 
+_FAULTS = {
+    "kill": "kills",
+    "cancel": "cancellations",
+    "power": "power cuts",
+    "disk": "disks that fail",
+    "full": "disks that are full",
+    "down": "stores that are down",
+}
+
+
 @dataclass
 class Outcome:
     """What became of a plan."""
@@ -30,8 +41,27 @@ class Outcome:
     operations: int
     kills: int
     faults: int
+    tried: Counter[str]
     told: list[str] = field(default_factory=list, repr=False)
     log: list[str] | None = field(default=None, repr=False)
+
+
+def _tried(plan: dict[str, Any], answers: int) -> Counter[str]:
+    """What the plan asked for, in the words of the promises."""
+    tried: Counter[str] = Counter({"a store's answers": answers})
+    for process in plan["processes"]:
+        for spec in process["operations"]:
+            options = spec.get("options", {})
+            what = spec.get("tool") or spec["kind"]
+            if what == "sharded":
+                what = (
+                    "replacing" if options["mode"] == "replace" else "fixed" if "num_shards" in options else "rolling"
+                )
+                if "spool" in options:
+                    tried["with a spool"] += 1
+            tried[what] += 1
+    tried.update(_FAULTS[fault["kind"]] for fault in plan["faults"])
+    return tried
 
 
 @contextmanager
@@ -81,6 +111,7 @@ def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
             operations=world.operations,
             kills=world.kills,
             faults=world.faults + world.bucket.faults,
+            tried=_tried(plan, world.bucket.faults),
             told=world.book.told(),
             log=world.log.lines if keep_log else None,
         )

@@ -14,6 +14,7 @@ import multiprocessing
 import secrets
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +44,7 @@ class Totals:
     steps: int = 0
     seconds: float = 0.0
     broken: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    tried: Counter[str] = field(default_factory=Counter)
 
     def add(self, seed: int, outcome: Outcome) -> None:
         self.first = seed if self.first < 0 else self.first
@@ -52,6 +54,7 @@ class Totals:
         self.kills += outcome.kills
         self.faults += outcome.faults
         self.steps += outcome.steps
+        self.tried += outcome.tried
         for promise, said in {each.partition(":")[0]: each for each in reversed(outcome.complaints)}.items():
             self.broken.setdefault(promise, []).append((seed, said))
 
@@ -61,6 +64,7 @@ class Totals:
         for name in ("worlds", "operations", "kills", "faults", "steps"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.seconds = max(self.seconds, other.seconds)
+        self.tried += other.tried
         for promise, found in other.broken.items():
             self.broken.setdefault(promise, []).extend(found)
 
@@ -100,6 +104,7 @@ def _table(totals: Totals, workers: int) -> None:
         f"{totals.worlds:>10,} {totals.operations:>12,} {totals.kills:>9,} {totals.faults:>9,} {totals.failures():>7,} "
         f"{rate:>18.1f}   {totals.first} to {totals.last}"
     )
+    print("tried: " + ", ".join(f"{what} {count:,}" for what, count in totals.tried.most_common()))
     for promise, found in sorted(totals.broken.items(), key=lambda item: -len(item[1])):
         seeds = ", ".join(str(seed) for seed, _ in sorted(found)[:_SEEDS_SHOWN])
         print(f"\n{len(found):>6} x broken: {promise}\n         seeds {seeds}\n         {sorted(found)[0][1][:400]}")

@@ -89,7 +89,7 @@ def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any
     # As Python compares int and float: exactly.
     if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
         raise SchemaError(
-            f"an array of {integers.dtype.name} with integers that float32 cannot hold, and narrow=False asks to be told"
+            f"an array of {integers.dtype.name} with integers that float32 cannot hold; leave narrow=False out"
         )
     return floats
 

@@ -26,7 +26,10 @@ class Closable(Protocol):
 
 
 _kept: set[Closable] = set()
-os.register_at_fork(after_in_child=_kept.clear)  # they are the parent's to close
+_closing: set[threading.Thread] = set()
+# They are the parent's to close.
+os.register_at_fork(after_in_child=_kept.clear)
+os.register_at_fork(after_in_child=_closing.clear)
 
 
 def keep(file: Closable) -> None:
@@ -48,6 +51,7 @@ def close_dropped(file: Closable) -> None:
         thread.start()
     except RuntimeError:  # Python is ending
         return
+    _closing.add(thread)
     if not _on_a_loop():
         thread.join(_PATIENCE)
 
@@ -68,9 +72,12 @@ def _close(file: Closable) -> None:
         file.close()
     except Exception:  # nobody is left to raise it to
         sys.excepthook(*sys.exc_info())
+    _closing.discard(threading.current_thread())
 
 
 def _close_all() -> None:
+    for thread in list(_closing):
+        thread.join(_PATIENCE)
     for file in list(_kept):
         _close(file)
 

@@ -37,8 +37,8 @@ from asyncrec.records.slab import buffer_size
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.files import make_valid_tf_name
 from asyncrec.storage.local_disk import mapped_errors
-from asyncrec.storage.registry import foreign_factory, registered_for
-from asyncrec.storage.url import local_path, scheme_of
+from asyncrec.storage.registry import foreign_factory, is_local
+from asyncrec.storage.url import local_path
 
 __all__ = [
     "REGISTERED_FACTORIES",
@@ -79,7 +79,7 @@ class RecordWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        local = foreign_factory(path) is None and _is_local(path)
+        local = is_local(path)
         self._writer: File = LiveFile(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
@@ -124,7 +124,7 @@ def open_file(path: Path) -> File:
     if factory is not None and not inspect.iscoroutinefunction(factory.open):
         file: File = factory.open(os.fspath(path))
         return file
-    if factory is None and _is_local(path):
+    if is_local(path):
         local = local_path(os.fspath(path))
         with mapped_errors("opening", local):
             os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
@@ -139,7 +139,7 @@ def directory_check(path: Path) -> Any:
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
         return factory.directory_check(os.fspath(path))
-    if factory is None and _is_local(path):
+    if is_local(path):
         local = local_path(os.fspath(path))
         if not os.path.exists(local):  # a file of that name is told by whoever opens something in it
             with mapped_errors("making the folder", local):
@@ -171,11 +171,3 @@ def install() -> AbstractContextManager[object]:
                 undo.callback(setattr, module, name, getattr(module, name))
                 setattr(module, name, globals()[name])
     return undo
-
-
-def _is_local(path: Path) -> bool:
-    """As the registry has it: ``prefix:name`` is a local name unless somebody registered the prefix."""
-    scheme = scheme_of(path)
-    if scheme in ("", "file"):
-        return True
-    return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")

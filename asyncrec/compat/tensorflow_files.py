@@ -212,16 +212,12 @@ def _records(path: str, compression: str, on_corrupt: Literal["raise", "skip", "
         raise
 
 
-# zlib has no window of 8 bits: asked for one, it takes 9, of ZLIB and of GZIP.
-_SMALLEST_WINDOWS = {8: 9, 24: 25}
-
-
 def _compression(options: Any) -> CompressionOptions | str:
     kind = TFRecordOptions.get_compression_type_string(options)
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
         return kind  # what shapes a compression means nothing without one; TensorFlow does not mind it either
-    bits = given["window_bits"]
-    given["window_bits"] = _SMALLEST_WINDOWS.get(bits, bits)  # type: ignore[arg-type]  # None has none
+    if given["window_bits"] == 8:
+        given["window_bits"] = 9  # as zlib does, which has no window of 8 bits
     return parse_compression(SimpleNamespace(compression_type=kind, **given))

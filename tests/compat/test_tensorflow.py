@@ -254,7 +254,7 @@ def test_a_path_may_be_bytes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ZLIB", "GZIP"])
-@pytest.mark.parametrize("bits", [8, 24, 9, 31])
+@pytest.mark.parametrize("bits", [8, 9, 25, 31])
 def test_windows_are_those_that_zlib_takes(kind: str, bits: int) -> None:
     if kind == "ZLIB" and bits > 15:  # it would be no ZLIB
         with pytest.raises(ValueError, match="window_bits"):

@@ -182,7 +182,9 @@ def test_an_iterator_that_is_left_early_is_closed() -> None:
     records.close()
 
 
-@pytest.mark.parametrize("options", [None, "GZIP", tf.TFRecordOptions("GZIP", compression_level=9)], ids=repr)
+@pytest.mark.parametrize(
+    "options", [None, "GZIP", tf.TFRecordOptions("GZIP", compression_level=9)], ids=["none", "gzip", "9"]
+)
 def test_what_was_flushed_is_read_by_others_while_the_writer_goes_on(options: Any) -> None:
     blocking.write_records("x", [b"old"])
     writer = tf.io.TFRecordWriter("x", options)

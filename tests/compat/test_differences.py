@@ -20,4 +20,3 @@ def test_the_page_is_made_of_the_list(system: str) -> None:
     spec.loader.exec_module(beside)
     page = (beside.PAGES / f"{system}.md").read_text("utf-8")
     assert page == beside.page_of(system)
-    assert all(len(line) <= 125 for line in page.splitlines())

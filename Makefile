@@ -120,9 +120,14 @@ $(READY): $(PROJECTS) $(LOCK)
 	@touch $@
 
 $(INTEROP_READY): $(PROJECTS)
-	@$(call environment,.venv-interop,--group interop -e .)
+	@$(call environment,.venv-interop,--group interop $(call editable,.))
 	@# By itself: it asks for the whole of TensorFlow with CUDA, and for an older NumPy than TensorFlow's own.
 	@.venv-interop/bin/python -m pip install --quiet --no-deps 'datum==1.13.*'
+	@# Its own tests are in the source distribution alone, of the version that is installed.
+	@rm -rf .venv-interop/originals && mkdir -p .venv-interop/originals/tensorboardX
+	@.venv-interop/bin/python -m pip download --quiet --no-deps --no-binary tensorboardX --dest .venv-interop/originals \
+		"tensorboardX==$$(.venv-interop/bin/python -c 'from importlib.metadata import version; print(version("tensorboardX"))')"
+	@tar -xzf .venv-interop/originals/tensorboardx-*.tar.gz --strip-components 1 -C .venv-interop/originals/tensorboardX
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)

@@ -1,20 +1,22 @@
 """A local file of records that grows in place, for readers that follow it: written without an event loop.
 
-What an event file needs (`asyncrec.open_writer` with ``mode="a"`` is the same, async): it is continued behind its last
-whole record, has one writer at a time, and takes whole records only, so that a reader meets no part of one for longer
-than a write lasts. It works where no loop can run any more, in exit handlers; and what was written and not flushed is
-written when the file is dropped, as with any file of Python's.
+What an event file needs: it takes whole records only, so that a reader meets no part of one for longer than a write
+lasts, and it may have several writers (see `asyncrec.compat.shared_file`). It works where no loop can run any more, in
+exit handlers; and what was written and not flushed is written when the file is dropped, or Python ends, as with any
+file of Python's. In a child made by fork it goes on with what the child writes; the rest is its parent's.
 """
 
 from __future__ import annotations
 
-import fcntl
-import io
+import atexit
 import os
+import threading
+import weakref
+from contextlib import suppress
 
-from asyncrec.errors import StorageError
-from asyncrec.records.torn_end import whole_end
-from asyncrec.storage.local_disk import local_error, mapped_errors
+from asyncrec.compat.shared_file import SharedFile
+from asyncrec.errors import FormatError, StorageError
+from asyncrec.storage.local_disk import local_error
 
 __all__ = ["LiveFile"]
 
@@ -23,80 +25,112 @@ _BUFFER = 8 << 10
 
 
 class LiveFile:
-    """Opened for appending; its folder is made where it is missing.
+    """Opened for writing: emptied, unless another writer has it; its folder is made where it is missing.
 
-    Once writing has failed, which may leave a part of a record at the end, nothing more is written, and every call says
-    so; opening the file again cuts that part off.
+    Once writing has failed nothing more is written, and every call says so. What was written before stays, whole.
 
     Raises:
-        StorageError: another writer has it; or the disk failed.
-        CorruptRecordError: what is there is no TFRecord file, or damaged elsewhere than at its end. It stays as it is.
+        StorageError: a writer that shares with nobody has it; or the disk failed.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._held = 0
-        self._failure: OSError | None = None
-        self._file = _open(path)
+        self._pending = bytearray()
+        self._failure: OSError | FormatError | None = None
+        self._closed = False
+        self._lock = threading.RLock()
+        self._inherited = False
+        self._file = SharedFile(path)
+        _open_files.add(self)
 
     def write(self, frame: bytes) -> None:
-        """Append the bytes of one record."""
-        self._check()
-        try:
-            if self._held + len(frame) > _BUFFER:
-                self._file.flush()
-                self._held = 0
-            self._file.write(frame)
-            self._held += len(frame)
-            if self._held > _BUFFER:
-                self._file.flush()
-                self._held = 0
-        except OSError as error:
-            raise self._failed("writing", error) from error
+        """Append the bytes of one record. Raises ValueError when it is closed."""
+        with self._lock:
+            self._check()
+            if self._pending and len(self._pending) + len(frame) > _BUFFER:
+                self._append("writing")
+            self._pending += frame
+            if len(self._pending) > _BUFFER:
+                self._append("writing")
 
     def flush(self) -> None:
-        """Show all of it, and have it on disk (fsync)."""
-        self._check()
-        try:
-            self._file.flush()
-            self._held = 0
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._failed("flushing", error) from error
+        """Show all of it, and have it on disk (fsync). Raises ValueError when it is closed."""
+        with self._lock:
+            self._check()
+            self._append("flushing")
+            try:
+                self._file.sync()
+            except OSError as error:
+                raise self._failed("flushing", error) from error
 
     def close(self) -> None:
         """Write what is left, and let others have it. Called again, it does nothing."""
-        if self._failure is not None:
-            self._file.raw.close()
-        self._check()
+        with self._lock:
+            if self._failure is None and self._closed:
+                return
+            self._check()
+            self._append("closing")
+            self._closed = True
+            try:
+                self._file.close(inherited=self._inherited)
+            except OSError as error:
+                raise self._failed("closing", error) from error
+
+    def __del__(self) -> None:
+        # One whose opening failed has no file.
+        if getattr(self, "_file", None) is not None and not self._closed and self._failure is None:
+            with suppress(OSError, FormatError):  # nobody is left to raise it to, as with Python's own files
+                self.close()
+
+    def _append(self, doing: str) -> None:
+        if not self._pending:
+            return
         try:
-            self._file.close()
-        except OSError as error:
-            raise self._failed("closing", error) from error
+            if self._inherited:
+                self._file.reopen()
+                self._inherited = False
+            self._file.append(self._pending)
+        except (OSError, FormatError) as error:
+            raise self._failed(doing, error) from error
+        self._pending = bytearray()
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise local_error(self._failure, "writing, which failed before,", self._path) from self._failure
+            raise _told(self._failure, "writing, which failed before,", self._file.path) from self._failure
+        if self._closed:
+            raise ValueError(f"{self._file.path}: written to after it was closed")
 
-    def _failed(self, doing: str, error: OSError) -> StorageError:
+    def _failed(self, doing: str, error: OSError | FormatError) -> Exception:
         self._failure = error
-        return local_error(error, doing, self._path)
+        with suppress(OSError):
+            self._file.close(inherited=self._inherited)
+        return _told(error, doing, self._file.path)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()  # a thread of the parent's may hold it
+        self._pending = bytearray()
+        self._inherited = True
 
 
-def _open(path: str) -> io.BufferedWriter:
-    with mapped_errors("opening", path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            size = os.fstat(fd).st_size
-            end, _ = whole_end(fd, size, path, "")
-            if end < size:
-                os.ftruncate(fd, end)
-            # Larger than what is ever held: it never writes of its own accord, which might be a part of a record.
-            return io.BufferedWriter(io.FileIO(fd, "ab"), 2 * _BUFFER)
-        except BaseException as error:
-            os.close(fd)
-            if isinstance(error, BlockingIOError):
-                raise StorageError(f"{path}: another writer has it open; one at a time can write it") from error
-            raise
+def _told(error: OSError | FormatError, doing: str, path: str) -> Exception:
+    if isinstance(error, StorageError | FormatError):
+        return error if not doing.startswith("writing, ") else type(error)(f"{doing} {path}: {error}")
+    return local_error(error, doing, path)
+
+
+_open_files: weakref.WeakSet[LiveFile] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for file in list(_open_files):
+        file._after_fork()
+
+
+def _write_all() -> None:
+    for file in list(_open_files):
+        if not file._closed and file._failure is None:
+            with suppress(OSError, FormatError), file._lock:
+                file._append("flushing")
+
+
+os.register_at_fork(after_in_child=_in_child)
+atexit.register(_write_all)  # earlier than whoever imports this: so it runs after their exit handlers

@@ -4,12 +4,11 @@ The names and what they do are those of ``tensorboardX.record_writer``. `install
 tensorboardX, so that its ``SummaryWriter`` writes through them.
 
 Local files grow in place and show what was flushed, so that TensorBoard follows them. They are written without an event
-loop, because tensorboardX closes its writers in exit handlers, when none can run any more. Everything else goes through
-`asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each byte once, and appears when
-it is closed. A ``flush`` shows nothing of it before.
+loop, because tensorboardX closes its writers in exit handlers, when none can run any more. As in tensorboardX, a file
+that is there is emptied; unless another writer has it, which it then shares with, whole record by whole record.
 
-Where tensorboardX emptied a local file that was there, here it is continued, after its torn end is cut off: nothing is
-lost, and a TensorBoard that reads it goes on. One writer at a time has a file.
+Everything else goes through `asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each
+byte once, and appears when it is flushed or closed; see `asyncrec.compat.remote_file` for what follows a flush.
 """
 
 from __future__ import annotations
@@ -25,16 +24,29 @@ from typing import Any, Protocol
 from asyncrec import blocking
 from asyncrec.compat.live_file import LiveFile
 from asyncrec.compat.remote_file import RemoteFile
+from asyncrec.compat.tensorboardx_factories import (
+    REGISTERED_FACTORIES,
+    GCSRecordWriter,
+    GCSRecordWriterFactory,
+    S3RecordWriter,
+    S3RecordWriterFactory,
+    register_writer_factory,
+)
 from asyncrec.framing.frames import encode_frames
 from asyncrec.records.slab import buffer_size
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.files import make_valid_tf_name
 from asyncrec.storage.local_disk import mapped_errors
-from asyncrec.storage.registry import foreign_factory, register_writer_factory, registered_for
-from asyncrec.storage.url import local_path, scheme_of
+from asyncrec.storage.registry import foreign_factory, is_local
+from asyncrec.storage.url import local_path
 
 __all__ = [
+    "REGISTERED_FACTORIES",
+    "GCSRecordWriter",
+    "GCSRecordWriterFactory",
     "RecordWriter",
+    "S3RecordWriter",
+    "S3RecordWriterFactory",
     "directory_check",
     "install",
     "make_valid_tf_name",
@@ -56,19 +68,18 @@ class File(Protocol):
 class RecordWriter:
     """Writes records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any that a backend answers to.
 
-    Also a context manager: left on an exception, an object of a store is not published; what a local file has stays.
-    As in tensorboardX, several threads need a lock of their own.
+    Also a context manager: left on an exception, what was not flushed of an object of a store is not published; what a
+    local file has stays. As in tensorboardX, several threads need a lock of their own.
 
     Raises:
-        StorageError: on opening, another writer has the local file; later, the disk or the store failed.
-        CorruptRecordError: the local file is there, and is no TFRecord file or damaged elsewhere than at its end.
+        StorageError: the disk or the store failed; on opening, ``open_writer(mode="a")`` has the local file.
         UnknownSchemeError: no backend answers to the path.
         Exception: whatever a registered factory or its file raises, as it is.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        local = foreign_factory(path) is None and _is_local(path)
+        local = is_local(path)
         self._writer: File = LiveFile(local_path(os.fspath(path))) if local else open_file(path)
 
     def write(self, data: Buffer) -> None:
@@ -79,7 +90,7 @@ class RecordWriter:
         self._writer.write(b"".join(encode_frames([data])))
 
     def flush(self) -> None:
-        """Local: all written can be read by others, and is on disk (fsync). A store shows nothing yet."""
+        """All written can be read by others; a local file is on disk (fsync), an object of a store is published."""
         self._writer.flush()
         fileno = getattr(self._writer, "fileno", None)  # a registered factory's file may be one of Python's
         if fileno is not None:
@@ -113,7 +124,7 @@ def open_file(path: Path) -> File:
     if factory is not None and not inspect.iscoroutinefunction(factory.open):
         file: File = factory.open(os.fspath(path))
         return file
-    if factory is None and _is_local(path):
+    if is_local(path):
         local = local_path(os.fspath(path))
         with mapped_errors("opening", local):
             os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
@@ -121,16 +132,20 @@ def open_file(path: Path) -> File:
     return RemoteFile(path)
 
 
-def directory_check(path: Path) -> None:
-    """Make a local folder, or see that a store can be reached. A registered factory is asked itself."""
+def directory_check(path: Path) -> Any:
+    """Make a local folder, or see that a store can be reached. A registered factory is asked itself, and its answer
+    returned.
+    """
     factory = foreign_factory(path)
     if factory is not None and not inspect.iscoroutinefunction(factory.directory_check):
-        factory.directory_check(os.fspath(path))
-    elif factory is None and _is_local(path):
-        with mapped_errors("making the folder", os.fspath(path)):
-            os.makedirs(local_path(os.fspath(path)), exist_ok=True)
-    else:
-        blocking.directory_check(path)
+        return factory.directory_check(os.fspath(path))
+    if is_local(path):
+        local = local_path(os.fspath(path))
+        if not os.path.exists(local):  # a file of that name is told by whoever opens something in it
+            with mapped_errors("making the folder", local):
+                os.makedirs(local, exist_ok=True)
+        return None
+    return blocking.directory_check(path)
 
 
 def install() -> AbstractContextManager[object]:
@@ -156,11 +171,3 @@ def install() -> AbstractContextManager[object]:
                 undo.callback(setattr, module, name, getattr(module, name))
                 setattr(module, name, globals()[name])
     return undo
-
-
-def _is_local(path: Path) -> bool:
-    """As the registry has it: ``prefix:name`` is a local name unless somebody registered the prefix."""
-    scheme = scheme_of(path)
-    if scheme in ("", "file"):
-        return True
-    return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")

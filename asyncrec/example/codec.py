@@ -43,10 +43,11 @@ class Message(Protocol):
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: N802  # protobuf's name
 
 
-def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = False) -> bytes:
+def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = True) -> bytes:
     """The serialised tf.train.Example that holds ``features``; ``tf.train.Example`` itself is accepted.
 
-    ``narrow=True`` lets float64 arrays be rounded to float32; without it one whose values would change is an error.
+    Floats of 64 bits are rounded to float32, which is all that the format has; ``narrow=False`` is to be told instead
+    where an array of them would change (see ``values``). None of them becomes infinite.
 
     Raises SchemaError, naming the feature, for a value that no feature holds or that would change; TypeError when
     ``features`` is neither a mapping nor an Example.
@@ -60,7 +61,7 @@ def encode_sequence_example(
     context: Mapping[str, object] | Message,
     feature_lists: Mapping[str, Iterable[object]] | None = None,
     *,
-    narrow: bool = False,
+    narrow: bool = True,
 ) -> bytes:
     """The serialised tf.train.SequenceExample with this context and these lists; the message itself is accepted.
 

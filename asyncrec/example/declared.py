@@ -28,7 +28,8 @@ its place. Each class has a list of its own. They are stored under the attribute
                                                          ``<name>_shape`` beside it, so that it comes back shaped
 
 Arrays as bytes is how TFRecorder stores them; what it wrote reads back, flat, since it kept no shape. An array of
-another type goes in if the declared one holds each of its values; None is an error, never a 0.
+another type goes in if the declared one holds each of its values, and one of float64 is rounded to float32 as declared;
+None is an error, never a 0.
 """
 
 from __future__ import annotations

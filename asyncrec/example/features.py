@@ -70,27 +70,32 @@ def bytes_list_feature(values: object) -> Feature:
     return _feature(BYTES, _several(values))
 
 
-def float_list_feature(values: object) -> Feature:
-    """A Feature of floats, or of integers that float32 holds: an array, in C order, or any iterable.
+def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
+    """A Feature of floats, or of integers: an array, in C order, or any iterable; each is rounded to float32.
 
-    The caller has said what it is to be, so integers may stand among floats. Raises SchemaError for other values, and
-    for an array whose values float32 would change.
+    The caller has said what it is to be, so integers may stand among floats. With ``narrow=False`` an array whose
+    values float32 would change is a SchemaError, as are values that would become infinite, and other values, always.
     """
     several = _several(values)
     if isinstance(several, list):
         several = [float(value) if type(value) is int else value for value in several]
     elif several.dtype.kind in "iu":
-        exact = several.astype(np.float32)
-        if (
-            exact.astype(object).tolist() != several.astype(object).tolist()
-        ):  # as Python compares int and float: exactly
-            raise SchemaError(f"an array of {several.dtype.name} with integers that float32 cannot hold")
-        several = exact
-    return _feature(FLOAT, several)
+        several = _floats(several, narrow)
+    return _feature(FLOAT, several, narrow)
 
 
-def _feature(kind: int, value: object) -> Feature:
-    found, payload = raw_of(value)
+def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any]:
+    floats = integers.astype(np.float32)
+    # As Python compares int and float: exactly.
+    if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
+        raise SchemaError(
+            f"an array of {integers.dtype.name} with integers that float32 cannot hold; leave narrow=False out"
+        )
+    return floats
+
+
+def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
+    found, payload = raw_of(value, narrow)
     if found == NONE:  # an empty list: here its kind is known
         found, payload = kind, [] if kind == BYTES else b""
     if found != kind:

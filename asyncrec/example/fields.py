@@ -127,7 +127,7 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
         with np.errstate(all="ignore"):  # what does not fit is found by the comparison
             array = value.astype(dtype)
             if dtype.kind == value.dtype.kind == "f":
-                changed = (array.astype(value.dtype) != value) & (value == value)  # NaN stays NaN
+                changed = np.isinf(array) & ~np.isinf(value)  # rounded, as the declaration says; see ``values``
             elif dtype.kind == "f":
                 changed = (value > _EXACT) | (value < -_EXACT)
             else:

@@ -5,15 +5,16 @@
     str (as UTF-8), bytes, bytearray, memoryview  bytes
     list or tuple of one of these                 that kind; an empty one has no kind, and reads as an empty feature
     ndarray, of any of these or of objects        that kind, in C order, whatever its strides and byte order
+    what gives an array (a tensor, a column)      as that array
 
-A value that would change is refused, by a SchemaError that says why: an integer beyond int64, a float64 array (or NumPy
-scalar) whose values float32 cannot hold, a finite number that would become infinite, a list that mixes kinds, None, a
-nested list, a date, a complex number. Two choices need a reason:
+Floats of 64 bits are rounded to the format's 32, as every TFRecord writer rounds them, and integers beside floats in a
+list become floats. ``narrow=False`` is for who wants to be told: then an array (or NumPy scalar) whose values float32
+would change is refused, and a list that mixes the two. A Python float is rounded either way: Python has no other, so
+its 64 bits were nobody's choice.
 
-- A Python float is rounded to float32, as every TFRecord writer rounds it: Python has no other float, so its 64 bits
-  were nobody's choice. A float64 array was given its type, or got it by a slip: it goes in if no value changes, or if
-  the caller says ``narrow=True``.
-- bool and int do not mix in a list, nor do int and float, nor str and bytes: one would come back as the other.
+What would be no longer the value is refused always, by a SchemaError that says why: an integer beyond int64, a finite
+number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool and int
+do not mix in a list, nor do str and bytes: one would come back as the other.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SINGLE = struct.Struct("<f").pack
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def raw_of(value: object, narrow: bool = False) -> Raw:
+def raw_of(value: object, narrow: bool = True) -> Raw:
     """The kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
 
     Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
@@ -103,6 +104,8 @@ def _packed(floats: Sequence[float]) -> bytes:
 
 def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
     families = {_family(values, kind) for kind in types}
+    if narrow and families == {"int", "float"}:
+        families = {"float"}
     if len(families) > 1:
         names = " and ".join(sorted(kind.__name__ for kind in types))
         raise SchemaError(f"a list that mixes {names}; give values of one kind, or an array")
@@ -116,9 +119,16 @@ def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
         return INT64, varints(np.array(values, np.int64))
     if family == "bool":
         return INT64, bytes(map(bool, values))
-    if any(isinstance(value, np.generic) for value in values):
+    if not narrow and any(isinstance(value, np.generic) for value in values):
         return _array(np.array(values), narrow)
-    return FLOAT, _packed([float(value) for value in values])
+    return FLOAT, _packed([_float_of(value) for value in values])
+
+
+def _float_of(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise SchemaError(f"an integer of {value.bit_length()} bits is beyond float32") from None
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
@@ -159,17 +169,20 @@ def _float32(array: Array, narrow: bool) -> Array:
         narrowed = array.astype(_FLOAT32)
     if array.dtype.itemsize <= 4:
         return narrowed
-    changed = (narrowed != array) & ~np.isnan(array)
-    if narrow:
-        changed &= np.isinf(narrowed)
-    if changed.any():
-        first = array[changed].reshape(-1)[0]
-        if np.isinf(narrowed[changed]).any():
-            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32")
-        raise SchemaError(
-            f"an array of {array.dtype.name} whose values float32 would change ({first!r} for one); "
-            "give a float32 array, or allow it with narrow=True"
-        )
+    beyond = np.isinf(narrowed)
+    if beyond.any():
+        beyond &= ~np.isinf(array)
+        if beyond.any():
+            first = array[beyond].reshape(-1)[0]
+            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32 ({first!r} for one)")
+    if not narrow:
+        changed = (narrowed != array) & ~np.isnan(array)
+        if changed.any():
+            first = array[changed].reshape(-1)[0]
+            raise SchemaError(
+                f"an array of {array.dtype.name} whose values float32 would change ({first!r} for one), and "
+                "narrow=False asks to be told; give a float32 array, or leave narrow=False out"
+            )
     return narrowed
 
 
@@ -184,6 +197,8 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
             return convert(value, narrow)
     if isinstance(value, dict):
         raise SchemaError('a dict; give its values names of their own, such as "outer/inner"')
+    if callable(getattr(value, "__array__", None)) and not isinstance(value, type):  # a tensor, a column of a table
+        return _array(np.asarray(value), narrow)
     raise SchemaError(f"a {type(value).__name__}; a feature holds integers, floats or bytes, one, a list or an array")
 
 

@@ -20,15 +20,17 @@ __all__ = ["is_torn", "whole_end", "zeros_from"]
 _BLOCK = 1 << 20
 
 
-def whole_end(fd: int, size: int, name: str, compression: str) -> tuple[int, bytes]:
+def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
     """``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and nothing more of it can be kept.
+
+    ``start``: of an uncompressed file, what is known to be whole, and not read again.
 
     Raises:
         CorruptRecordError: damage that does not reach the file's end.
     """
     try:
         if compression != "GZIP":
-            return _whole_frames(fd, size), b""
+            return _whole_frames(fd, size, start), b""
         try:
             return _whole_members(fd, size)
         except FormatError as error:
@@ -70,18 +72,18 @@ def zeros_from(fd: int, size: int) -> int:
     return 0
 
 
-def _whole_frames(fd: int, size: int) -> int:
+def _whole_frames(fd: int, size: int, start: int) -> int:
     decoder = FrameDecoder(max_record_bytes=max(size, 1))  # a longer one is torn
-    position = 0
+    position = start
     while position < size and decoder.error is None:
         block = read_at(fd, _BLOCK, position)
         if not block:
             break
         decoder.feed(block)
         position += len(block)
-    if decoder.error is not None and not is_torn(fd, size, decoder.offset, decoder.error):
+    if decoder.error is not None and not is_torn(fd, size, start + decoder.offset, decoder.error):
         raise decoder.error
-    return decoder.offset
+    return start + decoder.offset
 
 
 def _whole_members(fd: int, size: int) -> tuple[int, bytes]:

@@ -25,7 +25,7 @@ from asyncrec.storage.plugins import DISABLE, Plugins
 from asyncrec.storage.url import redact, scheme_of, split_path
 from asyncrec.tasks import in_thread
 
-__all__ = ["foreign_factory", "located", "open_storage", "register_writer_factory", "registered_for"]
+__all__ = ["foreign_factory", "is_local", "located", "open_storage", "register_writer_factory", "registered_for"]
 
 # Where we know the distribution that brings a scheme; "" where we know that there is none.
 _PACKAGES = {
@@ -72,6 +72,14 @@ def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
     """The simple object that was registered for a path, if one was."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
+
+
+def is_local(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names a local file: ``prefix:name`` does, unless somebody registered the prefix."""
+    scheme = scheme_of(path)
+    if scheme in ("", "file"):
+        return registered_for(path) is None
+    return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")
 
 
 @asynccontextmanager

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from asyncrec import CorruptRecordError, StorageError, blocking
+from asyncrec import StorageError, blocking
+from asyncrec.compat import shared_file
+from asyncrec.compat.live_file import LiveFile
 from asyncrec.compat.tensorboardx import RecordWriter
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def run(program: str) -> None:
+    program = f"import os, signal\nfrom asyncrec.compat.tensorboardx import RecordWriter\n{program}"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_what_was_flushed_can_be_read_while_it_is_written() -> None:
@@ -23,31 +35,168 @@ def test_what_was_flushed_can_be_read_while_it_is_written() -> None:
             assert blocking.read_records("live") == [b"%d" % each for each in range(number + 1)]
 
 
-def test_a_local_file_is_continued_behind_its_last_whole_record() -> None:
-    with RecordWriter("live") as writer:
-        writer.write(b"first")
-    with open("live", "ab") as file:
-        file.write(b"\x05\0\0\0")  # a writer that was killed
-    with RecordWriter("live") as writer:
-        writer.write(b"second")
-    assert blocking.read_records("live") == [b"first", b"second"]
+@pytest.mark.parametrize("there", [b"not records at all, but quite some text", b"", b"\x05\0\0\0"])
+def test_a_file_that_is_there_is_emptied_as_open_does(there: bytes) -> None:
+    Path("x").write_bytes(there)
+    RecordWriter("x").close()
+    assert Path("x").read_bytes() == b""
+    for record in (b"one", b"two"):
+        with RecordWriter("x") as writer:
+            writer.write(record)
+    assert blocking.read_records("x") == [b"two"]
 
 
-def test_what_is_no_record_file_is_left_as_it_is() -> None:
-    Path("notes.txt").write_bytes(b"not records at all, but quite some text")
-    with pytest.raises(CorruptRecordError, match=r"notes\.txt"):
-        RecordWriter("notes.txt")
-    assert Path("notes.txt").read_bytes() == b"not records at all, but quite some text"
+def test_two_writers_of_one_file_both_write_whole_records() -> None:
+    """tensorboardX let the second empty what the first had flushed, and both write over each other."""
+    one = RecordWriter("x")
+    one.write(b"first")
+    one.flush()
+    two = RecordWriter("x")
+    for size in (3, 9_000, 40_000):
+        for writer, letter in ((one, b"1"), (two, b"2")):
+            writer.write(letter * size)
+    two.close()
+    one.write(b"last")
+    one.close()
+    records = blocking.read_records("x")
+    assert records[0] == b"first"
+    assert sorted(records[1:], key=lambda record: (len(record), record)) == [
+        b"111", b"222", b"last", *(letter * size for size in (9_000, 40_000) for letter in (b"1", b"2"))
+    ]  # fmt: skip
 
 
-def test_two_writers_do_not_have_one_file() -> None:
-    with RecordWriter("live") as writer:
-        with pytest.raises(StorageError, match="live: another writer"):
-            RecordWriter("live")
+def test_processes_that_write_one_file_at_once_lose_and_mix_nothing() -> None:
+    program = """
+import sys
+from asyncrec.compat.tensorboardx import RecordWriter
+writer = RecordWriter("x")
+print("open", flush=True)
+sys.stdin.readline()
+for number in range(300):
+    writer.write(sys.argv[1].encode() * (1 + 97 * number % 30_000))
+    if number % 7 == 0:
+        writer.flush()
+writer.close()
+"""
+    command = [sys.executable, "-c", program]
+    names = ["a", "b", "c"]
+    writers = [subprocess.Popen([*command, name], stdin=PIPE, stdout=PIPE) for name in names]
+    for each in writers:
+        assert each.stdout is not None
+        each.stdout.readline()
+    for each in writers:
+        each.communicate(b"go\n")
+        assert each.returncode == 0
+    records = blocking.read_records("x")
+    for name in names:
+        own = [len(record) for record in records if record[:1] == name.encode()]
+        assert own == [1 + 97 * number % 30_000 for number in range(300)]
+    assert len(records) == 900
+
+
+def test_what_a_killed_writer_left_torn_is_cut_off_before_another_writes_on() -> None:
+    one, two = RecordWriter("x"), RecordWriter("x")
+    one.write(b"whole")
+    one.flush()
+    with open("x", "ab") as file:
+        file.write(b"\x05\0\0\0\0")  # of a third, killed while it wrote
+    two.write(b"behind it")
+    two.close()
+    one.close()
+    assert blocking.read_records("x") == [b"whole", b"behind it"]
+
+
+def test_a_write_for_which_there_is_no_room_leaves_nothing_for_others_to_write_behind() -> None:
+    two = RecordWriter("x")
+    one = RecordWriter("x")
+    one.write(b"kept")
+    one.flush()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal_before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        with pytest.raises(StorageError, match="writing x"):
+            one.write(bytes(60_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, signal_before)
+    two.write(b"goes on")
+    two.close()
+    assert blocking.read_records("x") == [b"kept", b"goes on"]
+
+
+def test_a_file_that_was_closed_is_emptied_though_a_child_has_it_still() -> None:
+    run(
+        """
+writer = RecordWriter("x")
+writer.write(b"old")
+child = os.fork()
+if not child:
+    signal.pause()
+writer.close()
+with RecordWriter("x") as writer:
+    writer.write(b"new")
+os.kill(child, signal.SIGKILL)
+"""
+    )
+    assert blocking.read_records("x") == [b"new"]
+
+
+def test_a_child_writes_its_own_records_and_not_its_parents_again() -> None:
+    run(
+        """
+writer = RecordWriter("x")
+writer.write(b"parent 1")
+if not os.fork():
+    writer.write(b"child")
+    writer.close()
+    os._exit(0)
+assert os.wait()[1] == 0
+writer.write(b"parent 2")
+RecordWriter("x").close()  # joins: the parent has it still
+writer.close()
+"""
+    )
+    assert blocking.read_records("x") == [b"child", b"parent 1", b"parent 2"]
+
+
+def test_who_writes_it_for_himself_shares_with_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_file, "_PATIENCE", 0.01)
+    with blocking.open_writer("x", mode="a") as writer:
         writer.write(b"1")
-    with RecordWriter("live") as writer:
-        writer.write(b"2")
-    assert blocking.read_records("live") == [b"1", b"2"]
+        with pytest.raises(StorageError, match="x: another writer has it open for itself"):
+            RecordWriter("x")
+    with RecordWriter("x"):
+        with pytest.raises(StorageError, match="another writer is appending"):
+            with blocking.open_writer("x", mode="a"):
+                pass
+
+
+def test_a_writer_that_is_stopped_while_it_writes_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_file, "_PATIENCE", 0.01)
+    one, two = RecordWriter("x"), RecordWriter("x")
+    stopped = one._writer
+    assert isinstance(stopped, LiveFile)
+    with stopped._file._alone():
+        two.write(b"2")
+        with pytest.raises(StorageError, match="another writer has been writing"):
+            two.flush()
+    one.close()
+
+
+def test_a_folder_of_that_name_is_told_as_python_tells_it(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="a folder has that name") as caught:
+        RecordWriter(str(tmp_path))
+    assert isinstance(caught.value, StorageError)
+
+
+def test_what_is_never_closed_is_written_at_the_end_though_it_refers_to_itself() -> None:
+    run("""
+writer = RecordWriter("x")
+writer.itself = writer
+writer.write(b"1")
+""")
+    assert blocking.read_records("x") == [b"1"]
 
 
 @pytest.mark.parametrize("size", [100, 8_000, 300_000])

@@ -9,19 +9,26 @@ import os
 import struct
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from fake_gcs import FakeGcs
 from s3_store import Store
 
 from asyncrec import StorageError, UnknownSchemeError, blocking
-from asyncrec.compat import remote_file
+from asyncrec.compat import left_open, remote_file
 from asyncrec.compat.tensorboardx import (
+    REGISTERED_FACTORIES,
+    GCSRecordWriterFactory,
     RecordWriter,
+    S3RecordWriter,
+    S3RecordWriterFactory,
     directory_check,
     make_valid_tf_name,
     open_file,
@@ -41,8 +48,8 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})
     yield
-    left = list(remote_file._left_open)
-    remote_file._left_open.clear()
+    left = list(left_open._kept)
+    left_open._kept.clear()
     assert not left
 
 
@@ -207,14 +214,64 @@ def sent() -> list[int]:
     return counts
 
 
-def test_every_byte_is_sent_once_however_often_it_is_flushed(sent: list[int]) -> None:
-    """tensorboardX kept the whole object, and each flush uploaded all of it again."""
+def test_every_byte_is_sent_once_where_nothing_is_flushed(sent: list[int]) -> None:
     with RecordWriter("far://bucket/events") as writer:
         for _ in range(2000):
             writer.write(bytes(1000))
-            writer.flush()
     assert sum(sent) == 2000 * 1016
     assert blocking.read_records(f"memory://{FAR}/events") == [bytes(1000)] * 2000
+
+
+def test_what_was_flushed_is_there_and_stays_one_object(sent: list[int]) -> None:
+    """As in tensorboardX: TensorBoard reads the event file of a run that goes on, and of one that was killed."""
+    with RecordWriter("far://bucket/events") as writer:
+        for number in range(20):
+            writer.write(b"%d" % number)
+            writer.flush()
+            assert blocking.read_records(f"memory://{FAR}/events") == [b"%d" % each for each in range(number + 1)]
+            before = list(sent)
+            writer.flush()
+            assert sent == before  # there is nothing new
+        writer.write(b"last")
+    assert blocking.read_records(f"memory://{FAR}/events")[-1] == b"last"
+    assert objects() == ["events"]
+
+
+def objects() -> list[str]:
+    with blocking.open_storage(f"memory://{FAR}") as store:
+        return [info.key for info in store.list_objects()]
+
+
+def test_flushes_send_a_bounded_multiple_of_what_was_written(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """tensorboardX kept the whole object, and each flush uploaded all of it again: 2 MB became 500 MB and more."""
+    monkeypatch.setattr(remote_file, "_BURST", 1 << 20)
+    monkeypatch.setattr(remote_file, "_EACH_SECOND", 0)
+    expected = [b"%04d" % number + bytes(996) for number in range(1000)]
+    with RecordWriter("far://bucket/events") as writer, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for record in expected:
+            writer.write(record)
+            writer.flush()
+    (one,) = warned
+    assert str(one.message).startswith("far://bucket/events: goes on in far://bucket/events.000001,")
+    assert sum(sent) < (1 + 8) * 1000 * 1016 + (1 << 20)
+    keys = objects()
+    assert 2 <= len(keys) <= 60
+    assert keys == sorted(keys)
+    found = [record for key in keys for record in blocking.read_records(f"memory://{FAR}/{key}")]
+    assert found == expected
+
+
+def test_a_large_object_is_not_sent_again(sent: list[int]) -> None:
+    with RecordWriter("far://bucket/events") as writer:
+        writer.write(bytes(9 << 20))
+        writer.flush()
+        writer.write(b"2")
+        with pytest.warns(RuntimeWarning, match="goes on in"):
+            writer.flush()
+        writer.write(b"3")
+    assert sum(sent) == (9 << 20) + 16 + 17 + 34
+    assert blocking.read_records(f"memory://{FAR}/events.000001") == [b"2", b"3"]
 
 
 def test_memory_does_not_grow_with_the_object(sent: list[int]) -> None:
@@ -236,18 +293,18 @@ def test_nothing_is_uploaded_again_when_a_closed_writer_goes(sent: list[int]) ->
     assert sent == before
 
 
-def test_an_object_does_not_appear_before_it_is_closed_nor_after_an_exception(sent: list[int]) -> None:
-    with pytest.raises(KeyError):
-        with RecordWriter("far://bucket/never") as writer:
-            writer.write(b"1")
-            raise KeyError
-    writer = RecordWriter("far://bucket/events")
-    writer.write(b"1")
-    writer.flush()
-    with blocking.open_storage(f"memory://{FAR}") as store:
-        assert [info.key for info in store.list_objects()] == []
-        writer.close()
-        assert [info.key for info in store.list_objects()] == ["events"]
+def test_an_object_does_not_appear_before_it_is_flushed_or_closed_nor_after_an_exception(sent: list[int]) -> None:
+    for flushed in (False, True):
+        with pytest.raises(KeyError):
+            with RecordWriter("far://bucket/events") as writer:
+                writer.write(b"1")
+                if flushed:
+                    writer.flush()
+                writer.write(b"2")
+                assert objects() == ["events"] * flushed
+                raise KeyError
+        assert objects() == ["events"] * flushed
+    assert blocking.read_records(f"memory://{FAR}/events") == [b"1"]
 
 
 def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
@@ -260,15 +317,54 @@ def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
         writer.close()
 
 
-def test_an_object_left_open_is_published_when_python_ends(s3: Store) -> None:
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
+def test_an_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
     """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""
     program = f"""
 from asyncrec.compat.tensorboardx import RecordWriter
 writer = RecordWriter("s3://{s3.bucket}/left-open")
 writer.write(b"first")
+{end}
 """
-    subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ))
+    subprocess.run([sys.executable, "-c", program], check=not end, env=dict(os.environ))
     assert blocking.read_records(f"s3://{s3.bucket}/left-open") == [b"first"]
+
+
+def test_what_was_flushed_to_a_store_survives_a_kill(s3: Store) -> None:
+    program = f"""
+import os
+from asyncrec.compat.tensorboardx import RecordWriter
+writer = RecordWriter("s3://{s3.bucket}/killed")
+for number in range(3):
+    writer.write(b"%d" % number)
+    writer.flush()
+writer.write(b"not flushed")
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", program], env=dict(os.environ))
+    assert blocking.read_records(f"s3://{s3.bucket}/killed") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("opens", [RecordWriter, open_file], ids=["records", "bytes"])
+def test_an_object_that_is_dropped_is_published(opens: Any, sent: list[int]) -> None:
+    file = opens("far://bucket/events")
+    file.write(b"1")
+    del file
+    gc.collect()
+    assert objects() == ["events"]
+
+
+@pytest.mark.anyio
+async def test_one_that_is_dropped_on_an_event_loop_does_not_hold_it(sent: list[int]) -> None:
+    file = open_file("far://bucket/events")
+    file.write(b"1")
+    threads = set(threading.enumerate())
+    del file
+    gc.collect()
+    (closing,) = set(threading.enumerate()) - threads or {None}
+    if closing is not None:
+        await anyio.to_thread.run_sync(closing.join)
+    assert objects() == ["events"]
 
 
 # -- routing ----------------------------------------------------------------------------------------------------------
@@ -334,6 +430,68 @@ def test_what_is_not_bytes_is_no_record(record: Any) -> None:
         with pytest.raises(TypeError):
             writer.write(record)
     assert blocking.read_records("x") == []
+
+
+def test_a_factory_is_taken_as_it_is_and_what_it_lacks_is_told_when_it_is_used() -> None:
+    """tensorboardX looks at nothing, so scripts give it what they need."""
+
+    class OnlyOpen:
+        def open(self, path: str) -> io.BytesIO:
+            return io.BytesIO()
+
+    register_writer_factory("mine", OnlyOpen())
+    register_writer_factory("", OnlyOpen())
+    register_writer_factory("nothing", object())
+    for path in ("mine:x", ":x"):
+        with RecordWriter(path) as writer:
+            writer.write(EVENT)
+    with pytest.raises(AttributeError, match="directory_check"):
+        directory_check("mine:x")
+    with pytest.raises(AttributeError, match="open"):
+        RecordWriter("nothing:x")
+
+
+def test_what_a_factory_says_of_a_folder_is_handed_on() -> None:
+    class Answers(_Factory):
+        def directory_check(self, path: str) -> Any:
+            return "there"
+
+    register_writer_factory("mine", Answers())
+    assert directory_check("mine:x") == "there"
+
+
+def test_a_file_where_the_folder_would_be_is_told_by_whoever_opens_something_in_it() -> None:
+    Path("x").touch()
+    assert directory_check("x") is None
+    with pytest.raises(NotADirectoryError, match="a file has the name of one of its folders") as caught:
+        RecordWriter("x/events")
+    assert isinstance(caught.value, StorageError)
+
+
+def test_the_registry_and_the_factories_have_their_names() -> None:
+    mine = _Factory()
+    REGISTERED_FACTORIES["mine"] = mine
+    assert list(REGISTERED_FACTORIES) == ["s3", "gs", "mine"]
+    assert len(REGISTERED_FACTORIES) == 3
+    assert REGISTERED_FACTORIES["mine"] is mine
+    assert isinstance(REGISTERED_FACTORIES["gs"], GCSRecordWriterFactory)
+    del REGISTERED_FACTORIES["mine"]
+    assert "mine" not in REGISTERED_FACTORIES
+
+
+@pytest.mark.parametrize("factory", [S3RecordWriterFactory(), GCSRecordWriterFactory()])
+def test_the_factories_open_what_is_there_without_them(factory: S3RecordWriterFactory, sent: list[int]) -> None:
+    register_writer_factory("s3", mine := _Factory())
+    register_writer_factory("s3", factory)
+    assert REGISTERED_FACTORIES["s3"] is not mine
+    assert factory.directory_check("far://bucket") is None
+    file = factory.open("far://bucket/a/b")
+    assert isinstance(file, S3RecordWriter)
+    assert (file.bucket_and_path(), file.closed) == (("bucket", "a/b"), False)
+    file.write(b"any")
+    file.close()
+    assert file.closed
+    assert objects() == ["a/b"]
 
 
 def test_a_factory_for_s3_stands_before_the_built_in_one() -> None:

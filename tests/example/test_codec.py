@@ -104,9 +104,16 @@ def test_an_array_goes_in_as_its_bytes() -> None:
 
 
 def test_the_error_names_the_feature() -> None:
-    with pytest.raises(SchemaError, match=r"^feature 'emb': an array of float64 .*narrow=True"):
-        encode_example({"label": 1, "emb": np.array([0.1])})
-    assert encode_example({"emb": np.array([0.1])}, narrow=True) == encode_example({"emb": [0.1]})
+    with pytest.raises(SchemaError, match=r"^feature 'emb': an array of float64 .*narrow=False"):
+        encode_example({"label": 1, "emb": np.array([0.1])}, narrow=False)
+    with pytest.raises(SchemaError, match=r"^feature list 'emb', step 1: an array of float64 .*narrow=False"):
+        encode_sequence_example({}, {"emb": np.array([[0.5], [0.1]])}, narrow=False)
+
+
+def test_floats_of_64_bits_are_rounded_unless_told_not_to() -> None:
+    assert encode_example({"emb": np.array([0.1])}) == encode_example({"emb": [0.1]})
+    steps = {"emb": np.array([[0.5], [0.1]])}
+    assert encode_sequence_example({}, steps) == encode_sequence_example({}, {"emb": [[0.5], [0.1]]})
 
 
 def test_names_are_text_that_utf8_can_hold() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,10 @@ def test_the_helpers_compose_with_the_messages() -> None:
         (float_list_feature([]), "float_list", []),
         (float_list_feature([1, 2.5]), "float_list", [1.0, 2.5]),
         (float_list_feature(np.array([1, 2])), "float_list", [1.0, 2.0]),
+        (float_list_feature(np.array([2**24 + 1])), "float_list", [2.0**24]),
+        (float_list_feature(np.array([0.1])), "float_list", [float(np.float32(0.1))]),
+        (float_list_feature([np.float64(0.1)]), "float_list", [float(np.float32(0.1))]),
+        (float_list_feature(np.array([0.5]), narrow=False), "float_list", [0.5]),
         (float_list_feature(x / 2 for x in range(3)), "float_list", [0.0, 0.5, 1.0]),
         (bytes_list_feature([]), "bytes_list", []),
         (bytes_list_feature(np.array(["a"])), "bytes_list", [b"a"]),
@@ -73,8 +78,10 @@ def test_each_helper_makes_its_kind(feature: Feature, kind: str, values: list[ob
         (int64_list_feature, 3, TypeError, "one int; give a list"),
         (int64_list_feature, [1.5], SchemaError, "a float value"),
         (bytes_list_feature, b"abc", TypeError, "one bytes; give a list"),
-        (float_list_feature, np.array([0.1]), SchemaError, "float32 would change"),
-        (float_list_feature, np.array([2**24 + 1]), SchemaError, "integers that float32 cannot hold"),
+        (float_list_feature, np.array([1e300]), SchemaError, "beyond float32"),
+        (float_list_feature, [1e300], SchemaError, "beyond float32"),
+        (partial(float_list_feature, narrow=False), np.array([0.1]), SchemaError, "leave narrow=False out"),
+        (partial(float_list_feature, narrow=False), np.array([2**24 + 1]), SchemaError, "integers that float32"),
         (float_list_feature, ["a"], SchemaError, "a bytes value where float"),
     ],
 )

@@ -93,10 +93,12 @@ def test_tensorboards_event_loader_follows_a_file_as_it_grows(tmp_path: Path) ->
         writer.write(event(step).SerializeToString())
         writer.flush()
         assert [each.step for each in loader.Load()] == [step, step]
-    writer.close()
-    with RecordWriter(path) as again:  # continued: the loader goes on
-        again.write(event(200).SerializeToString())
+    with RecordWriter(path) as another:  # of the same second: the loader sees both
+        another.write(event(200).SerializeToString())
     assert [each.step for each in loader.Load()] == [200]
+    writer.write(event(201).SerializeToString())
+    writer.close()
+    assert [each.step for each in loader.Load()] == [201]
 
 
 def test_a_record_of_which_only_a_part_is_there_comes_when_it_is_whole(tmp_path: Path) -> None:

@@ -1,0 +1,182 @@
+"""``tf.errors``: the errors of `asyncrec.compat.tensorflow` by TensorFlow's names, so that what caught them does.
+
+An error that is raised there is two things: asyncrec's own, with path, offset and remedy, and TensorFlow's. Where
+TensorFlow itself is in the process, it is caught by ``except tensorflow.errors.DataLossError`` as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import anyio
+
+from asyncrec import errors as ours
+
+__all__ = [
+    "AbortedError",
+    "AlreadyExistsError",
+    "CancelledError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OpError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "ResourceExhaustedError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "UnknownError",
+    "as_tensorflow",
+    "told_as_tensorflow",
+]
+
+
+class OpError(Exception):
+    """The root of them, with the attributes of TensorFlow's; there is no op here."""
+
+    error_code: ClassVar[int] = 2
+    op: ClassVar[None] = None
+    node_def: ClassVar[None] = None
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class CancelledError(OpError):
+    error_code = 1
+
+
+class UnknownError(OpError):
+    error_code = 2
+
+
+class InvalidArgumentError(OpError):
+    error_code = 3
+
+
+class DeadlineExceededError(OpError):
+    error_code = 4
+
+
+class NotFoundError(OpError):
+    error_code = 5
+
+
+class AlreadyExistsError(OpError):
+    error_code = 6
+
+
+class PermissionDeniedError(OpError):
+    error_code = 7
+
+
+class ResourceExhaustedError(OpError):
+    error_code = 8
+
+
+class FailedPreconditionError(OpError):
+    error_code = 9
+
+
+class AbortedError(OpError):
+    error_code = 10
+
+
+class OutOfRangeError(OpError):
+    error_code = 11
+
+
+class UnimplementedError(OpError):
+    error_code = 12
+
+
+class InternalError(OpError):
+    error_code = 13
+
+
+class UnavailableError(OpError):
+    error_code = 14
+
+
+class DataLossError(OpError):
+    error_code = 15
+
+
+class UnauthenticatedError(OpError):
+    error_code = 16
+
+
+# The first that fits; what the system said before, by its number.
+_BY_ERRNO: dict[int | None, type[OpError]] = {
+    errno.EISDIR: FailedPreconditionError,
+    errno.ENOTDIR: FailedPreconditionError,
+    errno.ENOSPC: ResourceExhaustedError,
+    errno.EDQUOT: ResourceExhaustedError,
+    errno.EMFILE: ResourceExhaustedError,
+    errno.ENFILE: ResourceExhaustedError,
+}
+_BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
+    (ours.FormatError, DataLossError),
+    (ours.IntegrityError, DataLossError),
+    (ours.ObjectNotFoundError, NotFoundError),
+    (ours.ObjectExistsError, AlreadyExistsError),
+    (ours.StoragePermissionError, PermissionDeniedError),
+    (ours.TransientStorageError, UnavailableError),
+    (ours.PluginError, UnimplementedError),
+    (anyio.ClosedResourceError, FailedPreconditionError),
+)
+
+
+def as_tensorflow(error: Exception) -> Exception:
+    """The same error, which is TensorFlow's from now on too."""
+    if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError) and not isinstance(error, OpError):
+        named = _BY_ERRNO.get(getattr(error, "errno", None))
+        if named is None:
+            named = next((theirs for kind, theirs in _BY_KIND if isinstance(error, kind)), UnknownError)
+        error.__class__ = _both(type(error), named, getattr(sys.modules.get("tensorflow"), "errors", None))
+    return error
+
+
+@contextmanager
+def told_as_tensorflow() -> Iterator[None]:
+    """Errors of asyncrec's that leave the block are TensorFlow's too."""
+    try:
+        yield
+    except Exception as error:
+        as_tensorflow(error)
+        raise
+
+
+def _restored(error: Exception, number: int | None) -> Exception:
+    if isinstance(error, OSError):
+        error.errno = number
+    return as_tensorflow(error)
+
+
+_made: dict[tuple[type, ...], Any] = {}  # as many as there are kinds of errors
+
+
+def _both(kind: type[Exception], named: type[OpError], real: Any) -> Any:
+    """A class of asyncrec's errors and one of these, by this one's name; and the ``real`` one, if there is."""
+    theirs = getattr(real, named.__name__, None)
+    bases: tuple[type, ...] = (named, kind) if theirs is None else (named, kind, theirs)
+    if bases in _made:
+        return _made[bases]
+
+    def reduce(self: Exception) -> tuple[Any, ...]:  # a class that is made here cannot be found by its name
+        plain = kind.__new__(kind, *self.args)
+        plain.__dict__.update(self.__dict__)
+        return _restored, (plain, getattr(self, "errno", None))
+
+    own = {"__module__": __name__, "__doc__": kind.__doc__, "__str__": kind.__str__, "__reduce__": reduce}
+    _made[bases] = type(named.__name__, bases, own)
+    return _made[bases]

@@ -1,0 +1,58 @@
+"""tensorboardX's own tests, from its source distribution, with our record writer under it.
+
+What fails on tensorboardX itself (for want of what a test asks for, a network or another library) may fail here too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+TESTS = Path(sys.prefix) / "originals" / "tensorboardX" / "tests"  # put there by the Makefile
+# Of what writes events; the others are about figures, graphs and embeddings.
+FILES = (
+    "event_file_writer_test.py",
+    "record_writer_test.py",
+    "test_multiprocess_write.py",
+    "test_record_writer.py",
+    "test_summary_writer.py",
+    "test_writer.py",
+)
+
+
+def outcomes(folder: Path, *plugin: str) -> dict[str, str]:
+    """Each test's outcome. The tests are copied, because they write where they are."""
+    shutil.copytree(TESTS, folder / "tests")
+    command = [sys.executable, "-m", "pytest", "-rA", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    files = [f"tests/{name}" for name in FILES]
+    env = {**os.environ, "PYTHONPATH": str(HERE), "AWS_EC2_METADATA_DISABLED": "true"}
+    done = subprocess.run(
+        [*command, *plugin, "--rootdir", str(folder), *files],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    found = re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED) (tests/\S+)", done.stdout, re.MULTILINE)
+    print(done.stdout[-3000:])  # shown where it fails
+    return {test: outcome for outcome, test in found}
+
+
+@pytest.mark.timeout(600)  # its tests sleep for minutes
+def test_what_passes_on_tensorboardx_passes_on_ours(tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        theirs = pool.submit(outcomes, tmp_path / "theirs")
+        ours = pool.submit(outcomes, tmp_path / "ours", "-p", "installed_tensorboardx")
+    passed = {test for test, outcome in theirs.result().items() if outcome == "PASSED"}
+    assert len(passed) >= 20
+    found = ours.result()
+    assert {test: found.get(test) for test in passed} == dict.fromkeys(passed, "PASSED")

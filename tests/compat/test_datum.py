@@ -14,7 +14,7 @@ import pytest
 from fake_gcs import FakeGcs
 
 from asyncrec import DatasetError, DuplicateKeyError, SchemaError, encode_example
-from asyncrec.compat import datum
+from asyncrec.compat import datum_reading
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, load
 from asyncrec.shards.sizing import shard_count
 
@@ -22,7 +22,7 @@ from asyncrec.shards.sizing import shard_count
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datum, "found_tensorflow", lambda: None)
+    monkeypatch.setattr(datum_reading, "found_tensorflow", lambda: None)
 
 
 # Of train, too: by default it leaves out a last batch that is short, as in datum.
@@ -155,8 +155,10 @@ def test_passes_and_sizes_are_as_configured() -> None:
     assert [len(batch["n"]) for batch in load("set").train_fn()] == [32, 32, 32]
     endless = iter(load("set", ALL).train_fn(repeat=-1))
     assert len([next(endless) for _ in range(20)]) == 20
-    with pytest.raises(AttributeError, match="cache"):
-        configs.cache = True  # type: ignore[attr-defined]  # what is tested
+    with pytest.raises(AttributeError, match="batch_sise"):
+        configs.batch_sise_train = 3
+    with pytest.raises(TypeError, match="buffer_size is of type int, not str"):
+        configs.buffer_size = "100"  # type: ignore[assignment]  # what is tested
 
 
 def test_what_is_not_there_is_told_at_once() -> None:

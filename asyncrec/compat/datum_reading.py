@@ -120,7 +120,7 @@ class Dataset:
             dataset = dataset.repeat(repeat)
         dataset = _mapped(dataset, getattr(configs, f"post_batching_callback_{purpose}"))
         dataset = dataset.prefetch(tensorflow.data.AUTOTUNE)
-        return tensorflow.data.experimental.get_single_element(dataset) if configs.full_dataset else dataset
+        return dataset.get_single_element() if configs.full_dataset else dataset
 
     def _checked(self, instruction: str) -> Found:
         try:

@@ -113,7 +113,7 @@ class Dataset:
             again = configs.reshuffle_each_iteration
             dataset = dataset.shuffle(configs.buffer_size, seed=configs.seed, reshuffle_each_iteration=again)
         deterministic = getattr(configs, f"deterministic{'' if purpose == 'train' else '_' + purpose}")
-        dataset = _batched(tensorflow, dataset, configs, found, batch_size, drop_remainder, deterministic)
+        dataset = _batched(tensorflow, dataset, configs, batch_size, drop_remainder, deterministic)
         if echoing:
             dataset = dataset.flat_map(lambda batch: tensorflow.data.Dataset.from_tensors(batch).repeat(echoing))
         if repeat:
@@ -142,9 +142,7 @@ def _mapped(dataset: Any, callback: Callable[..., Any] | None) -> Any:
     return dataset if callback is None else dataset.map(callback)
 
 
-def _batched(
-    tf: Any, dataset: Any, configs: Any, found: Found, size: int, drop_remainder: bool, deterministic: bool
-) -> Any:
+def _batched(tf: Any, dataset: Any, configs: Any, size: int, drop_remainder: bool, deterministic: bool) -> Any:
     shapes = tf.nest.map_structure(lambda spec: getattr(spec, "shape", None), dataset.element_spec)
     if configs.bucket_fn is not None:
         return dataset.bucket_by_sequence_length(
@@ -157,7 +155,8 @@ def _batched(
     if not size:
         return dataset
     if configs.use_datum_padding and not configs.use_tf_padding:
-        return dataset.padded_batch(size, padded_shapes=padded_shapes(found.table), drop_remainder=drop_remainder)
+        shapes = tf.nest.map_structure(lambda spec: [None] * spec.shape.rank, dataset.element_spec)
+        return dataset.padded_batch(size, padded_shapes=shapes, drop_remainder=drop_remainder)
     if configs.use_tf_padding or _differ_in_size(tf, dataset.element_spec):
         return dataset.padded_batch(size, padded_shapes=shapes, drop_remainder=drop_remainder)
     return dataset.batch(

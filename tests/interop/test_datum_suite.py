@@ -6,18 +6,20 @@ here, and the module by which the tests write them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
-VERSION = "1.11.1"  # the last that came with its tests; what it tests is the same in 1.13
+# Tests are imported by path; what they share is imported by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from originals import datum_source, make_data
+
 SUITES = ["dataset", "loader", "tfrecord_writer", "tfr_reader", "parser", "export"]
 
 # What fails, with its reason.
@@ -83,64 +85,17 @@ def _test_create_textjson_records(path, use_two_files=False):
     return {n: each for part in parts.values() for n, each in part.items()}
 """
 
-ANNOTATION = """<annotation><size><width>{1}</width><height>{0}</height></size>{objects}</annotation>"""
-OBJECT = """<object><name>{name}</name><pose>Left</pose><truncated>0</truncated><difficult>0</difficult>
-<bndbox><xmin>{x}</xmin><ymin>1</ymin><xmax>300</xmax><ymax>60</ymax></bndbox></object>"""
-
 
 @pytest.fixture(scope="session")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The distribution, fetched once into this environment, beside its data."""
-    store = Path(sys.prefix) / "originals"
-    archive = store / f"datum-{VERSION}.tar.gz"
-    if not archive.exists():
-        fetch = ["pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", str(store)]
-        subprocess.run([sys.executable, "-m", *fetch, f"datum=={VERSION}"], check=True)
-    root = tmp_path_factory.mktemp("datum")
-    with tarfile.open(archive) as tar:
-        tar.extractall(root, [each for each in tar if "/tests/" in each.name], filter="data")
-    tests = root / f"datum-{VERSION}" / "tests"
+    """The distribution, beside its data."""
+    tests = datum_source(tmp_path_factory.mktemp("datum")) / "tests"
+    shutil.rmtree(tests.parent / "datum")  # the one that is installed
     (tests / "__init__.py").touch()
     (tests / "conftest.py").write_text(CONFTEST)
     (tests / "utils.py").write_text(UTILS)
     make_data(tests / "dummy_data")
     return tests.parent
-
-
-def make_data(folder: Path) -> None:
-    for split in ("train", "val"):
-        picture(folder / "clf" / split / "image_232.jpg", 2670, 2870)
-        (folder / "clf" / f"{split}.csv").write_text(
-            "filename,label_test1,label_test2,label_test3,label_test4\nimage_232,1,2,1,0\n"
-        )
-    # Of two images the parser's tests name the one that is stored first, and the data set's the other: its batches come
-    # in another order, in datum too. What is stored first is decided by the hash of its name.
-    sizes = {"det": [(500, 486), (281, 500)], "seg": [(366, 500), (281, 500)]}
-    names = sorted(["2007_a", "2007_b"], key=lambda name: hashlib.md5(f"train{name}".encode()).digest())
-    for kind, both in sizes.items():
-        voc = folder / kind / "voc"
-        pictures = dict(zip(names, both, strict=True))
-        lists = {"train": names, "val": names[:1]}
-        for split, listed in lists.items():
-            for file in (voc / f"{split}.txt", voc / "ImageSets" / f"{split}.txt"):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text("".join(f"{name}\n" for name in listed))
-        for number, (name, size) in enumerate(pictures.items()):
-            picture(voc / "JPEGImages" / f"{name}.jpg", *size)
-            picture(voc / "SegmentationClass" / f"{name}.png", *size)
-            objects = "".join(
-                OBJECT.format(name=each, x=174 + n) for n, each in enumerate(["cat", "dog"][: number + 1])
-            )
-            annotation = voc / "Annotations" / f"{name}.xml"
-            annotation.parent.mkdir(exist_ok=True)
-            annotation.write_text(ANNOTATION.format(*size, objects=objects))
-        for file in ("voc2012.names", "classes.names"):
-            (voc / file).write_text("cat\ndog\n")
-
-
-def picture(path: Path, height: int, width: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (width, height), (200, 100, 50)).save(path)
 
 
 @pytest.mark.timeout(600)

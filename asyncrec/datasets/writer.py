@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import anyio
-
 from asyncrec.datasets.description import Description
 from asyncrec.datasets.examples import with_shapes
 from asyncrec.datasets.progress import Progress

@@ -1,53 +1,122 @@
 """datum's writer and reader: ``from asyncrec.compat.datum import TFRecordWriter, load``.
 
 `TFRecordWriter` makes datum's files (``{split}-{i:05d}-of-{k:05d}.tfrecord``, ``shard_info.json`` and
-``datum_to_type_and_shape_mapping.json``), which datum reads, by `asyncrec.DatasetWriter`: a split appears whole, with a
-manifest, and replaces what was there. `load` reads them, and what datum wrote.
+``datum_to_type_and_shape_mapping.json``), which datum reads: a split appears whole, with a manifest, and replaces what
+was there. `load` reads them, and what datum wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from itertools import count, islice
-from os import PathLike, fspath
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from asyncrec import blocking
-from asyncrec.compat.tensors import found_tensorflow
-from asyncrec.datasets.source import Serializer
-from asyncrec.errors import DatasetError
-from asyncrec.example.entries import Ragged
-from asyncrec.sampling.shuffle import ShuffleBuffer
+from asyncrec.blocking.portal import current_portal
+from asyncrec.compat.datum_configs import BucketConfigs, DatasetConfigs, TFRReadConfigs
+from asyncrec.compat.datum_reading import Dataset, InstructionError, load
+from asyncrec.datasets.description import Description
+from asyncrec.datasets.examples import flatten, prepare, with_shapes
+from asyncrec.datasets.images import image_shapes
+from asyncrec.datasets.progress import Progress
+from asyncrec.datasets.publishing import SplitTarget
+from asyncrec.datasets.shuffler import HashShuffler
+from asyncrec.datasets.sidecars import ShardInfo
+from asyncrec.errors import DatasetError, DuplicateKeyError
+from asyncrec.example.codec import encode_example
 
-__all__ = ["Dataset", "DatasetConfigs", "TFRecordWriter", "load"]
+__all__ = [
+    "BucketConfigs",
+    "Dataset",
+    "DatasetConfigs",
+    "DuplicatedKeysError",
+    "InstructionError",
+    "Shuffler",
+    "TFRReadConfigs",
+    "TFRecordWriter",
+    "load",
+]
 
-Batch = dict[str, NDArray[Any]]
+_SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
-class TFRecordWriter(blocking.DatasetWriter):
-    """Makes one split of a generator's examples. See `asyncrec.DatasetWriter`, of which this has all methods.
+class DuplicatedKeysError(DuplicateKeyError, AssertionError):
+    """A key came twice; an AssertionError since datum raises that."""
+
+
+class _NothingToWriteError(RuntimeError, AssertionError):
+    """`flush` before `cache_records`; datum's is an AssertionError."""
+
+
+class _NoBytesError(TypeError, AssertionError):
+    """What a serializer gave; datum's is an AssertionError."""
+
+
+class Shuffler(HashShuffler):
+    """Takes the records of a split, and gives them in the order of their keys' hashes; see `HashShuffler`."""
+
+    def __init__(self, split: str, description: Description, **options: Any) -> None:
+        super().__init__(split, **options)
+        self._description = description
+
+    def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
+        """Take one record; ``features`` are what it was made of, which tell more of them than the record does."""
+        if not isinstance(data, bytes):
+            raise _NoBytesError(f"example {self.added}: the serializer gave a {type(data).__name__}, not bytes")
+        self._description.see_record(data, flatten(features or {}), self.added)
+        self._keep(key, data)
+
+    def add_example(self, key: object, features: Mapping[str, Any]) -> None:
+        """Take the record that ``serializer=None`` makes of features that `prepare` made ready."""
+        record = encode_example(features)
+        self._description.see(features, self.added)
+        self._keep(key, record)
+
+    def _keep(self, key: object, data: bytes) -> None:
+        try:
+            super().add(key, data)
+        except DuplicateKeyError as error:
+            raise DuplicatedKeysError(*error.args) from None
+
+    @property
+    def bucket_lengths(self) -> list[int]:
+        return [self.records]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for batch in self.batches():
+            yield from batch
+
+
+class TFRecordWriter:
+    """Makes one split of a generator's examples, in the caller's thread, by methods that a subclass may override.
+
+    `create_records` calls `cache_records` and `flush`; these call `add_shape_fields` for each example,
+    `flush_records`, and `save_shard_info`.
 
     Args:
         generator: called with ``gen_kwargs`` and ``split``; yields ``(key, features)``.
-        serializer: makes bytes of the features; `None` for an Example of them.
+        serializer: makes bytes of the features; `None` for an Example of them, see `asyncrec.DatasetWriter`.
         path: the folder, local or a URL.
         split: its name.
         total_examples: for the progress bar.
         sparse_features: arrays whose shapes differ from example to example.
         gen_kwargs: all for the generator.
-        writer_options: for `asyncrec.DatasetWriter`: ``{"compression": "GZIP"}``, ``num_shards`` and the others.
+        writer_options: options of `asyncrec.DatasetWriter`: ``{"compression": "GZIP"}``, ``num_shards`` and the others.
+
+    Attributes:
+        generator, serializer, total_examples, split, sparse_features: as given.
+        gen_kwargs: with the split.
+        path: of the split: the folder and its name.
+        shuffler: takes the records.
+        current_examples: taken so far.
     """
 
     def __init__(
         self,
         generator: Callable[..., Any],
-        serializer: Serializer | None,
-        path: str | PathLike[str],
+        serializer: Callable[[Any], bytes] | None,
+        path: str | os.PathLike[str],
         split: str,
         total_examples: int | None,
         sparse_features: list[str] | None = None,
@@ -55,180 +124,127 @@ class TFRecordWriter(blocking.DatasetWriter):
         writer_options: Mapping[str, Any] | None = None,
         **gen_kwargs: Any,
     ) -> None:
-        # Bound here, so that no keyword of the generator is taken for an option.
-        bound = partial(generator, **gen_kwargs)
-        super().__init__(
-            bound, serializer, fspath(path), split, total_examples, sparse_features, **(writer_options or {})
-        )
+        if writer_options is not None and not isinstance(writer_options, Mapping):
+            gen_kwargs["writer_options"] = writer_options  # the generator's own
+            writer_options = None
+        options = dict(writer_options or {})
+        shuffling = {name: options.pop(name) for name in _SHUFFLER_OPTIONS if name in options}
+        self._target = SplitTarget(os.fspath(path), split, **options)
+        self._default = serializer is None
+        self.generator = generator
+        self.serializer: Callable[[Any], bytes] = serializer or _serialized
+        self.path = os.path.join(path, split)
+        self.split = split
+        self.total_examples = total_examples
+        self.sparse_features = sparse_features or []
+        self.gen_kwargs = {**gen_kwargs, "split": split}
+        self.current_examples = 0
+        self._description = Description(self.sparse_features)
+        self._shuffling = shuffling
+        self.shuffler = Shuffler(split, self._description, **shuffling)
 
-    def add_shape_fields(self, datum: Mapping[str, Any]) -> dict[str, Any]:
+    def create_records(self) -> None:
+        """Run the generator, and write the split."""
+        self.cache_records()
+        self.flush()
+
+    def cache_records(self) -> None:
+        """Run the generator, and keep its records. After an exception nothing is kept.
+
+        Raises:
+            DuplicatedKeysError: a key came twice. Told here where it can be seen, else by `flush_records`.
+            SchemaError: a value that no feature holds, or examples that contradict each other.
+            DatasetError: the generator gave no example.
+        """
+        if not self.shuffler.added:
+            self.current_examples = 0
+        datum: Mapping[str, Any] = {}
+        try:
+            for key, datum in self._shown(self.generator(**self.gen_kwargs)):
+                if self.sparse_features:
+                    datum = self.add_shape_fields(datum)
+                if self._default:
+                    self.shuffler.add_example(key, _prepared(datum))
+                else:
+                    self.shuffler.add(key, self.serializer(datum), datum)
+                self.current_examples += 1
+            if not self.shuffler.added:
+                raise DatasetError(f"{self._target}: the generator gave no example; nothing was written")
+            self._description.see_images(image_shapes(flatten(datum)))
+            self._description.schema()  # what it would raise is told before anything is written
+        except BaseException as error:
+            error.add_note(f"{self._target}: after {self.current_examples:,} examples; nothing was written")
+            self._begin()
+            raise
+
+    def add_shape_fields(self, datum: Mapping[str, Any]) -> Mapping[str, Any]:
         """The features with ``<name>_shape`` for each sparse feature of two axes or more; as in datum, in ``datum``."""
-        shaped = super().add_shape_fields(datum)
+        shaped = with_shapes(datum, tuple(self.sparse_features))
         if not isinstance(datum, dict):
             return shaped
         datum.update(shaped)
         return datum
 
+    def flush(self) -> None:
+        """Write the split; see `flush_records`."""
+        self.flush_records()
 
-@dataclass(slots=True)
-class DatasetConfigs:
-    """What of datum's configuration has a meaning here, with its defaults; anything else is an AttributeError.
+    def flush_records(self) -> tuple[ShardInfo, int]:
+        """Write the records that were kept, make them the split, and give up what was kept.
 
-    The rest is a method of the ``tf.data.Dataset`` that is given: ``cache``, ``map``, ``bucket_by_sequence_length``.
-    """
+        Returns:
+            ``{split: {file name: records}}`` of all splits in the folder, and the bytes of this one's records.
 
-    buffer_size: int = 100
-    seed: int = 6052020
-    reshuffle_each_iteration: bool = False
-    batch_size_train: int = 32
-    batch_size_val: int = 32
-    batch_size_test: int = 32
-    drop_remainder: bool = True  # of train: what is left for a last, short batch
-    drop_remainder_val: bool = False
-    drop_remainder_test: bool = False
+        Raises:
+            DuplicatedKeysError, StorageError: see `asyncrec.DatasetWriter.flush_records`.
+        """
+        shuffler = self.shuffler
+        if not shuffler.added:
+            raise _NothingToWriteError(f"{self._target}: nothing to write; cache_records comes first")
+        try:
+            shard_info = current_portal().run(self._target.publish, shuffler, self._description)
+        except DuplicateKeyError as error:
+            raise DuplicatedKeysError(*error.args) from None
+        finally:
+            self._begin()
+        self.save_shard_info(shard_info)
+        return shard_info, shuffler.size
 
+    def save_shard_info(self, shard_info: ShardInfo) -> None:
+        """Put these counts into ``shard_info.json``, and other splits' counts into ``shard_info``."""
+        for split, counts in current_portal().run(self._target.save, shard_info).items():
+            shard_info.setdefault(split, counts)
 
-def load(path: str | PathLike[str], dataset_configs: DatasetConfigs | None = None) -> Dataset:
-    """The splits in a folder, local or a URL, that `TFRecordWriter` or datum itself wrote."""
-    return Dataset(path, dataset_configs or DatasetConfigs())
+    def _begin(self) -> None:
+        """Nothing is kept."""
+        self.shuffler.close()
+        self._description = Description(self.sparse_features)
+        self.shuffler = Shuffler(self.split, self._description, **self._shuffling)
 
-
-class Dataset:
-    """Made by `load`. Each method gives batches: dicts of arrays by feature, the number of records first.
-
-    Integers are int64, floats float32, text and bytes `bytes`. Where sizes differ within a batch, arrays are padded
-    with 0 or ``b""`` at their ends. With TensorFlow installed it is a ``tf.data.Dataset``, otherwise an iterable of
-    NumPy arrays; both may be iterated any number of times. ``instruction`` is a split or parts of several:
-    ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see `asyncrec.parse_split`. ``repeat`` is the number of passes:
-    `None` is one, -1 for ever.
-
-    Raises:
-        ValueError: there is no such split; the message says which there are. Or the instruction leaves no record.
-        SchemaError, StorageError: the files cannot be read.
-    """
-
-    def __init__(self, path: str | PathLike[str], dataset_configs: DatasetConfigs) -> None:
-        self.dataset_configs = dataset_configs
-        self._path = path
-
-    def train_fn(self, instruction: str = "train", repeat: int | None = None, shuffle: bool = True) -> Any:
-        """For training: whole batches, shuffled by a buffer of 100 records and a fixed seed, unless configured."""
-        configs = self.dataset_configs
-        return self._read(instruction, repeat, shuffle, configs.batch_size_train, configs.drop_remainder)
-
-    def val_fn(self, instruction: str = "val", repeat: int | None = None, shuffle: bool = False) -> Any:
-        """For validation: in the order in which they are stored."""
-        configs = self.dataset_configs
-        return self._read(instruction, repeat, shuffle, configs.batch_size_val, configs.drop_remainder_val)
-
-    def test_fn(self, instruction: str = "test", repeat: int | None = 1, shuffle: bool = False) -> Any:
-        """For testing: in the order in which they are stored."""
-        configs = self.dataset_configs
-        return self._read(instruction, repeat, shuffle, configs.batch_size_test, configs.drop_remainder_test)
-
-    def _read(self, instruction: str, repeat: int | None, shuffle: bool, batch_size: int, drop: bool) -> Any:
-        configs = self.dataset_configs
-        batches = _Batches(
-            path=self._path,
-            instruction=instruction,
-            batch_size=batch_size,
-            drop_remainder=drop,
-            shuffle=(configs.buffer_size, configs.seed, configs.reshuffle_each_iteration) if shuffle else None,
-        )
-        first = next(batches.once(), None)
-        if first is None:
-            raise ValueError(f"{instruction!r} of {fspath(self._path)} has no batch of {batch_size} records")
-        passes = 1 if repeat is None or repeat == 0 else repeat
-        tensorflow = found_tensorflow()
-        if tensorflow is None:
-            return _Repeated(batches, passes)
-        signature = {
-            name: tensorflow.TensorSpec(
-                (None, *(None for _ in array.shape[1:])) if name in batches.ragged else (None, *array.shape[1:]),
-                tensorflow.string if array.dtype == object else array.dtype,
-                name=name,
-            )
-            for name, array in first.items()
-        }
-        dataset = tensorflow.data.Dataset.from_generator(batches.once, output_signature=signature)
-        return dataset.repeat(passes).prefetch(tensorflow.data.AUTOTUNE)
+    def _shown(self, examples: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+        """With a progress bar; the generator is closed where the loop is left."""
+        try:
+            with Progress(f"{self.split}: examples", self.total_examples, show=self._target.progress) as progress:
+                for example in examples:
+                    yield example
+                    progress.advance()
+        finally:
+            if (close := getattr(examples, "close", None)) is not None:
+                close()
 
 
-@dataclass
-class _Batches:
-    """Padded batches of parts of splits; `once` opens them anew each time."""
-
-    path: str | PathLike[str]
-    instruction: str
-    batch_size: int
-    drop_remainder: bool
-    shuffle: tuple[int, int, bool] | None
-
-    def __post_init__(self) -> None:
-        self.ragged: set[str] = set()
-        self._passes = count()
-
-    def once(self) -> Iterator[Batch]:
-        with blocking.open_split(self.path, self.instruction) as reader:
-            if reader.schema is None:
-                raise DatasetError(f"{fspath(self.path)}: no types are stored with it, so that nothing can be decoded")
-            records: Iterator[bytes] = (record for records in reader.batches() for record in records)
-            if self.shuffle is not None:
-                records = self._shuffled(records, *self.shuffle)
-            while batch := list(islice(records, self.batch_size)):
-                if len(batch) < self.batch_size and self.drop_remainder:
-                    return
-                columns = reader.schema.decode_batch(batch)
-                self.ragged |= {name for name, value in columns.items() if _differs(value)}
-                yield {name: _padded(value) for name, value in columns.items()}
-
-    def _shuffled(self, records: Iterator[bytes], size: int, seed: int, reshuffle: bool) -> Iterator[bytes]:
-        buffer: ShuffleBuffer[bytes] = ShuffleBuffer(size, seed + (next(self._passes) if reshuffle else 0))
-        for record in records:
-            out = buffer.push(record)
-            if out is not None:
-                yield out
-        yield from buffer.drain()
+def _serialized(datum: Mapping[str, Any]) -> bytes:
+    return encode_example(_prepared(datum))
 
 
-@dataclass(frozen=True)
-class _Repeated:
-    """Iterated any number of times."""
-
-    batches: _Batches
-    passes: int
-
-    def __iter__(self) -> Iterator[Batch]:
-        for _ in count() if self.passes < 0 else range(self.passes):
-            yield from self.batches.once()
+def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in prepare(datum).items()}
 
 
-def _differs(value: Any) -> bool:
-    """Whether sizes may differ from record to record: VarLen and Tensor decode to these."""
-    return isinstance(value, Ragged) or (
-        value.dtype == object and bool(len(value)) and isinstance(value[0], np.ndarray)
+def _value(value: Any) -> Any:
+    """What datum's serializer takes beside what ours does: tensors, and lists of integers and floats."""
+    if isinstance(value, list | tuple):
+        return [float(each) for each in value] if set(map(type, value)) == {int, float} else value
+    return (
+        np.asarray(value) if hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic) else value
     )
-
-
-def _padded(value: Any) -> NDArray[Any]:
-    if not _differs(value):
-        return _plain(value)
-    each = np.split(value.values, value.row_splits[1:-1]) if isinstance(value, Ragged) else value
-    rows = [_plain(row) for row in each]
-    shape = [max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True)]
-    padded = np.full((len(rows), *shape), b"" if rows[0].dtype == object else 0, rows[0].dtype)
-    for into, row in zip(padded, rows, strict=True):
-        into[tuple(slice(size) for size in row.shape)] = row
-    return padded
-
-
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Of the three types that datum has."""
-    if array.dtype.kind in "biu":
-        return array.astype(np.int64)
-    if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    flat = [value.encode() if isinstance(value, str) else bytes(value) for value in array.reshape(-1).tolist()]
-    plain = np.empty(len(flat), object)
-    plain[:] = flat
-    return plain.reshape(array.shape)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["found_tensorflow"]
+from asyncrec.storage.local_disk import is_partial
+
+__all__ = ["found_tensorflow", "is_read_by", "matching"]
 
 
 def found_tensorflow() -> Any:
@@ -15,3 +18,19 @@ def found_tensorflow() -> Any:
     import tensorflow
 
     return tensorflow
+
+
+def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
+    """Whether TensorFlow has a file system for the path: for local files, ``gs://``, and what its plugins registered.
+
+    Such files the older systems had ``tf.data`` read, and a pipeline of its own operations can what one of Python's
+    generators cannot: be dealt to workers by file, saved in a checkpoint, sent to a service.
+    """
+    scheme, colon, _ = os.fspath(path).partition("://")
+    return (scheme if colon else "") in tensorflow.io.gfile.get_registered_schemes()
+
+
+def matching(tensorflow: Any, pattern: str) -> list[str]:
+    """The files that TensorFlow's glob finds, sorted; without those that a writer of ours has not finished."""
+    found = [name.decode() for name in tensorflow.io.matching_files(pattern).numpy().tolist()]
+    return [name for name in found if not is_partial(os.path.basename(name))]

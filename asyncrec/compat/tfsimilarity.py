@@ -1,18 +1,20 @@
 """TensorFlow Similarity's sampler: ``from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler``.
 
-The shards are found, read, checked, interleaved and repeated by `asyncrec.InterleaveSampler`, wherever they are stored;
-tf.data reads no file. What is left to it is to run ``deserialization_fn``, which is written for its graphs, and to hand
-batches to the model.
+Shards that TensorFlow reads go through the operations of tf.data that the original is made of, so that it behaves as
+that did in all that becomes of a ``tf.data.Dataset``: several workers, checkpoints, seeds. What tf.data does not do is
+done by `asyncrec.InterleaveSampler`: stores that TensorFlow does not read, and the arguments that are ours.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from os import PathLike
+from itertools import count
 from typing import Any
 
 from asyncrec import blocking
-from asyncrec.compat.tensors import found_tensorflow
+from asyncrec.compat.tensors import found_tensorflow, is_read_by, matching
 from asyncrec.sampling.sampler import InterleaveSampler
 
 __all__ = ["TFRecordDatasetSampler"]
@@ -22,7 +24,7 @@ _PREFETCH = 10
 
 
 def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
-    shard_path: str | PathLike[str],
+    shard_path: str | os.PathLike[str],
     deserialization_fn: Callable[[Any], Any],
     example_per_class: int = 2,
     batch_size: int = 32,
@@ -32,7 +34,7 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
     async_cycle: bool = False,
     prefetch_size: int | None = None,
     shard_suffix: str = "*.tfrec",
-    num_repeat: int = -1,
+    num_repeat: int | None = -1,
     *,
     class_fn: Callable[[bytes], Hashable] | None = None,
     seed: int | None = None,
@@ -40,7 +42,9 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
 ) -> Any:
     """A ``tf.data.Dataset`` of batches, ``example_per_class`` records from a shard before the next has its turn.
 
-    Each iteration opens the shards for itself, and closes them when it ends or is dropped.
+    tf.data reads the shards where it can, and `asyncrec.InterleaveSampler` where it cannot, or where one of the last
+    three arguments is given; then each iteration opens the shards for itself, and closes them when it ends or is
+    dropped.
 
     Args:
         shard_path: the folder of the shards, or a URL of one.
@@ -48,18 +52,21 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
         example_per_class, batch_size, shards_per_cycle: see `asyncrec.InterleaveSampler`.
         compression: `None` (uncompressed), ``"GZIP"`` or ``"ZLIB"``.
         parallelism: calls of ``deserialization_fn`` at once; -1 leaves it to TensorFlow.
-        async_cycle: fetch the cycle's shards at the same time, ``batch_size // example_per_class`` of them.
+        async_cycle: fetch the cycle's shards at the same time.
         prefetch_size: batches made ahead; `None` is 10.
-        shard_suffix: a pattern for the names of the shards.
-        num_repeat: passes over the shards; -1: for ever.
+        shard_suffix: a pattern for the names of the shards; of shards that TensorFlow reads, its own kind of glob,
+            which reaches into folders below (``*/*.tfrec``).
+        num_repeat: passes over the shards; -1 or `None`: for ever.
         class_fn: record -> its class. Then each batch holds exactly ``batch_size // example_per_class`` distinct
             classes, wherever their records lie, and there are no tails of a single class.
-        seed: of the order of the shards. `None`: another for each iteration.
+        seed: of the order of the shards, the same in each iteration. `None`: another for each, drawn from
+            ``tf.random.set_seed`` where that was called.
         storage_options: for the backend.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
-        ValueError: numbers that cannot be.
+        ValueError, tf.errors.InvalidArgumentError: numbers that cannot be, or no shard where TensorFlow lists them.
+        tf.errors.DataLossError: while iterating, a shard that TensorFlow reads is damaged.
         tf.errors.OpError: while iterating, whatever `asyncrec.InterleaveSampler` raises; its message says what.
     """
     tf = found_tensorflow()
@@ -69,31 +76,75 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
             "use asyncrec.InterleaveSampler, which does without",
             name="tensorflow",
         )
+    prefetch = prefetch_size or _PREFETCH
+    if class_fn is None and seed is None and storage_options is None and is_read_by(tf, shard_path):
+        pattern = os.path.join(shard_path, shard_suffix)
+        shards = matching(tf, pattern)
+        if not shards:
+            raise tf.errors.InvalidArgumentError(None, None, f"no shard matches {pattern}")
+        cycle_length = shards_per_cycle or len(shards)
+
+        def open_shard(shard: Any) -> Any:
+            return tf.data.TFRecordDataset(shard, compression_type=compression)
+
+        records = (
+            tf.data.Dataset.from_tensor_slices(shards)
+            .shuffle(len(shards))
+            .interleave(
+                open_shard,
+                cycle_length=cycle_length,
+                block_length=example_per_class,
+                num_parallel_calls=cycle_length if async_cycle else 1,
+                deterministic=True,  # as many of a class, and no others between them
+            )
+        )
+        examples = records.map(deserialization_fn, num_parallel_calls=parallelism).repeat(num_repeat)
+        return examples.batch(batch_size).prefetch(prefetch)
     options: dict[str, Any] = {
         "example_per_class": example_per_class,
-        "batch_size": batch_size,
+        # Without classes the records of a batch are those that come, so that one of ours need not be one of theirs.
+        "batch_size": batch_size if class_fn is not None else max(batch_size, example_per_class),
         "shards_per_cycle": shards_per_cycle or None,
         "compression": compression or "",
         "async_cycle": async_cycle,
-        "prefetch_size": prefetch_size or _PREFETCH,
+        "prefetch_size": prefetch if prefetch > 0 else _PREFETCH,
         "shard_suffix": shard_suffix,
-        "num_repeat": num_repeat,
+        "num_repeat": -1 if num_repeat is None else num_repeat or 1,
         "class_fn": class_fn,
-        "seed": seed,
         "storage_options": storage_options,
     }
     InterleaveSampler(shard_path, _record, **options)  # what cannot be is told here, not by the first batch
+    seeds = _seeds(tf, seed)
 
     def batches() -> Iterator[list[bytes]]:
-        with blocking.InterleaveSampler(shard_path, _record, **options) as sampler:
+        with blocking.InterleaveSampler(shard_path, _record, seed=next(seeds), **options) as sampler:
             yield from sampler
 
     with tf.device("/cpu:0"):
-        records = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string))
-        examples = records.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec((None,), tf.string))
+        examples = dataset.unbatch().map(deserialization_fn, num_parallel_calls=parallelism, deterministic=True)
         # Batches as the sampler made them: all of them are full but the last.
-        return examples.batch(batch_size).prefetch(prefetch_size or _PREFETCH)
+        batched = examples.take(0 if num_repeat == 0 else -1).batch(batch_size)
+        if class_fn is None and num_repeat in (None, -1):  # with classes it ends where too few are left
+            batched = batched.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return batched.prefetch(prefetch)
 
 
 def _record(record: bytes) -> bytes:
     return record
+
+
+def _seeds(tf: Any, seed: int | None) -> Iterator[int | None]:
+    """One for each iteration: ``seed`` for all, or what follows TensorFlow's own seed, or `None`.
+
+    Workers of one cluster take every n-th batch each, of an order that they must have in common: without any seed they
+    have the same ones.
+    """
+    if seed is not None:
+        return (seed for _ in count())
+    graph_seed, op_seed = tf.compat.v1.random.get_seed(None)
+    if op_seed is not None:
+        return count((graph_seed << 32) + op_seed)
+    if len(json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {}).get("worker", ())) > 1:
+        return count()
+    return (None for _ in count())

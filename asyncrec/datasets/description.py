@@ -63,6 +63,7 @@ class Description:
         self._seen: set[tuple[Any, ...]] = set()
         self._first: int | None = None
         self._opaque = False
+        self._images: Mapping[str, list[int]] = {}
 
     def see(self, features: Mapping[str, Any], example: int) -> None:
         """What one example holds, as `encode_example` took it.
@@ -97,6 +98,13 @@ class Description:
             return
         self._see(tuple(kinds), example)
 
+    def see_images(self, shapes: Mapping[str, list[int]]) -> None:
+        """The pixels, height first, of features that hold one image each, as the bytes of its file.
+
+        datum's table has them in place of the scalar that is stored, and datum decodes by it.
+        """
+        self._images = shapes
+
     def schema(self) -> Schema | None:
         """What decodes all of them; `None` where there are records that are no Examples.
 
@@ -120,12 +128,17 @@ class Description:
         return {
             name: {
                 "type": _TYPES[kind_of(feature.dtype)],
-                "shape": [-1 if size is None else size for size in feature.shape],
+                "shape": self._shape(name, feature),
                 "dense": name not in self._sparse and None not in feature.shape and feature.lacking is None,
             }
             for name, feature in sorted(self._features.items())
             if feature.dtype is not None
         }
+
+    def _shape(self, name: str, feature: _Feature) -> list[int]:
+        if not feature.shape and feature.dtype in ("bytes", "str") and name in self._images:
+            return self._images[name]
+        return [-1 if size is None else size for size in feature.shape]
 
     def _see(self, kinds: tuple[tuple[str, str | None, Shape], ...], example: int) -> None:
         if kinds in self._seen:

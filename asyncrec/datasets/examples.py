@@ -21,10 +21,10 @@ import numpy as np
 from asyncrec.errors import SchemaError
 from asyncrec.storage.local_disk import mapped_errors
 
-__all__ = ["flatten", "prepare", "with_shapes"]
+__all__ = ["IMAGES", "flatten", "prepare", "with_shapes"]
 
 _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
-_IMAGES = (".png", ".jpg", ".jpeg")
+IMAGES = (".png", ".jpg", ".jpeg")
 
 
 def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,12 +84,12 @@ def _is_dict(value: object) -> bool:
 
 def _value(name: str, value: Any) -> Any:
     if isinstance(value, str):
-        return _image(name, value) if value.endswith(_IMAGES) else value
+        return _image(name, value) if value.endswith(IMAGES) else value
     if isinstance(value, list | tuple) and value:
         first = value[0]
         if isinstance(first, list | tuple | np.ndarray):
             return _as_array(name, value)
-        if isinstance(first, str) and all(isinstance(each, str) and each.endswith(_IMAGES) for each in value):
+        if isinstance(first, str) and all(isinstance(each, str) and each.endswith(IMAGES) for each in value):
             images = [_image(name, each) for each in value]
             return images if all(isinstance(each, bytes) for each in images) else value
     return value

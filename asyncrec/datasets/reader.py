@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from asyncrec.datasets.description import schema_of_table
-from asyncrec.datasets.sidecars import read_shard_info, read_table
+from asyncrec.datasets.description import FeatureTable, schema_of_table
+from asyncrec.datasets.sidecars import merged_tables, read_shard_info, read_table
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example.schema import Schema
 from asyncrec.forks import on_fork
@@ -24,13 +24,13 @@ from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import Handover, TaskScope, in_thread
 
-__all__ = ["SplitReader", "open_split"]
+__all__ = ["Found", "Slice", "SplitReader", "find_split", "open_split"]
 
 _MANIFESTS = "_manifest/"
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
+class Slice:
     """Some records of one shard."""
 
     key: str
@@ -38,6 +38,15 @@ class _Slice:
     compression: str
     skip: int
     take: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an instruction stands for: the records, what decodes them, and datum's table of them."""
+
+    slices: list[Slice]
+    schema: Schema | None
+    table: FeatureTable
 
 
 class SplitReader:
@@ -129,17 +138,12 @@ async def open_split(
         DatasetError: while reading: a shard has fewer records than the data set says.
     """
     wanted = parse_split(split) if isinstance(split, str) else split
-    text = os.fspath(path)
-    # A path with a name in it, as of a data set, so that the folder is found the same way.
-    whole = f"{text.rstrip('/')}/{wanted.names[0]}" if text else wanted.names[0]
-    async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
-        prefix = key.rpartition("/")[0]
-        folder = PrefixedStorage(store, prefix) if prefix else store
-        slices, schema = await _find(folder, wanted, shown=redact(text))
+    async with _folder(path, wanted, storage, storage_options) as folder:
+        found = await _find(folder, wanted, shown=redact(os.fspath(path)))
         batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
-        reader = SplitReader(wanted, schema, sum(each.take for each in slices), batches)
+        reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
         async with TaskScope() as scope:
-            scope.start_soon(_feed, folder, slices, batches)
+            scope.start_soon(_feed, folder, found.slices, batches)
             try:
                 yield reader
             finally:
@@ -147,35 +151,65 @@ async def open_split(
                 batches.close()
 
 
-async def _find(folder: Storage, split: Split, *, shown: str) -> tuple[list[_Slice], Schema | None]:
-    """The records asked for, shard by shard, and what decodes them."""
-    shards: dict[str, list[_Slice]] = {}
+async def find_split(
+    path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
+) -> Found:
+    """What `open_split` would read, for those who read it by other means.
+
+    Raises:
+        ValueError, SchemaError, StorageError: as `open_split` on entering.
+    """
+    wanted = parse_split(split)
+    async with _folder(path, wanted, None, storage_options) as folder:
+        return await _find(folder, wanted, shown=redact(os.fspath(path)))
+
+
+@asynccontextmanager
+async def _folder(
+    path: str | os.PathLike[str], split: Split, storage: Storage | None, storage_options: dict[str, Any] | None
+) -> AsyncIterator[Storage]:
+    text = os.fspath(path)
+    # A path with a name in it, as of a data set, so that the folder is found the same way.
+    whole = f"{text.rstrip('/')}/{split.names[0]}" if text else split.names[0]
+    async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
+        prefix = key.rpartition("/")[0]
+        yield PrefixedStorage(store, prefix) if prefix else store
+
+
+async def _find(folder: Storage, split: Split, *, shown: str) -> Found:
+    shards: dict[str, list[Slice]] = {}
     schemas: list[Schema | None] = []
+    tables: list[FeatureTable] = []
     foreign: dict[str, dict[str, int]] | None = None
-    table: Mapping[str, Any] | None = None
+    table: FeatureTable = {}
     for name in split.names:
         manifest: Manifest | None = await load_manifest(folder, name, path=f"{shown}/{name}")
         if manifest is not None:
             shards[name] = [
-                _Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)
+                Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)
                 for s in manifest.shards
             ]
             schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
+            tables.append(manifest.metadata.get("features") or {})
             continue
         if foreign is None:
             foreign, table = await read_shard_info(folder), await read_table(folder)
         if name in foreign:
-            shards[name] = [_Slice(file, None, "auto", 0, count) for file, count in sorted(foreign[name].items())]
+            shards[name] = [Slice(file, None, "auto", 0, count) for file, count in sorted(foreign[name].items())]
             schemas.append(schema_of_table(table) if table else None)
+            tables.append(table)
     counts = {name: sum(shard.take for shard in found) for name, found in shards.items()}
     if counts.keys() != set(split.names):
         for name in await _names(folder):
             counts.setdefault(name, 0)
-    found = [each for name, start, stop in split.resolve(counts) for each in _cut(shards.get(name, []), start, stop)]
+    slices = [each for name, start, stop in split.resolve(counts) for each in _cut(shards.get(name, []), start, stop)]
     schema = schemas[0] if schemas else None
     for other in schemas[1:]:
         schema = schema.merge(other) if schema and other else None
-    return found, schema
+    table = merged_tables(tables)
+    for name, feature in table.items():
+        feature["dense"] = feature["dense"] and all(name in each for each in tables)
+    return Found(slices, schema, table)
 
 
 async def _names(folder: Storage) -> set[str]:
@@ -184,7 +218,7 @@ async def _names(folder: Storage) -> set[str]:
     return names | (await read_shard_info(folder)).keys()
 
 
-def _cut(shards: list[_Slice], start: int, stop: int) -> list[_Slice]:
+def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
     """The records ``[start, stop)`` of shards that follow each other."""
     cut = []
     before = 0
@@ -192,11 +226,11 @@ def _cut(shards: list[_Slice], start: int, stop: int) -> list[_Slice]:
         first, last = max(start - before, 0), min(stop - before, shard.take)
         before += shard.take
         if first < last:
-            cut.append(_Slice(shard.key, shard.index, shard.compression, first, last - first))
+            cut.append(Slice(shard.key, shard.index, shard.compression, first, last - first))
     return cut
 
 
-async def _feed(folder: Storage, slices: list[_Slice], batches: Handover[list[bytes]]) -> None:
+async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
     """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
     try:
         for each in slices:
@@ -207,7 +241,7 @@ async def _feed(folder: Storage, slices: list[_Slice], batches: Handover[list[by
         batches.end()
 
 
-async def _feed_slice(folder: Storage, each: _Slice, batches: Handover[list[bytes]]) -> None:
+async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes]]) -> None:
     offset, skip = 0, each.skip
     if skip and each.index is not None and each.compression != "ZLIB":
         with suppress(ObjectNotFoundError):  # without it the records before are read, and passed over

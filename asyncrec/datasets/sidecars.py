@@ -20,7 +20,16 @@ from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import Storage
 
-__all__ = ["SHARD_INFO", "TABLE", "ShardInfo", "manifests_of_splits", "read_shard_info", "read_table", "update"]
+__all__ = [
+    "SHARD_INFO",
+    "TABLE",
+    "ShardInfo",
+    "manifests_of_splits",
+    "merged_tables",
+    "read_shard_info",
+    "read_table",
+    "update",
+]
 
 ShardInfo = dict[str, dict[str, int]]
 
@@ -83,13 +92,14 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
         last_first = sorted(manifests, key=lambda name: (name == split, name))
         tables += [manifests[name].metadata.get("features") or {} for name in last_first]
         changed = await _put(folder, SHARD_INFO, dict(sorted(counts.items())))
-        changed = await _put(folder, TABLE, _merged(tables)) or changed
+        changed = await _put(folder, TABLE, merged_tables(tables)) or changed
         if not changed:
             return
     _log.warning("%s: %s and %s changed %d times under way", folder.root, SHARD_INFO, TABLE, _ATTEMPTS)
 
 
-def _merged(tables: list[FeatureTable]) -> FeatureTable:
+def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
+    """One for all: what differs between them is -1 in a shape, and not dense. Of two types the last counts."""
     merged: FeatureTable = {}
     for table in tables:
         for name, feature in table.items():
@@ -105,7 +115,7 @@ def _merged(tables: list[FeatureTable]) -> FeatureTable:
                 }
             elif before is not None and before != feature:
                 _log.warning("feature %r is %s in one split and %s in another", name, before["type"], feature["type"])
-            merged[name] = feature
+            merged[name] = dict(feature)
     return dict(sorted(merged.items()))
 
 

@@ -6,9 +6,11 @@ Called in worker threads, one at a time; see `asyncrec.datasets.source.Taker`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from asyncrec.datasets.description import Description
 from asyncrec.datasets.examples import flatten, prepare, with_shapes
+from asyncrec.datasets.images import image_shapes
 from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.shuffler import HashShuffler
 from asyncrec.datasets.source import Example
@@ -46,6 +48,7 @@ class ExampleTaker:
         self._flattens = flattens
         self._own_serializer = own_serializer
         self._prepared = 0
+        self._last: Mapping[str, Any] = {}
 
     @property
     def size(self) -> int:
@@ -60,6 +63,7 @@ class ExampleTaker:
             )
         self._prepared += 1
         key, features = item
+        self._last = features
         if self._sparse:
             features = with_shapes(features, self._sparse)
         return key, prepare(features) if self._flattens else features
@@ -78,3 +82,7 @@ class ExampleTaker:
         self._shuffler.add(key, record)
         self.taken += 1
         self._progress.advance()
+
+    def finish(self) -> None:
+        """No more come: the shapes of images are those of the last example's, as in datum. Reads their headers."""
+        self._description.see_images(image_shapes(flatten(self._last)))

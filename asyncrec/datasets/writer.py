@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import anyio
-
 from asyncrec.datasets.description import Description
 from asyncrec.datasets.examples import with_shapes
-from asyncrec.datasets.ordered import write_shards
 from asyncrec.datasets.progress import Progress
+from asyncrec.datasets.publishing import SplitTarget
 from asyncrec.datasets.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
-from asyncrec.datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
+from asyncrec.datasets.sidecars import ShardInfo
 from asyncrec.datasets.source import Examples, Serializer, run
 from asyncrec.datasets.taker import ExampleTaker
 from asyncrec.errors import DatasetError
 from asyncrec.example.codec import encode_example
-from asyncrec.framing.compression import CompressionOptions, parse_compression
-from asyncrec.shards.sizing import shard_count
-from asyncrec.shards.snapshot import dataset_at, load_manifest
-from asyncrec.shards.splits import parse_split
+from asyncrec.framing.compression import CompressionOptions
 from asyncrec.storage.base import Storage
-from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread, surely_in_thread
 
 __all__ = ["DatasetWriter"]
-
-_log = logging.getLogger("asyncrec.datasets")
-
-# Deleting what the new split replaced; it is not listed any more, so that nothing depends on it.
-_CLEAN_UP_SECONDS = 30
 
 
 class DatasetWriter:
@@ -98,24 +85,15 @@ class DatasetWriter:
         storage_options: dict[str, Any] | None = None,
         **gen_kwargs: Any,
     ) -> None:
-        parts = parse_split(split).parts
-        if len(parts) != 1 or str(parts[0]) != split or split != parts[0].name:
-            raise ValueError(f"{split!r} is no name of a split: letters, digits, '_', '-' and '.'")
-        if num_shards is not None and num_shards < 1:
-            raise ValueError(f"num_shards is {num_shards}; it is at least 1")
+        self._target = SplitTarget(path, split, compression, num_shards, progress, storage, storage_options)
         if isinstance(sparse_features, str):
             raise TypeError(f"sparse_features are names, in a list: [{sparse_features!r}]")
         self.split = split
         self._taker: ExampleTaker | None = None
         self._generator = generator
         self._serializer = serializer
-        self._path = os.fspath(path)
         self._total = total_examples
         self._sparse = tuple(sparse_features or ())
-        self._compression = parse_compression(compression)
-        self._num_shards = num_shards
-        self._storage = storage
-        self._storage_options = storage_options
         self._kwargs = {**gen_kwargs, "split": split}
         self._make_shuffler = partial(
             HashShuffler,
@@ -174,10 +152,11 @@ class DatasetWriter:
                 try:
                     await run(self._generator, self._kwargs, self._serializer or encode_example, taker)
                 except Exception as error:
-                    error.add_note(f"{self._shown}: after {taker.taken:,} examples; nothing was written")
+                    error.add_note(f"{self._target}: after {taker.taken:,} examples; nothing was written")
                     raise
             if not self.current_examples:
-                raise DatasetError(f"{self._shown}: the generator gave no example; nothing was written")
+                raise DatasetError(f"{self._target}: the generator gave no example; nothing was written")
+            await in_thread(taker.finish)
             self._description.schema()  # what it would raise is told before anything is written
         except BaseException:
             await self._drop()
@@ -200,14 +179,9 @@ class DatasetWriter:
         """
         shuffler = self._shuffler
         if not shuffler.added:
-            raise RuntimeError(f"{self._shown}: nothing to write; cache_records comes first")
+            raise RuntimeError(f"{self._target}: nothing to write; cache_records comes first")
         try:
-            await in_thread(shuffler.settle)
-            async with dataset_at(self._dataset, storage=self._storage, storage_options=self._storage_options) as (
-                folder,
-                name,
-            ):
-                shard_info = await self._write(folder, name, shuffler)
+            shard_info = await self._target.publish(shuffler, self._description)
         finally:
             await self._drop()
         return shard_info, shuffler.size
@@ -217,60 +191,13 @@ class DatasetWriter:
 
         `flush_records` has done it. Splits with a manifest have their counts from there.
         """
-        async with dataset_at(self._dataset, storage=self._storage, storage_options=self._storage_options) as (
-            folder,
-            _,
-        ):
-            await update(folder, shard_info)
+        await self._target.save(shard_info)
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> dict[str, Any]:
         """The features, with ``<name>_shape`` for each sparse feature of two axes or more; ``datum`` stays as it is."""
         return with_shapes(datum, self._sparse)
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    @property
-    def _dataset(self) -> str:
-        return f"{self._path.rstrip('/')}/{self.split}" if self._path else self.split
-
-    @property
-    def _shown(self) -> str:
-        return redact(self._dataset)
-
-    async def _write(self, folder: Storage, name: str, shuffler: HashShuffler) -> ShardInfo:
-        schema = self._description.schema()
-        manifest = await load_manifest(folder, name, path=self._shown)
-        listed = {entry.path for entry in manifest.shards} if manifest else set()
-        # datum's own, in no manifest: what is deleted in the end must be a shard of this split, whatever the file says.
-        its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
-        stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
-        num_shards = self._num_shards or shard_count(shuffler.size, shuffler.records)
-        with Progress(f"{self.split}: records", shuffler.records, show=self._show_progress) as progress:
-            entries = await write_shards(
-                folder,
-                name,
-                progress.counted(shuffler.batches()),
-                records=shuffler.records,
-                num_shards=num_shards,
-                compression=self._compression,
-                schema=schema.to_json() if schema else None,
-                metadata={"split": name, "features": self._description.table()},
-            )
-        shard_info = {name: {entry.path: entry.records for entry in entries}}
-        try:
-            await update(folder, shard_info, name)
-        except Exception as error:
-            error.add_note(f"{self._shown} is written, and in its manifest; {SHARD_INFO} is not up to date")
-            raise
-        with anyio.move_on_after(_CLEAN_UP_SECONDS):
-            for key in stale:
-                if key in listed or key in shard_info[name]:
-                    continue
-                try:
-                    await folder.delete(key)
-                except Exception as error:
-                    _log.warning("%s/%s was replaced, and could not be removed: %s", folder.root, key, error)
-        return shard_info
 
     async def _drop(self) -> None:
         await surely_in_thread(self._shuffler.close)

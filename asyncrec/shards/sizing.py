@@ -14,6 +14,7 @@ __all__ = ["MAX_SHARD_BYTES", "MIN_SHARD_BYTES", "shard_boundaries", "shard_coun
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
 _ROUND = 1024
+_EXACT = 1 << 53  # up to here each whole number is a float
 
 
 def shard_count(payload_bytes: int, records: int) -> int:
@@ -40,8 +41,11 @@ def shard_count(payload_bytes: int, records: int) -> int:
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
     """``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
 
-    They lie at ``round(records * i / num_shards)``, in whole numbers, so that no float rounds them wrongly.
+    They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
+    beyond what floats count, in whole numbers.
     """
     if num_shards < 1:
         raise ValueError(f"num_shards is {num_shards}; it is at least 1")
+    if records < _EXACT:
+        return [round(records * (i / num_shards)) for i in range(num_shards + 1)]
     return [(2 * records * i + num_shards) // (2 * num_shards) for i in range(num_shards + 1)]

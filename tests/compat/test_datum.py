@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -14,15 +16,15 @@ import pytest
 from fake_gcs import FakeGcs
 
 from asyncrec import DatasetError, DuplicateKeyError, SchemaError, encode_example
-from asyncrec.compat import datum
-from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, load
+from asyncrec.compat import datum_reading
+from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, TFRReadConfigs, load
 from asyncrec.shards.sizing import shard_count
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(datum, "found_tensorflow", lambda: None)
+    monkeypatch.setattr(datum_reading, "found_tensorflow", lambda: None)
 
 
 # Of train, too: by default it leaves out a last batch that is short, as in datum.
@@ -105,6 +107,176 @@ def test_every_keyword_reaches_the_generator(keyword: str) -> None:
     assert seen == {keyword: "mine", "split": "train"}
 
 
+# -- scripts that reach further ----------------------------------------------------------------------------------------
+
+
+def test_the_attributes_are_datums() -> None:
+    writer = TFRecordWriter(numbers, encode_example, "data/set", "train", 50, ["v"], count=50)
+    assert (writer.generator, writer.serializer, writer.path) == (numbers, encode_example, "data/set/train")
+    assert (writer.split, writer.total_examples, writer.sparse_features) == ("train", 50, ["v"])
+    assert (writer.gen_kwargs, writer.current_examples) == ({"count": 50, "split": "train"}, 0)
+    assert (writer.shuffler.size, writer.shuffler.bucket_lengths) == (0, [0])
+
+
+def test_what_a_subclass_overrides_is_called() -> None:
+    called = []
+
+    class Writer(TFRecordWriter):
+        def cache_records(self) -> None:
+            called.append("cache_records")
+            super().cache_records()
+
+        def add_shape_fields(self, datum: Any) -> Any:
+            called.append("add_shape_fields")
+            return super().add_shape_fields(datum)
+
+        def flush_records(self) -> Any:
+            called.append("flush_records")
+            return super().flush_records()
+
+        def save_shard_info(self, shard_info: Any) -> None:
+            called.append("save_shard_info")
+            super().save_shard_info(shard_info)
+
+    Writer(lambda split: iter([(1, {"m": [[1, 2]]})]), None, "set", "train", 1, ["m"]).create_records()
+    assert called == ["cache_records", "add_shape_fields", "flush_records", "save_shard_info"]
+
+
+def test_a_subclass_may_take_the_examples_itself() -> None:
+    class Writer(TFRecordWriter):
+        def cache_records(self) -> None:
+            for key, datum in self.generator(**self.gen_kwargs):
+                self.shuffler.add(key, self.serializer(datum))
+                self.current_examples += 1
+
+    writer = Writer(numbers, None, "set", "train", 100, count=100)
+    writer.cache_records()
+    assert (writer.current_examples, writer.shuffler.bucket_lengths) == (100, [100])
+    writer.flush()
+    write(path="other")
+    name = "train-00000-of-00001.tfrecord"
+    assert Path("set", name).read_bytes() == Path("other", name).read_bytes()
+    assert len(read(load("set", ALL).train_fn())) == 100
+
+
+def test_the_generator_runs_in_the_callers_thread_and_is_closed() -> None:
+    """A connection of sqlite is of one thread."""
+    database = sqlite3.connect(":memory:")
+    database.execute("create table rows (n)")
+    database.executemany("insert into rows values (?)", [(1,), (2,), (2,)])
+    closed = []
+
+    def rows(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        try:
+            for (n,) in database.execute("select n from rows"):
+                yield n, {"n": n}
+        finally:
+            closed.append(split)
+
+    with pytest.raises(AssertionError, match="two examples have one key: number 1 has 2, number 2 has 2"):
+        write(generator=rows)
+    database.execute("delete from rows where rowid = 3")
+    write(generator=rows)
+    assert sorted(read(load("set", ALL).train_fn())) == [1, 2]
+    assert closed == ["train", "train"]
+
+
+def test_what_is_an_assertion_error_there_is_one_here() -> None:
+    write()
+    for instruction in ("train[5%]", "train[:10", "train[:200]", "train[0:0]"):
+        with pytest.raises(AssertionError):
+            load("set").val_fn(instruction)
+    with pytest.raises(AssertionError, match="cache_records comes first"):
+        TFRecordWriter(numbers, None, "set", "val", 1).flush()
+    with pytest.raises(AssertionError, match="the serializer gave a str, not bytes"):
+        TFRecordWriter(numbers, lambda datum: "text", "set", "val", 1).create_records()  # type: ignore[arg-type,return-value]
+    with pytest.raises(DuplicateKeyError) as raised:
+        write(generator=lambda split: iter([(1, {"a": 1}), ("1", {"a": 1})]))
+    assert isinstance(raised.value, AssertionError)
+
+
+def test_other_splits_come_back_with_the_counts() -> None:
+    write("val", count=20)
+    writer = TFRecordWriter(numbers, None, "set", "train", 100)
+    writer.cache_records()
+    shard_info, _ = writer.flush_records()
+    train, val = "train-00000-of-00001.tfrecord", "val-00000-of-00001.tfrecord"
+    assert shard_info == {"train": {train: 100}, "val": {val: 20}}
+
+
+def test_lists_of_integers_and_floats_are_floats() -> None:
+    write("val", lambda split: iter([(1, {"v": [1, 2.5]})]))
+    (batch,) = load("set").val_fn()
+    assert batch["v"].tolist() == [[1.0, 2.5]]
+
+
+def test_an_images_pixels_stand_in_the_mapping_whoever_serialises() -> None:
+    Path("image.png").write_bytes(b"\x89PNG\r\n\x1a\n" + pack(">I4sIIBBBBB", 13, b"IHDR", 5, 4, 8, 2, 0, 0, 0))
+
+    def images(split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 1, {"image": "image.png", "n": 1}
+
+    for folder, serializer in (("ours", None), ("own", lambda datum: encode_example({**datum, "image": b"bytes"}))):
+        TFRecordWriter(images, serializer, folder, "train", 1).create_records()
+        table = json.loads(Path(folder, "datum_to_type_and_shape_mapping.json").read_text())
+        assert table["image"] == {"type": "string", "shape": [4, 5, 3], "dense": True}
+
+
+def test_a_generators_own_writer_options_are_its_own() -> None:
+    seen = {}
+
+    def generator(**kwargs: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        seen.update(kwargs)
+        yield 1, {"n": 1}
+
+    TFRecordWriter(generator, None, "set", "train", 1, writer_options="fast").create_records()  # type: ignore[arg-type]
+    assert seen == {"writer_options": "fast", "split": "train"}
+
+
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+
+def test_all_of_datums_configurations_are_there_with_its_defaults() -> None:
+    configs = DatasetConfigs()
+    plain = {
+        "full_dataset": False, "cache": False, "cache_filename": "", "shuffle_files": True, "num_parallel_calls": 1,
+        "deterministic": False, "deterministic_val": False, "deterministic_test": False, "use_tf_padding": False,
+        "use_datum_padding": False, "echoing": None, "bucket_fn": None, "pre_batching_callback_train": None,
+        "post_batching_callback_val": None,
+    }  # fmt: skip
+    assert {name: getattr(configs, name) for name in plain} == plain
+    assert (configs.bucket_op.bucket_boundaries, configs.bucket_op.bucket_batch_sizes) == ([0], [32, 32])
+    read_config = configs.read_config
+    assert (read_config.seed, read_config.interleave_cycle_length, read_config.interleave_block_length) == (
+        6052020,
+        -1,
+        1,
+    )
+    with pytest.raises(TypeError, match="echoing is of type int, not NoneType"):
+        configs.echoing = None
+
+
+def test_configurations_are_merged_unless_they_contradict_each_other() -> None:
+    one, other = DatasetConfigs(batch_size_train=3), DatasetConfigs(echoing=2)
+    other.read_config.seed = 5
+    merged = one.merge(other)
+    assert (merged.batch_size_train, merged.echoing, merged.read_config.seed) == (3, 2, 5)
+    assert merged == DatasetConfigs(batch_size_train=3, echoing=2, read_config=TFRReadConfigs(seed=5))
+    assert merged != one
+    with pytest.raises(ValueError, match="echoing is 2 in one and 3 in the other"):
+        other.merge(DatasetConfigs(echoing=3))
+
+
+def test_padded_shapes_and_configs_are_properties_of_the_dataset() -> None:
+    write()
+    dataset = load("set")
+    assert dataset.padded_shapes == {"n": [], "f": [], "s": [], "v": [None]}
+    dataset.dataset_configs = DatasetConfigs(batch_size_val=7)
+    assert [len(batch["n"]) for batch in dataset.val_fn("train[:14]")] == [7, 7]
+    with pytest.raises(ValueError, match="missing is no folder"):
+        load("missing")
+
+
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +295,7 @@ def test_batches_are_padded_and_of_datums_types() -> None:
     assert (batch["v"].dtype, batch["v"][by_length].tolist()) == (np.float32, [[0, 0], [1.5, 0], [1.5, 1.5]])
     assert batch["t"][by_length].tolist() == [[b"", b""], ["é".encode(), b""], ["é".encode()] * 2]
     assert (batch["m"].dtype, batch["m"].shape, batch["m"].sum()) == (np.int64, (3, 3, 2), 12)
+    assert batch["m_shape"].tolist() == [[size, 2] for size in np.count_nonzero(batch["m"].any(2), 1)]
 
 
 def test_train_is_shuffled_by_a_fixed_seed_and_the_others_are_not() -> None:
@@ -155,8 +328,10 @@ def test_passes_and_sizes_are_as_configured() -> None:
     assert [len(batch["n"]) for batch in load("set").train_fn()] == [32, 32, 32]
     endless = iter(load("set", ALL).train_fn(repeat=-1))
     assert len([next(endless) for _ in range(20)]) == 20
-    with pytest.raises(AttributeError, match="cache"):
-        configs.cache = True  # type: ignore[attr-defined]  # what is tested
+    with pytest.raises(AttributeError, match="batch_sise"):
+        configs.batch_sise_train = 3
+    with pytest.raises(TypeError, match="buffer_size is of type int, not str"):
+        configs.buffer_size = "100"  # type: ignore[assignment]  # what is tested
 
 
 def test_what_is_not_there_is_told_at_once() -> None:

@@ -183,3 +183,17 @@ class TestOfTable:
     def test_another_json_is_refused(self, table: dict[str, Any]) -> None:
         with pytest.raises(SchemaError, match="no table of types and shapes"):
             schema_of_table(table)
+
+
+def test_an_images_pixels_stand_in_the_table_and_its_bytes_in_the_schema() -> None:
+    """datum decodes by the table. What is no single text or bytes in each example is no image."""
+    description = described({"image": b"JPEG", "n": 1, "several": [b"a", b"b"]})
+    description.see_images({"image": [4, 5, 3], "n": [4, 5, 3], "several": [4, 5, 3], "other": [1, 1]})
+    assert {name: row["shape"] for name, row in description.table().items()} == {
+        "image": [4, 5, 3],
+        "n": [],
+        "several": [2],
+    }
+    assert description.schema() == Schema(
+        {"image": FixedLen((), "bytes"), "n": FixedLen((), "int64"), "several": FixedLen((2,), "bytes")}
+    )

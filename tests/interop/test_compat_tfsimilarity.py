@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import resource
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -80,13 +83,21 @@ def test_it_is_a_dataset_of_what_the_function_gives(shards: str) -> None:
     assert [len(batch) for batch in labels(dataset, 30)] == [32] * 30  # for ever: 320 records are 10 batches
 
 
-def test_tensorflow_reads_no_shard_itself(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tensorflow_does_not_do_we_do(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores that it does not read, and our own arguments."""
+    for path in Path(shards).iterdir():
+        blocking.write_records(f"memory://of-similarity/shards/{path.name}", blocking.read_records(path))
+
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("tf.data was asked to read")
 
     monkeypatch.setattr(tf.data, "TFRecordDataset", refuse)
-    monkeypatch.setattr(tf.data.Dataset, "interleave", refuse)
-    assert len(labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=1))) == 10
+    for path, options in (
+        ("memory://of-similarity/shards", {}),
+        (shards, {"seed": 1}),
+        (shards, {"class_fn": label_of}),
+    ):
+        assert len(labels(TFRecordDatasetSampler(path, deserialize, batch_size=16, num_repeat=1, **options))) == 20
 
 
 # -- a model ----------------------------------------------------------------------------------------------------------
@@ -120,8 +131,10 @@ def test_compression_is_as_told(tmp_path: Path, compression: str) -> None:
     write_shards(tmp_path, [10, 10], compression)
     dataset = TFRecordDatasetSampler(str(tmp_path), deserialize, compression=compression, num_repeat=2)
     assert sum(map(len, labels(dataset))) == 40
-    with pytest.raises(tf.errors.OpError, match="CorruptRecordError"):
+    with pytest.raises(tf.errors.DataLossError):
         labels(TFRecordDatasetSampler(str(tmp_path), deserialize, num_repeat=1))
+    with pytest.raises(tf.errors.OpError, match="CorruptRecordError"):
+        labels(TFRecordDatasetSampler(str(tmp_path), deserialize, num_repeat=1, seed=1))
 
 
 def test_other_options_change_no_record(shards: str) -> None:
@@ -133,15 +146,17 @@ def test_other_options_change_no_record(shards: str) -> None:
 def test_shards_of_another_suffix_are_none_of_it(tmp_path: Path) -> None:
     write_shards(tmp_path, [10])
     (tmp_path / "shard-000.tfrec").rename(tmp_path / "shard-000.tfrecord")
-    with pytest.raises(tf.errors.OpError, match="no shard matches"):
-        labels(TFRecordDatasetSampler(str(tmp_path), deserialize, num_repeat=1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no shard matches"):
+        TFRecordDatasetSampler(str(tmp_path), deserialize)
     found = labels(TFRecordDatasetSampler(str(tmp_path), deserialize, shard_suffix="*.tfrecord", num_repeat=1))
     assert found == [[0] * 10]
 
 
 def test_numbers_that_cannot_be_are_told_at_once(shards: str) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Batch size must be greater than zero"):
+        TFRecordDatasetSampler(shards, deserialize, batch_size=0)
     with pytest.raises(ValueError, match="example_per_class"):
-        TFRecordDatasetSampler(shards, deserialize, example_per_class=64)
+        TFRecordDatasetSampler(shards, deserialize, example_per_class=64, class_fn=label_of)
 
 
 # -- its faults -------------------------------------------------------------------------------------------------------
@@ -174,14 +189,198 @@ def test_the_order_of_the_shards_has_a_seed(shards: str) -> None:
 
 
 def test_more_shards_than_files_may_be_open_are_no_crash(tmp_path: Path) -> None:
-    """Its document warns: "Can cause segv if too many shards"."""
+    """Its document warns: "Can cause segv if too many shards". With a seed the shards are read by us."""
     write_shards(tmp_path, [2] * 600)
     program = f"""
 import resource, sys
 sys.path[:0] = {[str(Path(__file__).parent)]!r}
 from test_compat_tfsimilarity import TFRecordDatasetSampler, deserialize, labels
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, {resource.getrlimit(resource.RLIMIT_NOFILE)[1]}))
-found = labels(TFRecordDatasetSampler({str(tmp_path)!r}, deserialize, num_repeat=1))
+found = labels(TFRecordDatasetSampler({str(tmp_path)!r}, deserialize, num_repeat=1, seed=0))
 assert sorted(label for batch in found for label in batch) == sorted(list(range(600)) * 2)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# -- what becomes of a tf.data.Dataset ---------------------------------------------------------------------------------
+
+
+def numbered(folder: Path, shards: int = 8, each: int = 10) -> str:
+    for shard in range(shards):
+        records = [b"%d" % (shard * each + number) for number in range(each)]
+        blocking.write_records(folder / f"{shard}.tfrec", records)
+    return str(folder)
+
+
+def to_number(record: Any) -> Any:
+    return tf.strings.to_number(record, tf.int64)
+
+
+def numbers(dataset: Any) -> list[int]:
+    return [number for batch in dataset for number in batch.numpy().tolist()]
+
+
+def test_its_own_test_passes(tmp_path: Path) -> None:
+    """TensorFlow Similarity's only test of it: 10,000 batches of pairs from 100 shards of 1,000 records."""
+    for sid in range(100):
+        examples = [asyncrec.encode_example({"sid": sid, "value": sid * 1000 + value}) for value in range(1000)]
+        blocking.write_records(tmp_path / f"tfr_{sid}.tfrec", examples)
+    features = {name: tf.io.FixedLenFeature([], tf.int64) for name in ("sid", "value")}
+
+    def deserialization_fn(record: Any) -> Any:
+        sample = tf.io.parse_single_example(record, features)
+        return sample["sid"], sample["value"]
+
+    sampler = TFRecordDatasetSampler(
+        str(tmp_path), deserialization_fn=deserialization_fn, batch_size=10, example_per_class=2
+    )
+    (sids, values), *_ = sampler.skip(10_000).take(1)
+    assert len(sids) == 10
+    assert sids[::2].numpy().tolist() == sids[1::2].numpy().tolist()
+    assert all(0 <= value - sid * 1000 < 1000 for sid, value in zip(sids.numpy(), values.numpy(), strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"async_cycle": True}, {"shards_per_cycle": 2}, {"seed": 3}])
+def test_of_two_workers_each_gets_its_share(tmp_path: Path, options: dict[str, Any]) -> None:
+    """By the policy that a strategy has unless told otherwise: by file where tf.data reads, else by batch."""
+    from tensorflow.python.data.experimental.ops import distribute
+
+    path = numbered(tmp_path)
+    shares = [
+        numbers(
+            distribute._AutoShardDataset(TFRecordDatasetSampler(path, to_number, num_repeat=1, **options), 2, worker)
+        )
+        for worker in range(2)
+    ]
+    assert sorted(shares[0] + shares[1]) == list(range(80))
+    assert all(len(share) >= 16 for share in shares)
+
+
+WORKER = """
+import json, os, sys
+import tensorflow as tf
+from asyncrec import blocking
+from asyncrec.compat.tfsimilarity import TFRecordDatasetSampler
+
+path, store = sys.argv[1:]
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+if store == "memory":
+    for name in os.listdir(path):
+        blocking.write_records(f"memory://of-workers/shards/{name}", blocking.read_records(os.path.join(path, name)))
+    path = "memory://of-workers/shards"
+to_number = lambda record: tf.strings.to_number(record, tf.int64)
+dataset = TFRecordDatasetSampler(path, to_number, batch_size=4, num_repeat=1)
+found = []
+for batch in strategy.experimental_distribute_dataset(dataset):
+    found += [int(n) for part in strategy.experimental_local_results(batch) for n in part.numpy()]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("store", ["local", "memory"])
+def test_two_processes_get_every_record_once(tmp_path: Path, store: str) -> None:
+    """MultiWorkerMirroredStrategy; with a store that TensorFlow does not read, too, where nothing gave a seed."""
+    path = numbered(tmp_path)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    workers = []
+    for index in range(2):
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-c", WORKER, path, store]
+        workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    shares = [json.loads(worker.communicate(timeout=200)[0].splitlines()[-1]) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert sorted(shares[0] + shares[1]) == list(range(80))
+
+
+@pytest.mark.parametrize("set_seed", [tf.random.set_seed, keras.utils.set_random_seed])
+@pytest.mark.parametrize("memory", [False, True])
+def test_tensorflows_seed_is_the_orders(tmp_path: Path, set_seed: Any, memory: bool) -> None:
+    path = numbered(tmp_path)
+    if memory:
+        path = "memory://of-seeds/shards"
+        for file in tmp_path.iterdir():
+            blocking.write_records(f"{path}/{file.name}", blocking.read_records(file))
+    found = []
+    for seed in (7, 7, 8):
+        set_seed(seed)
+        dataset = TFRecordDatasetSampler(path, to_number, num_repeat=2)
+        found.append((numbers(dataset), numbers(dataset)))
+    assert found[0] == found[1] != found[2]
+    assert found[0][0] != found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [
+        ({"num_repeat": 0}, []),
+        ({"num_repeat": 1, "prefetch_size": -1}, [32, 32, 16]),
+        ({"num_repeat": 1, "prefetch_size": 0}, [32, 32, 16]),
+        ({"num_repeat": 1, "shards_per_cycle": 0}, [32, 32, 16]),
+        ({"num_repeat": 1, "example_per_class": 64}, [32, 32, 16]),
+        ({"num_repeat": 1, "example_per_class": 8, "batch_size": 3}, [3] * 26 + [2]),
+    ],
+)
+@pytest.mark.parametrize("seed", [None, 1])
+def test_unusual_numbers_mean_what_they_did(
+    tmp_path: Path, options: dict[str, Any], batches: list[int], seed: int | None
+) -> None:
+    """Whoever reads."""
+    dataset = TFRecordDatasetSampler(numbered(tmp_path), to_number, seed=seed, **options)
+    found = [batch.numpy().tolist() for batch in dataset]
+    assert [len(batch) for batch in found] == batches
+    per_class = options.get("example_per_class", 2)
+    order = [number // 10 for batch in found for number in batch][:per_class]
+    assert len({*order[:10]}) <= 1
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("num_repeat", [-1, None])
+def test_for_ever_is_known_to_be_for_ever(tmp_path: Path, num_repeat: int | None, seed: int | None) -> None:
+    """Keras asks: without steps_per_epoch such an epoch would never end."""
+    dataset = TFRecordDatasetSampler(numbered(tmp_path), to_number, num_repeat=num_repeat, seed=seed)
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert len(numbers(dataset.take(6))) == 192
+
+
+def test_an_iterator_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    tf.random.set_seed(5)
+    iterator = iter(TFRecordDatasetSampler(numbered(tmp_path / "shards"), to_number, batch_size=4))
+    checkpoint = tf.train.Checkpoint(iterator=iterator)
+    for _ in range(7):
+        next(iterator)
+    saved = checkpoint.save(str(tmp_path / "checkpoint"))
+    expected = [next(iterator).numpy().tolist() for _ in range(20)]
+    checkpoint.restore(saved)
+    assert [next(iterator).numpy().tolist() for _ in range(20)] == expected
+
+
+def test_damage_is_a_data_loss_error(tmp_path: Path) -> None:
+    path = numbered(tmp_path)
+    shard = tmp_path / "3.tfrec"
+    data = bytearray(shard.read_bytes())
+    data[20] ^= 1
+    for content in (data, data[:30]):
+        shard.write_bytes(content)
+        with pytest.raises(tf.errors.DataLossError):
+            numbers(TFRecordDatasetSampler(path, to_number, num_repeat=1))
+
+
+def test_patterns_are_tensorflows_globs(tmp_path: Path) -> None:
+    for name in ("a.tfrec", "b.tfrec", "_u.tfrec", ".h.tfrec", "sub/f.tfrec"):
+        blocking.write_records(tmp_path / name, [name.encode()])
+    (tmp_path / ".a.tfrec.0123abcd.partial").write_bytes(b"of a writer that has not finished")
+
+    def found(path: Path | str, pattern: str) -> list[str]:
+        dataset = TFRecordDatasetSampler(path, lambda record: record, shard_suffix=pattern, num_repeat=1)
+        return sorted(name.decode() for batch in dataset for name in batch.numpy())
+
+    assert found(tmp_path, "*.tfrec") == [".h.tfrec", "_u.tfrec", "a.tfrec", "b.tfrec"]
+    assert found(tmp_path, "*.tfrec*") == [".h.tfrec", "_u.tfrec", "a.tfrec", "b.tfrec"]
+    assert found(tmp_path, "[ab].tfrec") == ["a.tfrec", "b.tfrec"]
+    assert found(tmp_path, "*/*.tfrec") == ["sub/f.tfrec"]
+    assert found(f"{tmp_path}/s*", "*.tfrec") == ["sub/f.tfrec"]

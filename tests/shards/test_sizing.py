@@ -63,3 +63,17 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         shard_count(-1, 0)
     with pytest.raises(ValueError, match="at least 1"):
         shard_boundaries(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("records", "shards", "boundaries"),
+    [
+        (5, 2, [0, 2, 5]),
+        (7, 2, [0, 4, 7]),
+        (1001, 8, [0, 125, 250, 375, 500, 626, 751, 876, 1001]),
+        (33, 16, [0, 2, 4, 6, 8, 10, 12, 14, 16, 19, 21, 23, 25, 27, 29, 31, 33]),
+    ],
+)
+def test_a_boundary_between_two_records_goes_to_the_even_one(records: int, shards: int, boundaries: list[int]) -> None:
+    """As datum's do, so that each shard holds what datum's would."""
+    assert shard_boundaries(records, shards) == boundaries

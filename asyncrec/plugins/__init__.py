@@ -23,7 +23,23 @@ import what they need themselves. Importing this package, and a plugin's module,
 
 from __future__ import annotations
 
-from asyncrec.plugins.hookspecs import hookimpl
-from asyncrec.plugins.kinds import BadMember, Command, Converted, Encoder, Format, SourceFile
+from typing import TYPE_CHECKING
 
-__all__ = ["BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile", "hookimpl"]
+from asyncrec._lazy import lazy
+
+if TYPE_CHECKING:
+    from asyncrec.plugins.hookspecs import hookimpl as hookimpl
+    from asyncrec.plugins.kinds import BadMember as BadMember
+    from asyncrec.plugins.kinds import Command as Command
+    from asyncrec.plugins.kinds import Converted as Converted
+    from asyncrec.plugins.kinds import Encoder as Encoder
+    from asyncrec.plugins.kinds import Format as Format
+    from asyncrec.plugins.kinds import SourceFile as SourceFile
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "asyncrec.plugins.hookspecs": ("hookimpl",),
+        "asyncrec.plugins.kinds": ("BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile"),
+    },
+)

@@ -68,8 +68,8 @@ class Plugins:
                     continue
                 try:
                     self._register(entry.name, entry.load())
-                except BaseException as error:  # SystemExit too: no interruption of the user's comes to this thread
-                    self._note(entry.name, error)
+                except BaseException as error:  # SystemExit too
+                    self.note(entry.name, error)
             self.loaded = True
 
     def gather(self, hook: str, check: Callable[[str, Any], T]) -> list[tuple[str, T]]:
@@ -85,7 +85,7 @@ class Plugins:
                 given = self._manager.subset_hook_caller(hook, others)()
                 found += [(name, check(name, each)) for several in given for each in several]
             except BaseException as error:  # as above
-                self._note(name, error)
+                self.note(name, error)
         return found
 
     def _register(self, name: str, plugin: Any) -> None:
@@ -97,7 +97,10 @@ class Plugins:
             raise PluginError(f"the plugin {name!r} has a hook of no known name: {error}") from error
         self._names[plugin] = name
 
-    def _note(self, name: str, error: BaseException) -> None:
+    def note(self, name: str, error: BaseException) -> None:
+        """Something of the plugin of this name cannot be used."""
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise error  # the user's; in another thread it is the plugin's own
         self.broken.setdefault(name, error)
         logger.warning("the plugin %r cannot be used: %r", name, error)
 

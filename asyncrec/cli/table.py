@@ -17,7 +17,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
         "count": "how many records",
         "schema": "the features of the records: as stored, or inferred",
-        "report": "one page to look at: features, images, classes, sizes, damage",
     },
     "Check and mend": {
         "verify": "every checksum of every shard, indexes and orphans",
@@ -33,7 +32,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "convert": "other formats to records, and back: JSON lines; Parquet and WARC by asyncrec-formats",
         "from-csv": "rows of a CSV file become train, eval and test",
         "from-folder": "files in folders named by label become train, eval and test",
-        "demo": "write, verify and read a small data set",
     },
 }
 

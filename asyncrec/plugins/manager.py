@@ -67,7 +67,7 @@ class Plugins:
                     self.disabled.append(entry.name)
                     continue
                 try:
-                    self._register(entry.name, entry.load())
+                    self.register(entry.name, entry.load())
                 except BaseException as error:  # SystemExit too
                     self.note(entry.name, error)
             self.loaded = True
@@ -88,7 +88,8 @@ class Plugins:
                 self.note(name, error)
         return found
 
-    def _register(self, name: str, plugin: Any) -> None:
+    def register(self, name: str, plugin: Any) -> None:
+        """Take in a plugin's module. Raises PluginError: one of its hooks has no known name."""
         self._manager.register(plugin)
         try:
             self._manager.check_pending()

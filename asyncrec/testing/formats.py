@@ -14,8 +14,7 @@ and an ``anyio_backend`` fixture that names the loops. A format that is only wri
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,16 +191,25 @@ class _File:
         self.position += min(max_bytes, self._most)
         return self._content[begin : self.position]
 
-    @asynccontextmanager
-    async def local_copy(self) -> AsyncIterator[str]:
+    def local_copy(self) -> _Copy:
         path = self._folder / "copy"
         path.write_bytes(self._content)
-        self.copies += 1
-        try:
-            await anyio.lowlevel.checkpoint()
-            yield str(path)
-        finally:
-            self.copies -= 1
+        return _Copy(self, str(path))
+
+
+class _Copy:
+    """No generator, so that one that is never given back is seen, and nothing else happens."""
+
+    def __init__(self, file: _File, path: str) -> None:
+        self._file, self._path = file, path
+
+    async def __aenter__(self) -> str:
+        await anyio.lowlevel.checkpoint()
+        self._file.copies += 1
+        return self._path
+
+    async def __aexit__(self, *error: object) -> None:
+        self._file.copies -= 1
 
 
 def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:

@@ -42,9 +42,16 @@ class Formats:
         self._loaded = False
         self._loading = threading.Lock()
 
-    async def look_for(self, *names: str) -> None:
-        """Take in those of plugins, unless each of these names, of formats or of files, is a built-in one's."""
-        if not self._loaded and not all(self._is_built_in(name) for name in names):
+    async def look_for(self, source: str, target: str = RECORDS) -> None:
+        """Take in those of plugins, unless both sides of a conversion are built in.
+
+        Each side is the name of a format or of a file. One without a suffix is a data set as a target, and as a source
+        of a built-in format; any other source without one is a folder of files that may be of any format.
+        """
+        writes_records = target == RECORDS or self._of_built_in(target) is None
+        to_known = self._is_known(target) or "." not in _base(target)
+        from_known = self._is_known(source) or (not writes_records and "." not in _base(source))
+        if not self._loaded and not (to_known and from_known):
             await in_thread(self._load)
 
     def of(self, file: str) -> str:
@@ -68,9 +75,12 @@ class Formats:
             raise ValueError(f"{name!r} is no format; there are {there}{self._faults()}")
         raise PluginError(f"the format {name!r} is not installed: pip install {_PACKAGES[name]}{self._faults()}")
 
-    def _is_built_in(self, name: str) -> bool:
+    def _of_built_in(self, name: str) -> Format | None:
         lower = name.lower()
-        return lower == RECORDS or any(lower == each.name or lower.endswith(each.suffixes) for each in self._built_in)
+        return next((each for each in self._built_in if lower == each.name or lower.endswith(each.suffixes)), None)
+
+    def _is_known(self, name: str) -> bool:
+        return name == RECORDS or ".tfrec" in _base(name) or self._of_built_in(name) is not None
 
     def _load(self) -> None:
         with self._loading:
@@ -105,6 +115,10 @@ class Formats:
         for name, error in self._plugins.broken.items():
             said += f". The plugin {name!r} cannot be used: {type(error).__name__}: {error}"
         return said
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _fault(given: Any) -> str | None:

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from asyncrec.example.schema import VarLen as VarLen
     from asyncrec.framing.compression import CompressionOptions as CompressionOptions
     from asyncrec.framing.damage import Damage as Damage
+    from asyncrec.plugins.hookspecs import hookimpl as hookimpl
     from asyncrec.records.index import RecordIndex as RecordIndex
     from asyncrec.records.reader import ReaderStats as ReaderStats
     from asyncrec.records.reader import RecordReader as RecordReader
@@ -110,12 +111,11 @@ if TYPE_CHECKING:
     from asyncrec.storage.base import ByteSource as ByteSource
     from asyncrec.storage.base import ObjectInfo as ObjectInfo
     from asyncrec.storage.base import Storage as Storage
-    from asyncrec.storage.base import StorageFactory as StorageFactory
     from asyncrec.storage.base import UnfinishedUploads as UnfinishedUploads
+    from asyncrec.storage.factory import StorageFactory as StorageFactory
     from asyncrec.storage.files import directory_check as directory_check
     from asyncrec.storage.files import make_valid_tf_name as make_valid_tf_name
     from asyncrec.storage.files import open_file as open_file
-    from asyncrec.storage.hookspecs import hookimpl as hookimpl
     from asyncrec.storage.registry import open_storage as open_storage
     from asyncrec.storage.registry import register_writer_factory as register_writer_factory
 
@@ -180,6 +180,7 @@ _HOMES = {
     ),
     "asyncrec.framing.compression": ("CompressionOptions",),
     "asyncrec.framing.damage": ("Damage",),
+    "asyncrec.plugins.hookspecs": ("hookimpl",),
     "asyncrec.records.index": ("RecordIndex",),
     "asyncrec.records.reader": ("ReaderStats", "RecordReader", "open_reader", "read_records"),
     "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),
@@ -199,9 +200,9 @@ _HOMES = {
     "asyncrec.shards.splits": ("Split", "SplitPart", "parse_split"),
     "asyncrec.shards.stats": ("ShardedWriterStats",),
     "asyncrec.shards.writer": ("ShardedWriter",),
-    "asyncrec.storage.base": ("ByteSink", "ByteSource", "ObjectInfo", "Storage", "StorageFactory", "UnfinishedUploads"),
+    "asyncrec.storage.base": ("ByteSink", "ByteSource", "ObjectInfo", "Storage", "UnfinishedUploads"),
+    "asyncrec.storage.factory": ("StorageFactory",),
     "asyncrec.storage.files": ("directory_check", "make_valid_tf_name", "open_file"),
-    "asyncrec.storage.hookspecs": ("hookimpl",),
     "asyncrec.storage.registry": ("open_storage", "register_writer_factory"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

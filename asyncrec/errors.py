@@ -214,7 +214,7 @@ class ManifestError(DatasetError):
 
 
 class PluginError(AsyncRecError):
-    """No backend, or not one backend, for a path."""
+    """A plugin is not installed, or cannot be used: there is no backend, or not one, for a path, or no such format."""
 
 
 class UnknownSchemeError(PluginError, LookupError):

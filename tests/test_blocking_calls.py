@@ -127,6 +127,7 @@ async def test_recovering(tmp_path: Path, blocking_calls: list[str], options: di
 
 async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
     import pyarrow as pa
+    from asyncrec_report import report
     from pyarrow import parquet
 
     storage = MemoryStorage()
@@ -136,5 +137,5 @@ async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
     await tools.convert("rows.parquet", str(tmp_path / "set"), storage=storage)
     await tools.reshard(str(tmp_path / "set"), str(tmp_path / "again"), num_shards=2)
     assert (await tools.verify(str(tmp_path / "again"))).ok
-    await tools.report(str(tmp_path / "again"))
+    await report(str(tmp_path / "again"))
     assert blocking_calls == []

@@ -18,11 +18,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
+    "asyncrec._lazy": 0,
     "asyncrec.errors": 0,
     "asyncrec.forks": 1,
     "asyncrec.tasks": 1,
     "asyncrec.framing": 1,
     "asyncrec.example": 1,
+    "asyncrec.plugins": 1,
     "asyncrec.storage": 2,
     "asyncrec.records": 3,
     "asyncrec.shards": 4,

@@ -1,32 +1,100 @@
 """The ``asyncrec`` command: thin over `asyncrec.tools`, where all that it does can be had as functions.
 
     __init__.py   `main`, the entry point
-    table.py      which commands there are; a command NAME is the function ``command`` of ``asyncrec.cli.NAME``
+    table.py      the commands that are built in; a command NAME is the function ``command`` of ``asyncrec.cli.NAME``
+    installed.py  those, and the ones of plugins
+    help.py       the page of ``asyncrec --help``
     app.py        the group, which imports a command only when it is called; errors to messages and exit codes
     options.py    the options that several commands share
+    complaints.py what is said on stderr
     output.py     text and JSON for the terminal; nothing of a record reaches it raw
     progress.py   a bar on stderr, on a terminal only
 
 Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec itself, 130 interrupted.
 
-Nothing is imported here: ``asyncrec --help`` answers in a fraction of the time that NumPy and anyio take to load.
+What a plugin's command is written with is exported here, and imported when it is first used: ``asyncrec --help``
+answers in a fraction of the time that typer, NumPy and anyio take to load.
+
+    Path, Source, Target, Json, Debug, StorageOptions, SourceOptions, TargetOptions    the parameters commands share
+    parse_options, parse_size, parse_duration      their text as values
+    run_async                                      runs an async function
+    say, print_json, pairs, human_bytes            what prints; nothing of a record reaches the terminal raw
+    Bar                                            a bar of progress
+    FINE, DAMAGE, USAGE, STORAGE, FAULT            exit codes
+    UsageError                                     what was asked for cannot be: its message, and exit code 2
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-__all__ = ["main"]
+from asyncrec._lazy import lazy
+
+if TYPE_CHECKING:
+    from asyncrec.cli.exits import DAMAGE as DAMAGE
+    from asyncrec.cli.exits import FAULT as FAULT
+    from asyncrec.cli.exits import FINE as FINE
+    from asyncrec.cli.exits import STORAGE as STORAGE
+    from asyncrec.cli.exits import USAGE as USAGE
+    from asyncrec.cli.exits import UsageError as UsageError
+    from asyncrec.cli.options import Debug as Debug
+    from asyncrec.cli.options import Json as Json
+    from asyncrec.cli.options import Path as Path
+    from asyncrec.cli.options import Source as Source
+    from asyncrec.cli.options import SourceOptions as SourceOptions
+    from asyncrec.cli.options import StorageOptions as StorageOptions
+    from asyncrec.cli.options import Target as Target
+    from asyncrec.cli.options import TargetOptions as TargetOptions
+    from asyncrec.cli.options import parse_duration as parse_duration
+    from asyncrec.cli.options import parse_options as parse_options
+    from asyncrec.cli.options import parse_size as parse_size
+    from asyncrec.cli.options import run_async as run_async
+    from asyncrec.cli.output import human_bytes as human_bytes
+    from asyncrec.cli.output import pairs as pairs
+    from asyncrec.cli.output import print_json as print_json
+    from asyncrec.cli.output import say as say
+    from asyncrec.cli.progress import Bar as Bar
+
+__getattr__, __dir__, _names = lazy(
+    __name__,
+    {
+        "asyncrec.cli.exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE", "UsageError"),
+        "asyncrec.cli.options": (
+            "Debug",
+            "Json",
+            "Path",
+            "Source",
+            "SourceOptions",
+            "StorageOptions",
+            "Target",
+            "TargetOptions",
+            "parse_duration",
+            "parse_options",
+            "parse_size",
+            "run_async",
+        ),
+        "asyncrec.cli.output": ("human_bytes", "pairs", "print_json", "say"),
+        "asyncrec.cli.progress": ("Bar",),
+    },
+)
+
+__all__ = ["main", *_names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (``sys.argv`` unless given); returns the exit code."""
-    try:
-        import typer  # noqa: F401  # looked for, so that its absence is told in one line
-    except ImportError:
+    given = list(sys.argv[1:] if argv is None else argv)
+    if find_spec("typer") is None:  # its absence is told in one line
         sys.stderr.write("asyncrec: the command line needs typer and rich: pip install 'asyncrec[cli]'\n")
         return 2
+    if given == ["--help"]:
+        from asyncrec.cli.help import show_help
+
+        show_help()
+        return 0
     from asyncrec.cli.app import run
 
-    return run(list(sys.argv[1:] if argv is None else argv))
+    return run(given)

@@ -5,19 +5,19 @@ With ``--debug`` anywhere in the line the traceback is shown as well.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, MutableMapping
 from functools import wraps
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from asyncrec.cli.table import COMMANDS, SECTIONS
+from asyncrec.cli.complaints import Warnings, complain
+from asyncrec.cli.help import help_page
+from asyncrec.cli.installed import INSTALLED, function_of
 
 __all__ = ["run"]
 
@@ -32,11 +32,11 @@ class _Commands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            if name not in COMMANDS:
+            found = INSTALLED.find(name)
+            if found is None:
                 raise KeyError(name)
-            module = import_module(f"asyncrec.cli.{name.replace('-', '_')}")
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, no_args_is_help=False)(_quiet_when_cut_off(module.command))
+            one.command(name, no_args_is_help=False)(_quiet_when_cut_off(function_of(found)))
             self._made[name] = typer.main.get_command(one)
         return self._made[name]
 
@@ -47,10 +47,10 @@ class _Commands(MutableMapping[str, Any]):
         del self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+        return iter(INSTALLED.all())
 
     def __len__(self) -> int:
-        return len(COMMANDS)
+        return len(INSTALLED.all())
 
 
 def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
@@ -75,13 +75,18 @@ class _Group(TyperGroup):
         self.commands = _Commands()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
+        return list(INSTALLED.all())
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = max(map(len, COMMANDS))
-        for title, commands in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), words) for name, words in commands.items()])
+    def get_help(self, ctx: Any) -> str:
+        return help_page()
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if INSTALLED.find(name) is None and (remedy := INSTALLED.missing(name)) is not None:
+            from asyncrec.cli.exits import UsageError
+
+            raise UsageError(remedy)
+        return super().resolve_command(ctx, args)
 
 
 _app = typer.Typer(
@@ -90,7 +95,6 @@ _app = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode=None,  # rich takes longer to load than the whole of this
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec, 130 Ctrl-C.",
 )
 
 
@@ -109,25 +113,23 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Write, read, check and move TFRecord files and data sets, on any storage.
-
-    A PATH is a file, a folder, a pattern such as 'data/*.tfrecord', or a data set: its folder and name without the
-    shard numbers. It is local, or a URL of any installed backend: s3://, gs://.
-    """
+    """Before any command; its help is `asyncrec.cli.help`'s."""
 
 
 def run(argv: list[str]) -> int:
     debug = "--debug" in (argv[: argv.index("--")] if "--" in argv else argv)
-    warnings = _Warnings()
-    logger = logging.getLogger("asyncrec")
-    logger.addHandler(warnings)
+    with Warnings() as warnings:
+        return _run(argv, warnings, debug=debug)
+
+
+def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
     try:
         result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
         if result == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
             raise KeyboardInterrupt
         return int(result or 0)
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted")
+        complain("interrupted")
         return INTERRUPTED
     except SystemExit as stop:  # how typer ends when a shell asked for completions
         return stop.code if isinstance(stop.code, int) else 0
@@ -135,28 +137,13 @@ def run(argv: list[str]) -> int:
         if debug:
             traceback.print_exc()
         return _told(error, warnings.told)
-    finally:
-        logger.removeHandler(warnings)
-
-
-class _Warnings(logging.Handler):
-    """What the library warns of (a store that is tried again, say), as lines on stderr."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.told: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        self.told.add(message)
-        _complain(message)
 
 
 def _told(error: Exception, told: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.BadParameter.__mro__[2]):  # ClickException, wherever this typer keeps it
         context: Any = getattr(error, "ctx", None)
-        _complain(error.format_message(), command=context.command_path if context else "asyncrec")  # type: ignore[attr-defined]  # it has one
+        complain(error.format_message(), command=context.command_path if context else "asyncrec")  # type: ignore[attr-defined]  # it has one
         if context:
             sys.stderr.write(f"try '{context.command_path} --help'\n")
         return 2
@@ -165,15 +152,5 @@ def _told(error: Exception, told: Container[str]) -> int:
     code, lines = explained(error)
     for line in lines:
         if line not in told:
-            _complain(line)
+            complain(line)
     return code
-
-
-def _complain(message: str, command: str = "asyncrec") -> None:
-    from asyncrec.cli.output import clean
-
-    try:
-        sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
-        sys.stderr.flush()
-    except BrokenPipeError:
-        pass

@@ -1,10 +1,12 @@
-"""Which commands there are, in the order and with the words of ``asyncrec --help``.
+"""The commands that are built in, in the order and with the words of ``asyncrec --help``.
 
 A command NAME is the function ``command`` in the module ``asyncrec.cli.NAME`` (``-`` is ``_`` there), imported when it
-is called. Adding one is a module and a line here.
+is called. Adding one is a module and a line here. `asyncrec.cli.installed` adds those of plugins.
 """
 
 from __future__ import annotations
+
+from asyncrec.plugins.kinds import Command
 
 __all__ = ["COMMANDS", "SECTIONS"]
 
@@ -15,7 +17,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
         "count": "how many records",
         "schema": "the features of the records: as stored, or inferred",
-        "report": "one page to look at: features, images, classes, sizes, damage",
     },
     "Check and mend": {
         "verify": "every checksum of every shard, indexes and orphans",
@@ -28,11 +29,14 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Make and move": {
         "copy": "copy files and data sets between stores, verified",
         "reshard": "other shards: number, size, compression, order, groups",
-        "convert": "JSON lines, Parquet and WARC to records, and back",
+        "convert": "other formats to records, and back: JSON lines; Parquet and WARC by asyncrec-formats",
         "from-csv": "rows of a CSV file become train, eval and test",
         "from-folder": "files in folders named by label become train, eval and test",
-        "demo": "write, verify and read a small data set",
     },
 }
 
-COMMANDS = {name: words for section in SECTIONS.values() for name, words in section.items()}
+COMMANDS: dict[str, Command] = {
+    name: Command(name, words, f"asyncrec.cli.{name.replace('-', '_')}:command", section)
+    for section, commands in SECTIONS.items()
+    for name, words in commands.items()
+}

@@ -20,7 +20,7 @@ a backend's source simply raises; for everything else a backend wraps each reque
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,7 +37,6 @@ __all__ = [
     "ExclusiveParts",
     "ObjectInfo",
     "Storage",
-    "StorageFactory",
     "UnfinishedUploads",
 ]
 
@@ -247,21 +246,3 @@ class ExclusiveParts(Protocol):
 
         It is tried on ``key``, under which nothing is; what is made there is removed again.
         """
-
-
-@dataclass(frozen=True)
-class StorageFactory:
-    """What a plugin returns from the hook ``asyncrec_storage_factories``: a name, its schemes, and how to open one.
-
-    Attributes:
-        name: shown to people, e.g. ``"s3"``.
-        schemes: of the URLs it answers to, e.g. ``("s3", "s3a")``; ``""`` is a path without a scheme.
-        open: ``open(url, **options)`` gives a context in which the `Storage` rooted at ``url`` is usable; heavy imports
-            belong inside it. Options are plain values, so that other processes can open their own.
-        backends: the event loops it runs on.
-    """
-
-    name: str
-    schemes: Iterable[str]
-    open: Callable[..., AbstractAsyncContextManager[Storage]]
-    backends: frozenset[str] = frozenset({"asyncio", "trio"})

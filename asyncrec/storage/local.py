@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
-from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.local_disk import (
     Disk,
     is_partial,

@@ -19,8 +19,9 @@ import anyio
 from crc32c import crc32c
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
-from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.url import check_key, join
 

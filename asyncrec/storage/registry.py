@@ -1,9 +1,7 @@
 """From a path to the backend that answers to it.
 
-Backends come in by the hook of `asyncrec.storage.hookspecs`: the built-in ones are registered directly, so that they
-work where no metadata is installed (a zipapp, a checkout on the path); external ones are found by their entry points
-(group ``asyncrec``) when the first path is opened that no built-in answers to. ``ASYNCREC_DISABLE_PLUGINS=1`` leaves
-external ones out; a comma-separated list of entry points' names leaves out those.
+Backends come in by the hook ``asyncrec_storage_factories``: those of plugins when the first path is opened that no
+built-in one answers to.
 
 A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` where somebody registered that prefix
 with `register_writer_factory`. Two backends for one scheme are told apart by ``scheme+name://``.
@@ -19,9 +17,11 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import AmbiguousSchemeError, UnknownSchemeError, UnsupportedBackendError
-from asyncrec.storage.base import Storage, StorageFactory
+from asyncrec.plugins.manager import DISABLE
+from asyncrec.storage.backends import Backends
+from asyncrec.storage.base import Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.foreign import ForeignFactory, ForeignStorage
-from asyncrec.storage.plugins import DISABLE, Plugins
 from asyncrec.storage.url import redact, scheme_of, split_path
 from asyncrec.tasks import in_thread
 
@@ -37,7 +37,7 @@ _PACKAGES = {
     **dict.fromkeys(("abfs", "abfss", "az", "azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
 }
 
-_plugins = Plugins()
+_backends = Backends()
 _registered: dict[str, StorageFactory | ForeignFactory] = {}
 
 
@@ -155,23 +155,23 @@ async def _opening(
 
 
 async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
-    if scheme not in _plugins.built_in and not _plugins.loaded:
+    if scheme not in _backends.built_in and not _backends.loaded:
         # Reading the metadata of what is installed, and importing it: tens of milliseconds, once.
-        await in_thread(_plugins.load)
+        await in_thread(_backends.load)
     shown = redact(os.fspath(path))
-    factories = _plugins.by_scheme.get(scheme, [])
+    factories = _backends.by_scheme.get(scheme, [])
     is_url = os.fspath(path)[len(scheme) :].startswith("://") or scheme == "file"
     if scheme and not is_url:
         if factories:
             raise ValueError(
                 f"{shown}: write {scheme}:// for the backend {factories[0].name!r}, or ./{shown} for a local file"
             )
-        factories = _plugins.by_scheme[""]  # the name of a local file
+        factories = _backends.by_scheme[""]  # the name of a local file
     if scheme_of(root) and not is_url:
         root = f"./{root}"  # the backend gets only the root, and must not take it for a URL
     if not factories:
         base, _, driver = scheme.rpartition("+")
-        factories = [factory for factory in _plugins.by_scheme.get(base, []) if factory.name == driver]
+        factories = [factory for factory in _backends.by_scheme.get(base, []) if factory.name == driver]
         if factories:
             root = base + root[len(scheme) :]
     if not factories:
@@ -193,21 +193,21 @@ def _unknown(scheme: str, shown: str) -> UnknownSchemeError:
         remedy = "install the plugin that brings it, or register one with register_writer_factory"
     else:
         remedy = "no plugin for it is known; a backend can be registered with register_writer_factory"
-    message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(_plugins.schemes)}"
-    if _plugins.disabled:
-        message += f". {DISABLE} leaves out: {', '.join(_plugins.disabled)}"
-    for name, broken in _plugins.broken.items():
+    message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(_backends.schemes)}"
+    if _backends.plugins.disabled:
+        message += f". {DISABLE} leaves out: {', '.join(_backends.plugins.disabled)}"
+    for name, broken in _backends.plugins.broken.items():
         message += f". The plugin {name!r} could not be loaded: {type(broken).__name__}: {broken}"
     error = UnknownSchemeError(message)
     # The one that most likely brings it, by its name; else the first.
-    error.__cause__ = _plugins.broken.get(scheme) or next(iter(_plugins.broken.values()), None)
+    error.__cause__ = _backends.plugins.broken.get(scheme) or next(iter(_backends.plugins.broken.values()), None)
     return error
 
 
 def _unsupported(factory: StorageFactory, backend: str, shown: str) -> str:
     others = [
         f"{scheme}://"
-        for scheme, factories in _plugins.by_scheme.items()
+        for scheme, factories in _backends.by_scheme.items()
         for each in factories
         if scheme and backend in each.backends and any(scheme == own.partition("+")[0] for own in factory.schemes)
     ]

@@ -1,6 +1,7 @@
-"""For authors of storage plugins: what every backend must pass, and tools to make one fail.
+"""For authors of plugins: what every one must pass, and tools to make one fail.
 
-- `StorageConformance`: the cases, for pytest; `replaces_case` marks one that the store cannot pass.
+- `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest; `replaces_case` marks one that
+  the plugin cannot pass.
 - `check_sink`, `check_source`: the same for a single sink or source; no pytest needed.
 - `cancel_at_every_checkpoint`: cancels a function at each of its awaits in turn.
 - `FlakyStorage`, `SlowStorage`: faults and slowness, around any storage.
@@ -8,7 +9,7 @@
 - `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
 - `golden`: small TFRecord files as bytes, with the records in them.
 
-Resolved on first use, so that only `StorageConformance` imports pytest.
+Resolved on first use, so that only the kits import pytest.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ if TYPE_CHECKING:
     from asyncrec.testing.cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
     from asyncrec.testing.checks import check_sink, check_source
     from asyncrec.testing.clock import virtual_backend
-    from asyncrec.testing.conformance import StorageConformance, replaces_case
+    from asyncrec.testing.commands import CommandConformance
+    from asyncrec.testing.conformance import StorageConformance
     from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+    from asyncrec.testing.formats import FormatConformance
+    from asyncrec.testing.kit import replaces_case
     from asyncrec.testing.stores import LaxStorage
 
 __all__ = [
+    "CommandConformance",
     "Fault",
     "FlakyStorage",
+    "FormatConformance",
     "LaxStorage",
     "SlowStorage",
     "StorageConformance",
@@ -41,8 +47,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CommandConformance": "commands",
     "Fault": "faults",
     "FlakyStorage": "faults",
+    "FormatConformance": "formats",
     "LaxStorage": "stores",
     "SlowStorage": "faults",
     "StorageConformance": "conformance",
@@ -50,7 +58,7 @@ _HOMES = {
     "cancel_at_every_checkpoint": "cancellation",
     "check_sink": "checks",
     "check_source": "checks",
-    "replaces_case": "conformance",
+    "replaces_case": "kit",
     "virtual_backend": "clock",
 }
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import pytest
@@ -38,11 +38,10 @@ import pytest
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage.base import ByteSink, ByteSource, Storage
 from asyncrec.testing import checks
+from asyncrec.testing.kit import Kit, replaces_case
 from asyncrec.tools.racing import race
 
 __all__ = ["StorageConformance", "replaces_case"]
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 ODD_KEYS = (
     "a b", " leading and trailing ", "caf\u00e9", "\u65e5\u672c/\u8a9e", "\U0001f600", "100%", "%41", "a%2Fb", "a+b",
@@ -52,33 +51,10 @@ ODD_KEYS = (
 REFUSED_KEYS = ("", "/a", "//a", "..", "../a", "a/../../b")
 
 
-def replaces_case(reason: str) -> Callable[[F], F]:
-    """Mark a method that replaces a case of the kit; ``reason`` says why the store cannot pass the original."""
-    if not reason or not isinstance(reason, str):
-        raise TypeError("replaces_case needs the reason, a sentence: why can the store not pass the case?")
-
-    def mark(case: F) -> F:
-        case.replaces_case = reason  # type: ignore[attr-defined]  # the mark __init_subclass__ looks for
-        return case
-
-    return mark
-
-
-class StorageConformance:
+class StorageConformance(Kit):
     """Derive from it, fill in `open_storage` and the ``raw_`` hooks; see the module's docstring."""
 
     pytestmark = pytest.mark.anyio
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cases = {name for name in vars(StorageConformance) if name.startswith("test_")}
-        for name in sorted(cases):
-            case = getattr(cls, name)
-            if case is not getattr(StorageConformance, name) and not getattr(case, "replaces_case", None):
-                raise TypeError(f"{cls.__name__}.{name} replaces a case of the kit: mark it @replaces_case(reason)")
-        for name, case in vars(cls).items():
-            if getattr(case, "replaces_case", None) and name not in cases:
-                raise TypeError(f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name")
 
     exclusive_parts: bool = True
     """Whether of two exclusive writers of objects longer than a chunk one wins. `False`, with a comment why, is for a

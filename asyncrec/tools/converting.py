@@ -1,27 +1,27 @@
-"""`convert`: JSON lines, Parquet and WARC to records, and records to JSON lines and Parquet.
+"""`convert`: files of other formats to records, and records to such files.
 
 To records: every source file is a job of its own, whose id is made of the file's name and size, and is committed whole
 or not at all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once
 write no file twice. Each record has the key ``<file>#<number>``.
 
-What is bad in a source is skipped and told. What the fields are is said in `asyncrec.tools.formats`.
+What is bad in a source is skipped and told. Which formats there are is `asyncrec.tools.formats`'s to say.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.example.schema import Schema
 from asyncrec.framing.compression import CompressionOptions, parse_compression
+from asyncrec.plugins.kinds import BadMember, Converted, Format
 from asyncrec.records.writer import open_writer
 from asyncrec.shards.claiming import settle_dead
 from asyncrec.shards.closing import load_closing
@@ -33,7 +33,8 @@ from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
-from asyncrec.tools.formats import BadMember, Converted, format_of
+from asyncrec.tools.formats import FORMATS, RECORDS
+from asyncrec.tools.formats.source import open_file_of
 from asyncrec.tools.placing import KeyedBatch, Limits, write_ordered
 from asyncrec.tools.records import RecordStream
 from asyncrec.tools.selecting import Selection, selected
@@ -49,16 +50,6 @@ _BATCH = 1024
 _BATCH_BYTES = 64 << 20
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
-_NEEDS = {"parquet": "pyarrow", "warc": "warcio"}
-
-
-class MissingLibraryError(ImportError):
-    """A library for a format is not installed."""
-
-
-class _Encoder(Protocol):
-    def encode(self, records: list[bytes]) -> bytes: ...
-    def finish(self) -> bytes: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,45 +109,47 @@ async def convert(
     Args:
         source: a file, a folder or a pattern; of records also a data set.
         target: of records a data set, or a single file where the name holds ``.tfrec``; else the file to write.
-        source_format, target_format: ``"jsonl"``, ``"parquet"``, ``"warc"`` (as a source) or ``"tfrecord"``; by the
-            suffixes of the names where they are not given.
+        source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or one of a plugin, as asyncrec-formats brings
+            ``"parquet"`` and ``"warc"`` (as a source); by the suffixes of the names where they are not given.
         max_shard_bytes: of the shards written; 256 MiB. Each source file begins a shard of its own.
         compression: of the records written.
 
     Raises:
         ValueError: formats that cannot be converted into each other.
-        MissingLibraryError: pyarrow or warcio is needed and not installed.
+        PluginError: the format is not installed; the message says what to install.
         SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
     """
     report = ConvertReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
-    to = target_format or format_of(os.fspath(target))
-    for given in (source_format, target_format):
-        if given not in (None, "jsonl", "parquet", "warc", "tfrecord"):
-            raise ValueError(f"{given!r} is no format; there are jsonl, parquet, warc and tfrecord")
+    await FORMATS.look_for(source_format or os.fspath(source), target_format or os.fspath(target))
+    to = target_format or FORMATS.of(os.fspath(target))
+    for name in (source_format or FORMATS.of(os.fspath(source)), to):
+        if name != RECORDS:
+            FORMATS.get(name)
     target_options = None if target_storage_options is None else dict(target_storage_options)
-    if to == "warc":
-        raise ValueError("WARC is a source only")
-    if to != "tfrecord":
-        if (source_format or format_of(os.fspath(source))) != "tfrecord":
+    if to != RECORDS:
+        encoding = FORMATS.get(to)
+        if encoding.encoder is None:
+            raise ValueError(f"{to} is a source only: asyncrec does not write it")
+        if (source_format or FORMATS.of(os.fspath(source))) != RECORDS:
             raise ValueError("one side of a conversion is TFRecord: convert in two steps")
-        _need(to)
         async with (
             selected(source, storage=storage, storage_options=storage_options) as selection,
             located(target, storage=target_storage, storage_options=target_options) as (store, key),
         ):
-            await _export(selection, store, key, to, report, progress)
+            await _export(selection, store, key, encoding, report, progress)
         return report
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         files, kind = await _files(store, key, source_format, report.source)
-        _need(kind)
+        if kind.open is None:
+            raise ValueError(f"{kind.name} is a target only: asyncrec does not read it")
         if ".tfrec" in os.path.basename(os.fspath(target)):
             async with open_writer(
                 target, compression=compression, storage=target_storage, storage_options=target_options
             ) as writer:
                 for file, info in files:
                     report.files.append(file)
-                    async with _opener(kind)(store, info.key, path=file) as reading:
+                    async with _reading(kind, store, info.key, file) as reading:
                         async for converted in reading:
                             report.note(converted)
                             await writer.write_many(converted.records)
@@ -172,7 +165,9 @@ async def convert(
     return report
 
 
-async def _files(store: Storage, key: str, given: str | None, shown: str) -> tuple[list[tuple[str, ObjectInfo]], str]:
+async def _files(
+    store: Storage, key: str, given: str | None, shown: str
+) -> tuple[list[tuple[str, ObjectInfo]], Format]:
     """The source files with the names they are known by, and their format."""
     name = key.rpartition("/")[2]
     prefix = key[: len(key) - len(name)]
@@ -191,27 +186,27 @@ async def _files(store: Storage, key: str, given: str | None, shown: str) -> tup
                 prefix = f"{key}/"
         if not found:
             below = [info async for info in store.list_objects(prefix) if is_data(info.key[len(prefix) :])]
-            found = [info for info in below if format_of(info.key) == (given or format_of(info.key)) != "tfrecord"] or (
-                below if given else []
-            )
+            found = [info for info in below if FORMATS.of(info.key) == (given or FORMATS.of(info.key)) != RECORDS]
+            if given and not found:
+                found = below
     if not found:
         raise ObjectNotFoundError(f"{shown}: there is no file to be converted; --from (source_format) names its format")
-    kinds = {given or format_of(info.key) for info in found}
+    kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
         raise ValueError(f"{shown}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one")
-    if kinds == {"tfrecord"}:
+    if kinds == {RECORDS}:
         raise ValueError(
-            f"{shown}: no suffix of a format to convert from (.jsonl, .parquet, .warc, .warc.gz); name it with --from "
+            f"{shown}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
             "(source_format), or use reshard or copy for records"
         )
-    return [(info.key[len(prefix) :], info) for info in found], kinds.pop()
+    return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
 
 
 async def _import(
     store: Storage,
     info: ObjectInfo,
     file: str,
-    kind: str,
+    kind: Format,
     folder: Storage,
     name: str,
     max_shard_bytes: int | None,
@@ -225,8 +220,8 @@ async def _import(
         report.done_before.append(file)
         return
     report.files.append(file)
-    schema = _schema_of(kind)
-    async with _opener(kind)(store, info.key, path=file) as reading:
+    schema = None if kind.schema is None else await in_thread(kind.schema)
+    async with _reading(kind, store, info.key, file) as reading:
         source = _Converting(reading, file, report)
         await write_ordered(
             folder,
@@ -235,7 +230,7 @@ async def _import(
             limits=Limits(max_bytes=max_shard_bytes or _MAX_SHARD_BYTES),
             compression=parse_compression(compression),
             schema=None if schema is None else schema.to_json(),
-            metadata={f"source {base}": {"file": file, "bytes": info.size, "format": kind}},
+            metadata={f"source {base}": {"file": file, "bytes": info.size, "format": kind.name}},
             mode="append",
             writer=writer,
         )
@@ -282,12 +277,13 @@ class _Converting:
 
 
 async def _export(
-    selection: Selection, store: Storage, key: str, to: str, report: ConvertReport, progress: Progress
+    selection: Selection, store: Storage, key: str, to: Format, report: ConvertReport, progress: Progress
 ) -> None:
     schema = selection.schema
-    if to == "parquet" and schema is None:
+    if to.needs_schema and schema is None:
         schema = await _inferred(selection)
-    encoder = await in_thread(_encoder, to, schema, key.endswith(".gz"))
+    assert to.encoder is not None, "looked at"
+    encoder = await in_thread(to.encoder, key, schema)
     report.files = [shard.shown for shard in selection.shards]
     async with store.open_sink(key) as sink, AsyncExitStack() as stack:
         chunks = ChunkWriter(sink)
@@ -322,42 +318,8 @@ async def _inferred(selection: Selection) -> Mapping[str, Any]:
     return (merged or Schema({})).to_json()
 
 
-def _encoder(to: str, schema: Mapping[str, Any] | None, compressed: bool) -> _Encoder:
-    from asyncrec.tools.jsonvalues import lists_of
-
-    if to == "jsonl":
-        from asyncrec.tools.formats.jsonl import JsonLinesEncoder
-
-        return JsonLinesEncoder(lists=lists_of(schema), compressed=compressed)
-    from asyncrec.tools.formats.parquet import ParquetEncoder
-
-    assert schema is not None, "inferred where nothing says it"
-    return ParquetEncoder(schema)
-
-
-def _opener(kind: str) -> Callable[..., AbstractAsyncContextManager[AsyncIterator[Converted]]]:
-    if kind == "jsonl":
-        from asyncrec.tools.formats.jsonl import open_lines
-
-        return open_lines
-    if kind == "parquet":
-        from asyncrec.tools.formats.parquet import open_parquet
-
-        return open_parquet
-    from asyncrec.tools.formats.warc import open_warc
-
-    return open_warc
-
-
-def _schema_of(kind: str) -> Schema | None:
-    if kind != "warc":
-        return None
-    from asyncrec.tools.formats.warc import SCHEMA
-
-    return SCHEMA
-
-
-def _need(kind: str) -> None:
-    library = _NEEDS.get(kind)
-    if library and importlib.util.find_spec(library) is None:
-        raise MissingLibraryError(f"{kind} needs {library}, which is not installed: pip install {library}")
+@asynccontextmanager
+async def _reading(kind: Format, store: Storage, key: str, path: str) -> AsyncIterator[AsyncIterator[Converted]]:
+    assert kind.open is not None, "looked at"
+    async with open_file_of(store, key, path=path) as file, kind.open(file) as reading:
+        yield reading

@@ -19,7 +19,8 @@ from asyncrec.tasks import in_thread
 from asyncrec.tools.counting import TooLargeError, counted
 from asyncrec.tools.jsonvalues import is_example
 from asyncrec.tools.orphans import Orphan, find_orphans
-from asyncrec.tools.selecting import SelectedDataset, SelectedShard, Selection, open_shard, selected
+from asyncrec.tools.selecting import SelectedDataset, SelectedShard, Selection, selected
+from asyncrec.tools.shard_reading import open_shard
 
 __all__ = ["DatasetInfo", "FileInfo", "InfoReport", "info"]
 

@@ -17,7 +17,8 @@ from asyncrec.example.wire import BYTES, INT64, NONE, parse_example
 from asyncrec.records.reader import RecordReader
 from asyncrec.sampling.dataset import Dataset
 from asyncrec.storage.base import Storage
-from asyncrec.tools.selecting import SelectedShard, Selection, open_shard, selected
+from asyncrec.tools.selecting import SelectedShard, Selection, selected
+from asyncrec.tools.shard_reading import open_shard
 
 __all__ = ["FoundRecord", "RecordStream", "Where", "get_record", "open_records"]
 

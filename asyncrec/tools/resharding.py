@@ -28,7 +28,8 @@ from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread, surely_in_thread
 from asyncrec.tools.counting import count
 from asyncrec.tools.placing import KeyedBatch, Limits, write_ordered
-from asyncrec.tools.selecting import SelectedShard, Selection, open_shard, selected
+from asyncrec.tools.selecting import SelectedShard, Selection, selected
+from asyncrec.tools.shard_reading import open_shard
 from asyncrec.tools.sorting import Order, Sorted, Sorter
 
 __all__ = ["ReshardReport", "reshard"]

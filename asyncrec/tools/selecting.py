@@ -15,8 +15,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
-from asyncrec.records.position import Position
-from asyncrec.records.reader import RecordReader, open_reader_at
 from asyncrec.shards.journal import find_notes
 from asyncrec.shards.listing import without_unfinished
 from asyncrec.shards.manifest import Manifest
@@ -30,7 +28,7 @@ from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
 from asyncrec.tasks import in_thread
 
-__all__ = ["SelectedDataset", "SelectedShard", "Selection", "open_shard", "selected"]
+__all__ = ["SelectedDataset", "SelectedShard", "Selection", "selected"]
 
 # In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
 # itself, or matches a pattern, is taken whatever its name is.
@@ -137,16 +135,6 @@ async def selected(
     shown = redact(os.fspath(path))
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         yield await _select(store, key, shown, given_up)
-
-
-@asynccontextmanager
-async def open_shard(selection: Selection, shard: SelectedShard, **options: Any) -> AsyncIterator[RecordReader]:
-    """The records of one shard, with its path in errors; ``options`` as for `open_reader_at`."""
-    reader = await open_reader_at(selection.storage, shard.key, Position(0, 0, 0), path=shard.shown, **options)
-    try:
-        yield reader
-    finally:
-        await reader.aclose()
 
 
 async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import subprocess
 import sys
 
@@ -25,7 +24,7 @@ def test_help_loads_none_of_what_takes_long() -> None:
 import sys
 from asyncrec.cli import main
 assert main(["--help"]) == 0
-slow = {"anyio", "asyncio", "numpy", "rich", "pydantic", "google", "pluggy"} & sys.modules.keys()
+slow = {"anyio", "asyncio", "numpy", "rich", "pydantic", "google", "typer"} & sys.modules.keys()
 assert not slow, slow
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -57,14 +56,7 @@ def test_shells_complete_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_typer_it_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: object, **kwargs: object) -> object:
-        if name == "typer":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)  # type: ignore[arg-type]  # handed on as they came
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr("asyncrec.cli.find_spec", {"typer": None}.get)
     result = run("info", "x")
     assert result.code == 2
     assert "pip install 'asyncrec[cli]'" in result.err

@@ -19,7 +19,9 @@ from cli_data import Run, example, no_rights
 
 import asyncrec
 from asyncrec.cli.table import COMMANDS
+from asyncrec.plugins.manager import Plugins
 from asyncrec.shards.note import Note
+from asyncrec.tools.formats import Formats
 
 
 def lines(text: str) -> list[Any]:
@@ -35,7 +37,6 @@ READING: dict[str, list[str]] = {
     "cat": ["PATH"],
     "count": ["PATH"],
     "schema": ["PATH", "--infer"],
-    "report": ["PATH", "-o", "out.html"],
     "verify": ["PATH"],
     "repair": ["PATH", "out.tfrecord"],
     "recover": ["PATH"],
@@ -49,7 +50,7 @@ READING: dict[str, list[str]] = {
 
 
 def test_every_command_is_here_or_reads_no_file() -> None:
-    assert set(COMMANDS) - set(READING) <= {"uploads", "doctor", "demo"}
+    assert set(COMMANDS) - set(READING) <= {"uploads", "doctor"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -91,7 +92,7 @@ def test_no_rights_is_a_storage_error(run: Run, command: str, data: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "command", ["head", "cat", "count", "info", "verify", "copy", "reshard", "convert", "repair", "index", "report"]
+    "command", ["head", "cat", "count", "info", "verify", "copy", "reshard", "convert", "repair", "index"]
 )
 def test_a_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
     content = bytearray(damaged.read_bytes())
@@ -495,11 +496,16 @@ def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypat
     assert "2 records of 1 files" in result.out
 
 
-def test_convert_names_the_library_that_is_missing(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    result = run("convert", "data/pages", "out.parquet")
+@pytest.mark.parametrize(("source", "target"), [("data/pages", "out.parquet"), ("x.warc.gz", "out/set")])
+def test_convert_names_the_plugin_that_is_missing(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str
+) -> None:
+    monkeypatch.setenv("ASYNCREC_DISABLE_PLUGINS", "formats")
+    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", Formats(Plugins()))
+    result = run("convert", source, target)
     assert result.code == 2
-    assert "pip install pyarrow" in result.err
+    assert "pip install asyncrec-formats" in result.err
+    assert "ASYNCREC_DISABLE_PLUGINS leaves out: formats" in result.err
 
 
 def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,14 +530,6 @@ def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.
     wrong = run("from-csv", "table.csv", "three", "--label", "species")
     assert wrong.code == 1
     assert "species" in wrong.err
-
-
-def test_demo_keeps_a_data_set_where_it_is_told_to(run: Run, tmp_path: Path) -> None:
-    out = run("demo", tmp_path / "kept", "--records", "300").ok()
-    assert "shuffled by seed" in out
-    assert run("count", tmp_path / "kept" / "pages").ok() == "300\n"
-    assert run("demo", tmp_path / "kept", "--records", "300").code == 3
-    assert json.loads(run("demo", "--records", "50", "--json").ok())["shards"] >= 1
 
 
 def test_warnings_of_the_library_are_lines_without_a_traceback(

@@ -77,7 +77,6 @@ CASES: dict[str, tuple[list[str], str]] = {
     "cat": (["data/zipped", "--where", "label=1", "--limit", "1", "--json"], '"label": 1'),
     "count": (["data"], "65"),
     "schema": (["data/pages"], "as the manifest holds it"),
-    "report": (["data/pages"], "30 records read"),
     "verify": (["data"], "every checksum holds"),
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),
     "recover": (["data/pages"], "recovered 0 records"),
@@ -89,7 +88,6 @@ CASES: dict[str, tuple[list[str], str]] = {
     "convert": (["data/pages", "pages.jsonl"], "30 records"),
     "from-csv": (["table.csv", "tables", "--label", "kind"], "labels: 0 a, 1 b"),
     "from-folder": (["files", "folders"], "labels: 0 a, 1 b"),
-    "demo": (["--records", "200"], "records/s"),
 }
 
 

@@ -35,7 +35,8 @@ from asyncrec.compat.tensorboardx import (
     register_writer_factory,
 )
 from asyncrec.storage import registry
-from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage, StorageFactory
+from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.memory import open_memory
 
 EVENT = b"serialized_protocol_buffer_data"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from asyncrec.storage.base import Storage, StorageFactory
-from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.storage import Storage, StorageFactory, hookimpl
 from asyncrec.storage.memory import MemoryStorage
 
 

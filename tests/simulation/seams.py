@@ -41,7 +41,7 @@ __all__ = ["LIVES", "current", "knobs", "patched"]
 LIVES = "lives"
 
 # Loaded before anything is patched: else they would come with the real system. The rest has no part in a world.
-_LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__", "parquet", "reporting", "demonstration")
+_LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__")
 
 current: list[Any] = []  # the world that runs, or none
 

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
+from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.url import check_key
 

@@ -10,7 +10,8 @@ import pytest
 
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage import registry
-from asyncrec.storage.base import ObjectInfo, Storage, StorageFactory
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.files import directory_check, make_valid_tf_name, open_file
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.storage.registry import register_writer_factory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from asyncrec.errors import AmbiguousSchemeError, PluginError, UnknownSchemeError, UnsupportedBackendError
-from asyncrec.storage import plugins, registry
-from asyncrec.storage.base import Storage, StorageFactory
-from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.plugins import hookimpl
+from asyncrec.plugins.manager import DISABLE, Plugins
+from asyncrec.storage import registry
+from asyncrec.storage.backends import Backends
+from asyncrec.storage.base import Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
-from asyncrec.storage.plugins import Plugins
 from asyncrec.storage.registry import located, open_storage, register_writer_factory
 
 pytestmark = pytest.mark.anyio
@@ -30,10 +32,10 @@ class Found:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries: list[Any] = []
         self.opened: list[tuple[str, dict[str, object]]] = []
-        monkeypatch.setattr(plugins, "entry_points", lambda group: self.entries)
-        monkeypatch.setattr(registry, "_plugins", Plugins())
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: self.entries)
+        monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
         monkeypatch.setattr(registry, "_registered", {})
-        monkeypatch.delenv(plugins.DISABLE, raising=False)
+        monkeypatch.delenv(DISABLE, raising=False)
 
     def opener(self, label: str) -> Any:
         @asynccontextmanager
@@ -81,7 +83,7 @@ async def test_local_paths_need_no_plugin(found: Found, tmp_path: Path, monkeypa
         async with located(path) as (storage, found_key):
             assert isinstance(storage, LocalStorage)
             assert (storage.root, found_key) == (root, key)
-    assert not registry._plugins.loaded
+    assert not registry._backends.loaded
 
 
 @pytest.mark.parametrize("path", ["run:1.rec", "a:b", "foo:bar.rec", "folder:x/y"])
@@ -236,7 +238,7 @@ async def test_what_is_built_in_looks_for_no_plugin(found: Found, tmp_path: Path
     for path in ("memory://x", "MEMORY://x", f"file://{tmp_path}", f"FILE:{tmp_path}", tmp_path, "x.rec"):
         async with located(path):
             pass
-    assert not registry._plugins.loaded
+    assert not registry._backends.loaded
 
 
 class Boo(BaseException):
@@ -288,14 +290,14 @@ async def test_a_factory_whose_name_is_none_is_an_error_that_names_the_plugin(fo
 async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(registry, "_plugins", Plugins())
+    monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
     for name, points in (("damaged", "[other]\nno value\n"), ("whole", "[asyncrec]\nwhole = asyncrec_whole\n")):
         (tmp_path / f"{name}-1.dist-info").mkdir()
         (tmp_path / f"{name}-1.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (tmp_path / f"{name}-1.dist-info" / "entry_points.txt").write_text(points)
     (tmp_path / "asyncrec_whole.py").write_text(
-        "from asyncrec.storage.base import StorageFactory\n"
-        "from asyncrec.storage.hookspecs import hookimpl\n"
+        "from asyncrec.storage import StorageFactory\n"
+        "from asyncrec.plugins import hookimpl\n"
         "from asyncrec.storage.memory import open_memory\n"
         "@hookimpl\n"
         "def asyncrec_storage_factories():\n"
@@ -324,14 +326,14 @@ async def test_two_drivers_for_one_scheme_are_told_apart_by_name(found: Found) -
 async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
     found.add("one", "cl")
     found.add("two", "tw")
-    monkeypatch.setenv(plugins.DISABLE, "two, three")
+    monkeypatch.setenv(DISABLE, "two, three")
     async with open_storage("cl://x"):
         pass
     with pytest.raises(UnknownSchemeError, match="ASYNCREC_DISABLE_PLUGINS leaves out: two"):
         async with open_storage("tw://x"):
             pass
-    monkeypatch.setenv(plugins.DISABLE, "1")
-    monkeypatch.setattr(registry, "_plugins", Plugins())
+    monkeypatch.setenv(DISABLE, "1")
+    monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
     with pytest.raises(UnknownSchemeError, match="leaves out: one, two"):
         async with open_storage("cl://x"):
             pass
@@ -351,7 +353,7 @@ async def test_our_own_entry_points_are_skipped_and_one_installed_twice_counts_o
 
 
 async def test_the_installed_metadata_names_the_built_in_backends() -> None:
-    found = plugins.entry_points(group="asyncrec")
+    found = entry_points(group="asyncrec")
     assert {"asyncrec.storage.local", "asyncrec.storage.memory"} <= {entry.value for entry in found}
 
 

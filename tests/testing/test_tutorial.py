@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "write-a-storage-plugin.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "write-a-plugin" / "storage.md").read_text("utf-8")
 EXCERPTS = re.findall(
     r"^<!-- not run: an excerpt of (\S+) -->\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
 )

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage, StorageFactory
+from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.local import LocalStorage
 
 PREFIX = "folder"

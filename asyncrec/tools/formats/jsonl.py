@@ -7,35 +7,33 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from asyncrec.errors import ExampleError, FormatError
 from asyncrec.framing.compression import Decompressor
-from asyncrec.framing.frames import MAX_RECORD_BYTES
-from asyncrec.storage.base import Storage
-from asyncrec.storage.resuming import ResumingSource
+from asyncrec.plugins.hookspecs import hookimpl
+from asyncrec.plugins.kinds import BadMember, Converted, Format, SourceFile
 from asyncrec.tasks import in_thread
-from asyncrec.tools.formats import BadMember, Converted
-from asyncrec.tools.jsonvalues import from_json, to_json
+from asyncrec.tools.jsonvalues import from_json, lists_of, to_json
 
-__all__ = ["JsonLinesEncoder", "open_lines"]
+__all__ = ["JsonLinesEncoder", "asyncrec_formats", "open_lines"]
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 
 
 @asynccontextmanager
-async def open_lines(storage: Storage, key: str, *, path: str) -> AsyncIterator[AsyncIterator[Converted]]:
+async def open_lines(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
     """The records of one file."""
-    async with ResumingSource(storage, key) as source:
-        yield _Lines(source, path)
+    yield _Lines(file)
 
 
 class _Lines:
-    def __init__(self, source: ResumingSource, path: str) -> None:
-        self._source = source
-        self._parser = _Parser(path)
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._parser = _Parser(file.path, file.max_record_bytes)
         self._ended = False
 
     def __aiter__(self) -> _Lines:
@@ -44,7 +42,7 @@ class _Lines:
     async def __anext__(self) -> Converted:
         while not self._ended:
             if not self._parser.pending:
-                block = await self._source.receive(_BLOCK)
+                block = await self._file.receive(_BLOCK)
                 self._ended = not block
                 converted = await in_thread(self._parser.feed, block)
             else:
@@ -64,10 +62,11 @@ class _Parser:
         lost: nothing that follows can be read.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, max_record_bytes: int) -> None:
         self.pending = False
         self.lost = False
         self._path = path
+        self._most = max_record_bytes
         self._decompressor: Decompressor | None = None
         self._begun = False
         self._first = b""  # until it is known how the file is compressed
@@ -116,12 +115,10 @@ class _Parser:
                 result.records.append(from_json(json.loads(line)))
             except (ValueError, RecursionError, ExampleError) as error:
                 result.bad.append(self._bad(str(error)))
-        if sum(map(len, self._rest)) > MAX_RECORD_BYTES:
+        if sum(map(len, self._rest)) > self._most:
             self._line += 1
             self._rest, self.lost = [], True
-            result.bad.append(
-                self._bad(f"more than {MAX_RECORD_BYTES:,} bytes: no JSON lines, and the rest is not read")
-            )
+            result.bad.append(self._bad(f"more than {self._most:,} bytes: no JSON lines, and the rest is not read"))
 
     def _bad(self, reason: str) -> BadMember:
         return BadMember(self._path, f"line {self._line}", reason)
@@ -141,3 +138,13 @@ class JsonLinesEncoder:
 
     def finish(self) -> bytes:
         return b"" if self._compressor is None else self._compressor.flush()
+
+
+def _encoder(name: str, schema: Mapping[str, Any] | None) -> JsonLinesEncoder:
+    return JsonLinesEncoder(lists=lists_of(schema), compressed=name.endswith(".gz"))
+
+
+@hookimpl
+def asyncrec_formats() -> Iterable[Format]:
+    suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+    return [Format(name="jsonl", suffixes=suffixes, open=open_lines, encoder=_encoder)]

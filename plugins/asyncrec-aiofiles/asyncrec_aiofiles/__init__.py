@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from asyncrec.storage.base import Storage, StorageFactory
-from asyncrec.storage.hookspecs import hookimpl
+from asyncrec.storage import StorageFactory, hookimpl
+
+if TYPE_CHECKING:
+    from asyncrec.storage import Storage
 
 __all__ = ["asyncrec_storage_factories", "open_files"]
 

@@ -29,8 +29,7 @@ from asyncrec.errors import (
     StorageError,
     StoragePermissionError,
 )
-from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage.url import check_key, local_path
+from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, check_key, local_path
 from asyncrec_aiofiles.settled import settled
 
 __all__ = ["FileStorage"]

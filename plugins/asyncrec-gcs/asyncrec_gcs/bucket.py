@@ -12,8 +12,7 @@ from urllib.parse import quote
 import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError
-from asyncrec.storage.base import Buffer, ObjectInfo
-from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
+from asyncrec.storage import DEFAULT, Buffer, ObjectInfo, RetryPolicy, retrying
 
 from .calls import LibrarySession
 from .errors import Condition, of_answer

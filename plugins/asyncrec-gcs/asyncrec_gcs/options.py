@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from asyncrec.storage.url import redact, scheme_of
+from asyncrec.storage import redact, scheme_of
 
 from .protocol import UNIT
 

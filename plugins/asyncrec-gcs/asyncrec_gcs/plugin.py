@@ -6,16 +6,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
+from asyncrec.storage import StorageFactory, hookimpl
 
-from asyncrec.storage.base import Storage, StorageFactory
-from asyncrec.storage.bridge import BridgedStorage, on_asyncio
-from asyncrec.storage.hookspecs import hookimpl
-from asyncrec.storage.prefixed import PrefixedStorage
-
-from .options import Options
+if TYPE_CHECKING:
+    from asyncrec.storage import Storage
 
 __all__ = ["asyncrec_storage_factories", "open_gcs"]
 
@@ -30,9 +26,13 @@ async def open_gcs(url: str, **options: Any) -> AsyncIterator[Storage]:
         ValueError, TypeError: the URL or an option cannot be.
         StoragePermissionError: the file of credentials cannot be used.
     """
+    from asyncrec.storage import BridgedStorage, PrefixedStorage, in_thread, on_asyncio
+
+    from .options import Options
+
     parsed, prefix = Options.of(url, **options)
     # Its imports take some tenths of a second, once per process; in a thread the loop goes on, if haltingly.
-    await anyio.to_thread.run_sync(import_module, f"{__package__}.storage")
+    await in_thread(import_module, f"{__package__}.storage")
     from .storage import open_bucket
 
     opener = partial(open_bucket, parsed)

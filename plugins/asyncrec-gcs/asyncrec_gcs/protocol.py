@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage import ObjectInfo
 
 __all__ = [
     "STATUS_QUERY",

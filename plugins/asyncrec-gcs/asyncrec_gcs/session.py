@@ -26,7 +26,7 @@ from gcloud.aio.storage import Storage as Library
 from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage.base import Buffer
+from asyncrec.storage import Buffer
 
 from .errors import of_transport
 from .options import Access

@@ -19,7 +19,7 @@ import numpy as np
 from crc32c import crc32c
 
 from asyncrec.errors import StorageError
-from asyncrec.storage.base import Buffer, ByteSink
+from asyncrec.storage import Buffer, ByteSink
 
 from .bucket import Bucket
 from .protocol import UNIT

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
-from asyncrec.storage.base import ByteSource
+from asyncrec.storage import ByteSource
 
 from .bucket import Bucket
 from .protocol import object_url, parse_content_range, range_header

@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
-from asyncrec.storage.url import check_key
+from asyncrec.storage import DEFAULT, ByteSink, ByteSource, ObjectInfo, RetryPolicy, Storage, check_key, retrying
 
 from .bucket import Bucket
 from .options import Options

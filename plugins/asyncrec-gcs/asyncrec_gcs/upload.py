@@ -23,8 +23,7 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage.base import ObjectInfo
-from asyncrec.storage.retry import retrying
+from asyncrec.storage import ObjectInfo, retrying
 
 from .bucket import Bucket
 from .errors import Condition, SessionGoneError

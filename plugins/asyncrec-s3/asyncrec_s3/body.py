@@ -23,8 +23,7 @@ import anyio
 import anyio.lowlevel
 import botocore.auth
 
-from asyncrec.storage.base import Buffer
-from asyncrec.tasks import in_thread
+from asyncrec.storage import Buffer, in_thread
 
 __all__ = ["Body", "body_of", "sign_in_thread"]
 

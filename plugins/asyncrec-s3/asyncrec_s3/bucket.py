@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage.base import ObjectInfo
-from asyncrec.storage.retry import DEFAULT, RetryPolicy, retrying
+from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
 
 from .client import Connection
 from .errors import Condition, UploadGoneError, translate

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from asyncrec.storage.url import redact, scheme_of
+from asyncrec.storage import redact, scheme_of
 
 from .parts import MIB, MIN_PART
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import crc32c
 
-from asyncrec.storage.base import Buffer
+from asyncrec.storage import Buffer
 
 __all__ = [
     "MAX_PARTS", "MIB", "MIN_PART", "Digest", "base64_of_crc", "crc_of_base64", "is_md5", "multipart_etag", "part_size",

@@ -10,11 +10,11 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.storage.base import Storage, StorageFactory
-from asyncrec.storage.hookspecs import hookimpl
-from asyncrec.tasks import in_thread
+from asyncrec.storage import StorageFactory, hookimpl
 
 if TYPE_CHECKING:
+    from asyncrec.storage import Storage
+
     from .options import Options
 
 __all__ = ["asyncrec_storage_factories", "open_s3"]
@@ -43,6 +43,8 @@ class _Opening:
     async def __aenter__(self) -> Storage:
         if self._storage is not None:
             raise RuntimeError("a storage is entered once; open another")
+        from asyncrec.storage import in_thread
+
         storage_class = await in_thread(_load)
         self._storage = storage_class(self._options)
         return await self._storage.__aenter__()

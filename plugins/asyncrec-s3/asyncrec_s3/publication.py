@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage.base import ObjectInfo
-from asyncrec.storage.retry import DEFAULT, RetryPolicy
+from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy
 
 from .bucket import Bucket, Found, bare, crc_of, date_of
 from .errors import CompletingError, UploadGoneError

@@ -22,9 +22,7 @@ import anyio.lowlevel
 import crc32c
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo
-from asyncrec.storage.retry import Backoff, RetryPolicy
-from asyncrec.tasks import in_thread
+from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, in_thread
 
 from .body import body_of
 from .bucket import writer_metadata

@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from asyncrec.errors import ObjectChangedError, TransientStorageError
-from asyncrec.storage.base import ByteSource
+from asyncrec.storage import ByteSource
 
 from .parts import MIB
 

@@ -15,9 +15,7 @@ from typing import Any, NoReturn
 import anyio
 import anyio.lowlevel
 
-from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage.url import check_key
-from asyncrec.tasks import TaskScope
+from asyncrec.storage import ByteSink, ByteSource, ObjectInfo, Storage, TaskScope, check_key
 
 from .bucket import Bucket, bare
 from .buffers import Buffers

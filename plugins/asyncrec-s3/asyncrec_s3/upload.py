@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.tasks import in_thread
+from asyncrec.storage import in_thread
 
 from .body import body_of
 from .bucket import bare, is_encrypted, writer_metadata

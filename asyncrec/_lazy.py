@@ -1,0 +1,35 @@
+"""Names of a package that are imported when they are first used (PEP 562): a program loads what it uses, no more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy"]
+
+
+def lazy(
+    package: str, homes: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
+
+    Args:
+        package: its ``__name__``.
+        homes: the modules, each with the names that are taken from it.
+    """
+    home = {name: module for module, names in homes.items() for name in names}
+
+    def getattribute(name: str) -> Any:
+        module = home.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def directory() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home})
+
+    return getattribute, directory, sorted(home)

@@ -1,0 +1,45 @@
+"""The door through which everything comes in that is no core: stores, commands, and formats for `convert`.
+
+A plugin is a module that an entry point of the group ``asyncrec`` names, with one function or more::
+
+    from asyncrec.plugins import Command, hookimpl
+
+    @hookimpl
+    def asyncrec_commands():
+        return [Command("sizes", "how large the records are", "asyncrec_sizes.command:command")]
+
+    asyncrec_storage_factories    StorageFactory (of `asyncrec.storage`): opens URLs of some schemes
+    asyncrec_commands             Command: a command of ``asyncrec``
+    asyncrec_formats              Format: a kind of file that `asyncrec.tools.convert` reads or writes
+
+The module is imported when a path, a command or a format is asked for that is not built in, and for ``asyncrec
+--help``. So it imports nothing heavy: what a Command names is imported when it is called, and a Format's functions
+import what they need themselves. Importing this package, and a plugin's module, takes a few milliseconds.
+
+    hookspecs   the three hooks
+    manager     finds and imports what is installed; one that fails is named, and stops no other
+    kinds       what the hooks give
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrec._lazy import lazy
+
+if TYPE_CHECKING:
+    from asyncrec.plugins.hookspecs import hookimpl as hookimpl
+    from asyncrec.plugins.kinds import BadMember as BadMember
+    from asyncrec.plugins.kinds import Command as Command
+    from asyncrec.plugins.kinds import Converted as Converted
+    from asyncrec.plugins.kinds import Encoder as Encoder
+    from asyncrec.plugins.kinds import Format as Format
+    from asyncrec.plugins.kinds import SourceFile as SourceFile
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "asyncrec.plugins.hookspecs": ("hookimpl",),
+        "asyncrec.plugins.kinds": ("BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile"),
+    },
+)

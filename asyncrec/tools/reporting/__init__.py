@@ -1,1 +1,0 @@
-"""What `asyncrec.tools.report` is made of: reading (``gather``), counting (``profile``), showing (``page``)."""

@@ -1,0 +1,156 @@
+"""Parquet, by pyarrow: a row is a record, a column a feature.
+
+Reading: booleans and integers become int64, floats float32 (doubles are rounded), text and binary bytes; a list becomes
+a feature of many values, a struct features named ``column/field``, null a feature that is absent. Times, dates and
+decimals become their text. A row that holds anything else is bad; so is a file of which two columns make one feature.
+
+Writing: int64, float32 and binary columns (text where the schema says so); a list column where the schema says that
+there may be other than one value; null for a feature that is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from asyncrec import SchemaError, decode_example
+from asyncrec.plugins import Converted, SourceFile
+from asyncrec.storage import in_thread
+
+from .parquet_rows import rows_of
+
+__all__ = ["ParquetEncoder", "open_parquet"]
+
+
+@asynccontextmanager
+async def open_parquet(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
+    """The records of one file. It is read at random, and so from a disk."""
+    async with file.local_copy() as name:
+        yield _Parquet(rows_of(name, file.path, file.max_record_bytes))
+
+
+class _Parquet:
+    def __init__(self, rows: Iterator[Converted]) -> None:
+        self._rows = rows
+
+    def __aiter__(self) -> _Parquet:
+        return self
+
+    async def __anext__(self) -> Converted:
+        converted: Converted | None = await in_thread(next, self._rows, None)
+        if converted is None:
+            raise StopAsyncIteration
+        return converted
+
+
+class ParquetEncoder:
+    """Records to the bytes of a file, row group by row group. Blocks.
+
+    Args:
+        schema: of the records, as `Schema.to_json` gives it.
+
+    Raises:
+        SchemaError: it has feature lists or sparse features, for which there are no columns.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        self._pa = pa
+        self._columns = {name: _column(name, entry) for name, entry in schema["features"].items()}
+        arrow = {
+            name: pa.list_(getattr(pa, kind)()) if many else getattr(pa, kind)()
+            for name, (kind, many) in self._columns.items()
+        }
+        self._schema = pa.schema([pa.field(name, kind) for name, kind in arrow.items()])
+        self._pieces: list[bytes] = []
+        self._written = 0
+        self._writer = parquet.ParquetWriter(_Into(self), self._schema)
+
+    def encode(self, records: Sequence[bytes]) -> bytes:
+        """Raises SchemaError, DecodeError: a record does not hold what the schema says."""
+        rows = [decode_example(record) for record in records]
+        for row in rows:
+            if unknown := row.keys() - self._columns.keys():
+                raise SchemaError(
+                    f"feature {min(unknown)!r} is not in the schema: 'asyncrec schema --infer' looks at all"
+                )
+        arrays = []
+        for name, (kind, many) in self._columns.items():
+            values = [_cell(name, row.get(name), kind, many) for row in rows]
+            arrays.append(self._pa.array(values, self._schema.field(name).type))
+        self._writer.write_batch(self._pa.record_batch(arrays, schema=self._schema))
+        return self._taken()
+
+    def finish(self) -> bytes:
+        self._writer.close()
+        return self._taken()
+
+    def take(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        self._written += len(data)
+        return len(data)
+
+    @property
+    def written(self) -> int:
+        return self._written
+
+    def _taken(self) -> bytes:
+        data, self._pieces = b"".join(self._pieces), []
+        return data
+
+
+class _Into:
+    """As much of a file as pyarrow asks for."""
+
+    closed = False
+
+    def __init__(self, encoder: ParquetEncoder) -> None:
+        self.write = encoder.take
+        self.tell = lambda: encoder.written
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _column(name: str, entry: Mapping[str, Any]) -> tuple[str, bool]:
+    """The arrow type of a feature, and whether it is a list."""
+    kind, dtype = entry.get("kind"), str(entry.get("dtype"))
+    if kind == "Tensor" or entry.get("raw"):
+        return "binary", False
+    if kind not in ("FixedLen", "VarLen"):
+        raise SchemaError(f"feature {name!r} is a {kind}, for which Parquet has no column")
+    arrow = {"bytes": "binary", "str": "string"}.get(dtype, "float32" if dtype.startswith("float") else "int64")
+    return arrow, kind == "VarLen" or entry.get("shape") != []
+
+
+def _cell(name: str, value: Any, kind: str, many: bool) -> Any:
+    if value is None or (len(value) == 0 and not many):
+        return None
+    expected = {"int64": "int64", "float32": "float32"}.get(kind, "bytes")
+    found = "bytes" if isinstance(value, list) else str(value.dtype)
+    if len(value) and found != expected:
+        raise SchemaError(f"feature {name!r}: its values are {found}, and the schema says {expected}")
+    try:
+        values = [each.decode() for each in value] if kind == "string" else value
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"feature {name!r}: the schema says text, and a value is not UTF-8 ({error})") from error
+    if many:
+        return values
+    if len(value) != 1:
+        raise SchemaError(f"feature {name!r}: {len(value)} values, and the schema says one")
+    return values[0]

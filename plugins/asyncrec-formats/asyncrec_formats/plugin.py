@@ -1,0 +1,63 @@
+"""The hook: which formats, and what opens them. pyarrow and warcio are imported when a file is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from asyncrec.plugins import Converted, Encoder, Format, SourceFile, hookimpl
+
+if TYPE_CHECKING:
+    from asyncrec import Schema
+
+__all__ = ["asyncrec_formats"]
+
+
+@asynccontextmanager
+async def _open_parquet(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
+    module = await _loaded("parquet")
+    async with module.open_parquet(file) as reading:
+        yield reading
+
+
+@asynccontextmanager
+async def _open_warc(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
+    module = await _loaded("warc")
+    async with module.open_warc(file) as reading:
+        yield reading
+
+
+async def _loaded(name: str) -> Any:
+    """A module of this package. With its library it takes tenths of a second: in a thread."""
+    from asyncrec.storage import in_thread
+
+    return await in_thread(import_module, f"{__package__}.{name}")
+
+
+def _warc_schema() -> Schema:
+    from .warc import SCHEMA
+
+    return SCHEMA
+
+
+def _parquet_encoder(name: str, schema: Mapping[str, Any] | None) -> Encoder:
+    from .parquet import ParquetEncoder
+
+    assert schema is not None, "needs_schema"
+    return ParquetEncoder(schema)
+
+
+@hookimpl
+def asyncrec_formats() -> Iterable[Format]:
+    return [
+        Format(
+            name="parquet",
+            suffixes=(".parquet",),
+            open=_open_parquet,
+            encoder=_parquet_encoder,
+            needs_schema=True,
+        ),
+        Format(name="warc", suffixes=(".warc", ".warc.gz"), open=_open_warc, schema=_warc_schema),
+    ]

@@ -1,0 +1,344 @@
+"""WARC, plain and GZIP: web archives, a record for each response and resource, parsed by warcio.
+
+    url            bytes    WARC-Target-URI
+    date           bytes    WARC-Date, as it is
+    type           bytes    WARC-Type: response or resource
+    record_id      bytes    WARC-Record-ID
+    status         int64    of HTTP; a resource has none
+    content_type   bytes    of HTTP, or of the resource
+    headers        bytes    of HTTP, "Name: value" lines
+    content        bytes    the body, without its transfer and content encodings
+
+A body may decode to a thousand times its size: as many records are made at once as have room, and one that becomes
+larger than a record may be is bad. A damaged GZIP member or record is bad and skipped: reading goes on with the next
+one that begins as one should. Records of other types (request, metadata, warcinfo, revisit) are passed over.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from asyncrec import ExampleError, FixedLen, Schema, encode_example
+from asyncrec.plugins import BadMember, Converted, SourceFile
+from asyncrec.storage import in_thread
+
+from .http_body import TooLargeError, body_of
+
+__all__ = ["SCHEMA", "open_warc"]
+
+SCHEMA = Schema(
+    {
+        **{
+            name: FixedLen((), "bytes")
+            for name in ("url", "date", "type", "record_id", "content_type", "headers", "content")
+        },
+        "status": FixedLen((), "int64", default=0),
+    }
+)
+
+_BLOCK = 256 << 10
+_STEP = 256 << 10
+_GZIP = b"\x1f\x8b\x08"
+_WANTED = ("response", "resource")
+# A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.
+_HELD_BYTES = 64 << 20
+_HEADER_BYTES = 1 << 20
+# Of records handed on at once; what is bad counts as so much.
+_AT_ONCE = 16 << 20
+_SMALL = 1 << 10
+_NEXT = re.compile(rb"WARC/1\.[01]\r\n")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
+
+
+@asynccontextmanager
+async def open_warc(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
+    """The records of one file."""
+    yield _Warc(file)
+
+
+class _Warc:
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._parser = _Parser(file.path, file.max_record_bytes)
+        self._pending: Iterator[Converted] = iter(())
+        self._ended = False
+
+    def __aiter__(self) -> _Warc:
+        return self
+
+    async def __anext__(self) -> Converted:
+        while True:
+            converted: Converted | None = await in_thread(next, self._pending, None)
+            if converted is not None:
+                return converted
+            if self._ended:
+                raise StopAsyncIteration
+            block = await self._file.receive(_BLOCK)
+            self._ended = not block
+            self._pending = self._parser.feed(block)
+
+
+class _Parser:
+    """Blocks in, converted records out. Blocks."""
+
+    def __init__(self, path: str, max_record_bytes: int) -> None:
+        self._path = path
+        self._most = max_record_bytes
+        self._members: _Members | None = None
+        self._records = _Records(max_record_bytes)
+        self._begun = False
+        self._first = b""  # until it is known how the file is compressed
+
+    def feed(self, block: bytes) -> Iterator[Converted]:
+        """What a block completes, in pieces; it has to be gone through. ``b""`` is the end."""
+        result, size = Converted(), 0
+        for converted in self._each(block):
+            if isinstance(converted, bytes):
+                result.records.append(converted)
+                size += len(converted)
+            elif isinstance(converted, BadMember):
+                result.bad.append(converted)
+                size += _SMALL
+            else:
+                result.passed += 1
+            if size >= _AT_ONCE:
+                yield result
+                result, size = Converted(), 0
+        if result.records or result.bad or result.passed:
+            yield result
+
+    def _each(self, block: bytes) -> Iterator[bytes | BadMember | None]:
+        """A record, what is bad, or `None` for what is of a type that is not wanted."""
+        if not self._begun:
+            self._first += block
+            if block and len(self._first) < len(_GZIP):
+                return
+            self._begun = True
+            if self._first.startswith(_GZIP[:2]):
+                self._members = _Members()
+            if not block:
+                yield from self._take(self._records.feed(self._first))
+            else:
+                block = self._first
+        if self._members is None:
+            yield from self._take(self._records.feed(block))
+        else:
+            for offset, output in self._members.feed(block):
+                if isinstance(output, str):
+                    yield BadMember(self._path, f"byte {offset:,}", output)
+                    self._records.drop()
+                else:
+                    yield from self._take(self._records.feed(output))
+        if not block:
+            yield from self._take(self._records.finish())
+
+    def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[bytes | BadMember | None]:
+        for offset, record in found:
+            # Where members are compressed the offset counts in what they decompress to.
+            where = f"byte {offset:,}" + (" of the decompressed content" if self._members else "")
+            if isinstance(record, str):
+                yield BadMember(self._path, where, record)
+                continue
+            try:
+                yield _converted(record, self._most)
+            except (ExampleError, TooLargeError) as error:
+                yield BadMember(self._path, where, str(error))
+            except Exception as error:  # warcio raises what it meets: ValueError, KeyError, its own
+                yield BadMember(self._path, where, f"{type(error).__name__}: {error}")
+
+
+class _Members:
+    """GZIP: blocks in; ``(offset, output)`` of members out, or ``(offset, reason)`` for one that is damaged."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()  # compressed, from the beginning of the member
+        self._base = 0  # the byte of the file at which it begins
+        self._inflater: Any = None
+        self._fed = 0  # of what is held
+        self._output: list[bytes] = []
+        self._size = 0
+        self._flowing = False
+        self._searching = False  # for the next member; that one is damaged was said
+
+    def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
+        """``b""`` is the end."""
+        self._held += block
+        while self._fed < len(self._held):
+            if self._inflater is None:
+                head = bytes(self._held[: len(_GZIP)])
+                if head == _GZIP:
+                    self._inflater = zlib.decompressobj(wbits=31)
+                    self._output, self._size, self._flowing, self._searching = [], 0, False, False
+                elif block and _GZIP.startswith(head):
+                    return  # the rest of it is to come
+                elif not any(self._held):  # padding
+                    self._drop(len(self._held))
+                    continue
+                else:
+                    if not self._searching:
+                        yield self._base, "no GZIP member begins here"
+                    self._look_for_next(1)
+                    continue
+            try:
+                yield from self._inflate()
+            except zlib.error as error:
+                yield self._base, f"a GZIP member is damaged: {error}"
+                self._look_for_next(1 if not self._flowing else self._fed)
+        if not block and self._inflater is not None:
+            yield self._base, "the file ends within a GZIP member"
+            self._inflater = None
+
+    def _inflate(self) -> Iterator[tuple[int, bytes | str]]:
+        data = bytes(memoryview(self._held)[self._fed :])
+        self._fed = len(self._held)
+        while True:
+            output = self._inflater.decompress(data, _STEP)
+            if output:
+                self._output.append(output)
+                self._size += len(output)
+            data = self._inflater.unconsumed_tail
+            if self._flowing or self._size > _HELD_BYTES or self._inflater.eof:
+                self._flowing = True
+                for each in self._output:
+                    yield self._base, each
+                self._output = []
+            if self._inflater.eof:
+                rest = len(self._inflater.unused_data)
+                self._inflater = None
+                self._drop(len(self._held) - rest)
+                return
+            if not data and not output:
+                break
+        if self._flowing:  # it is not looked through again
+            self._drop(len(self._held))
+
+    def _look_for_next(self, start: int) -> None:
+        self._inflater = None
+        self._searching = True
+        found = self._held.find(_GZIP, start)
+        # The last two bytes may be the beginning of it.
+        self._drop(found if found >= 0 else max(start, len(self._held) - len(_GZIP) + 1))
+
+    def _drop(self, count: int) -> None:
+        count = min(count, len(self._held))
+        del self._held[:count]
+        self._base += count
+        self._fed = 0
+
+
+class _Records:
+    """Plain WARC: bytes in; ``(offset, record)`` out, with its header, or ``(offset, reason)`` for what is none."""
+
+    def __init__(self, max_record_bytes: int) -> None:
+        self._most = max_record_bytes
+        self._held = bytearray()
+        self._base = 0
+        self._skip = 0
+        self._lost = False  # the next record is looked for; that one is damaged was said
+
+    def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
+        self._held += block
+        while self._held:
+            if self._skip:
+                passed = min(self._skip, len(self._held))
+                self._drop(passed)
+                self._skip -= passed
+                continue
+            while self._held[:2] == b"\r\n":  # two of them end a record
+                self._drop(2)
+            if self._held == b"\r":
+                return
+            if self._lost:
+                if not self._to_next():
+                    return
+                self._lost = False
+                continue
+            if self._held[:5] != b"WARC/"[: len(self._held)]:
+                yield self._base, "no WARC record begins here"
+                self._lost = True
+                continue
+            end = self._held.find(b"\r\n\r\n", 0, _HEADER_BYTES)
+            if end < 0:
+                if len(self._held) < _HEADER_BYTES:
+                    return
+                yield self._base, "a header without an end"
+                self._lost = True
+                continue
+            length = _LENGTH.search(self._held, 0, end + 2)
+            if length is None:
+                yield self._base, "a header without a Content-Length"
+                self._lost = True
+                continue
+            size = end + 4 + int(length[1])
+            if size > self._most:
+                yield self._base, f"a record of {size:,} bytes, more than {self._most:,}"
+                self._skip = size
+                continue
+            if len(self._held) < size:
+                return
+            yield self._base, bytes(self._held[:size])
+            self._drop(size)
+
+    def finish(self) -> Iterator[tuple[int, bytes | str]]:
+        if self._held.strip(b"\r\n") and not self._lost:
+            yield self._base, "the file ends within a record"
+        self.drop()
+
+    def drop(self) -> None:
+        """What was begun has no end."""
+        self._drop(len(self._held))
+        self._skip = 0
+        self._lost = False
+
+    def _to_next(self) -> bool:
+        match = _NEXT.search(self._held, 1)
+        if match is None:
+            # The beginning of one may have come.
+            if len(self._held) > 2 * _HEADER_BYTES:
+                self._drop(len(self._held) - _HEADER_BYTES)
+            return False
+        self._drop(match.start())
+        return True
+
+    def _drop(self, count: int) -> None:
+        del self._held[:count]
+        self._base += count
+
+
+def _converted(data: bytes, most: int) -> bytes | None:
+    """The Example of one WARC record, of so many bytes at most; `None` where it is of a type that is not wanted."""
+    from warcio.archiveiterator import ArchiveIterator
+
+    record = next(iter(ArchiveIterator(io.BytesIO(data))))
+    if record.rec_type not in _WANTED:
+        return None
+    headers = record.rec_headers
+    features: dict[str, Any] = {
+        "url": headers.get_header("WARC-Target-URI") or "",
+        "date": headers.get_header("WARC-Date") or "",
+        "type": record.rec_type,
+        "record_id": headers.get_header("WARC-Record-ID") or "",
+        "content_type": headers.get_header("Content-Type") or "",
+        "headers": "",
+    }
+    if record.http_headers is not None:
+        status = record.http_headers.get_statuscode()
+        if status and status.isdigit():
+            features["status"] = int(status)
+        features["content_type"] = record.http_headers.get_header("Content-Type") or ""
+        features["headers"] = "\n".join(f"{name}: {value}" for name, value in record.http_headers.headers)
+    features["content"] = body_of(record, most)
+    example = encode_example(
+        {
+            name: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            for name, value in features.items()
+        }
+    )
+    if len(example) > most:
+        raise TooLargeError(f"a record of {len(example):,} bytes, more than {most:,}")
+    return example

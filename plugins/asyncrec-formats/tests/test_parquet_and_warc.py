@@ -1,0 +1,245 @@
+"""Parquet and WARC, as `asyncrec.tools.convert` reads and writes them: what is bad is skipped and told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from asyncrec_formats.warc import SCHEMA, _Parser
+
+import asyncrec
+from asyncrec import SchemaError, Storage, tools
+
+pytestmark = pytest.mark.anyio
+
+
+PAGES = asyncrec.Schema(
+    {
+        "label": asyncrec.FixedLen((), "int64"),
+        "text": asyncrec.FixedLen((), "bytes"),
+        "emb": asyncrec.FixedLen((4,), "float32"),
+    }
+)
+
+
+async def write_pages(storage: Storage, *, records: int, max_shard_records: int) -> None:
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, max_shard_records=max_shard_records, schema=PAGES
+    ) as writer:
+        for n in range(records):
+            features = {"label": n % 3, "text": f"text {n}", "emb": np.full(4, n, np.float32)}
+            await writer.write(asyncrec.encode_example(features))
+
+
+@pytest.fixture
+async def storage(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Storage]:
+    """On asyncio a disk, on trio memory: each test sees both, in half the time of all four."""
+    where = f"memory://{tmp_path.name}" if anyio_backend == "trio" else str(tmp_path / "store")
+    async with asyncrec.open_storage(where) as storage:
+        yield storage
+
+
+async def decoded(storage: Storage, path: str) -> list[dict[str, Any]]:
+    async with tools.open_records(path, storage=storage) as stream:
+        return [asyncrec.decode_example(found.data) async for records in stream for found in records]
+
+
+async def convert(storage: Storage, source: str, target: str, **options: Any) -> tools.ConvertReport:
+    return await tools.convert(source, target, storage=storage, target_storage=storage, **options)
+
+
+def warc(*, compressed: bool, pages: int = 20) -> bytes:
+    """Responses, with a request after each; a GZIP member for each record, as in the archives of the web."""
+    chance = random.Random(0)
+    records = []
+    for number in range(pages):
+        body = b"page %d " % number + chance.randbytes(500)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-N: %d\r\nContent-Length: %d\r\n\r\n"
+        for kind, block in (
+            (b"response", head % (number, len(body)) + body),
+            (b"request", b"GET / HTTP/1.0\r\n\r\n"),
+        ):
+            records.append(
+                b"WARC/1.0\r\nWARC-Type: %s\r\nWARC-Record-ID: <urn:uuid:%d>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+                b"WARC-Target-URI: http://example.org/%d\r\nContent-Type: application/http; msgtype=%s\r\n"
+                b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (kind, number, number, kind, len(block), block)
+            )
+    return b"".join(map(gzip.compress, records) if compressed else records)
+
+
+async def test_parquet_there_and_back(storage: Storage) -> None:
+    await write_pages(storage, records=2000, max_shard_records=900)
+    assert (await convert(storage, "pages", "x.parquet")).records == 2000
+    table = pq.read_table(io.BytesIO(await storage.get("x.parquet")))
+    assert table.num_rows == 2000
+    assert {field.name: str(field.type) for field in table.schema} == {
+        "label": "int64",
+        "text": "binary",
+        "emb": "list<element: float>",
+    }
+    assert (await convert(storage, "x.parquet", "back")).records == 2000
+    before, after = await decoded(storage, "pages"), await decoded(storage, "back")
+    assert [str(each) for each in before] == [str(each) for each in after]
+
+
+async def test_parquet_of_others(storage: Storage) -> None:
+    table = pa.table(
+        {
+            "when": pa.array([0, None], pa.timestamp("s")),
+            "ok": [True, False],
+            "nested": [{"a": 1, "b": {"c": "x"}}, {"a": 2, "b": None}],
+            "list": [[1.5, 2.5], []],
+            "name": ["ä", None],
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    await storage.put("x.parquet", out.getvalue())
+    assert (await convert(storage, "x.parquet", "set")).bad_count == 0
+    first, second = await decoded(storage, "set")
+    assert first["when"] == [b"1970-01-01T00:00:00"]
+    assert first["ok"] == 1
+    assert first["nested/a"] == 1
+    assert first["nested/b/c"] == [b"x"]
+    assert first["list"].tolist() == [1.5, 2.5]
+    assert first["name"] == ["ä".encode()]
+    assert "when" not in second
+    assert "name" not in second
+
+
+async def test_parquet_without_a_schema_has_one_that_fits_all_records(storage: Storage) -> None:
+    records = [{"a": 1}, {"a": [1, 2], "b": "x"}, {"b": "y"}]
+    await asyncrec.write_records("x.tfrecord", map(asyncrec.encode_example, records), storage=storage)
+    await convert(storage, "x.tfrecord", "x.parquet")
+    table = pq.read_table(io.BytesIO(await storage.get("x.parquet")))
+    assert table.to_pylist() == [{"a": [1], "b": None}, {"a": [1, 2], "b": [b"x"]}, {"a": None, "b": [b"y"]}]
+
+
+async def test_records_that_no_column_holds_are_an_error_and_write_nothing(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer(
+        "pages", schema=asyncrec.Schema({"a": asyncrec.FixedLen((), "int64")}), storage=storage
+    ) as writer:
+        await writer.write(asyncrec.encode_example({"a": "text"}))
+    with pytest.raises(SchemaError, match="'a'"):
+        await convert(storage, "pages", "x.parquet")
+    assert "x.parquet" not in [info.key async for info in storage.list_objects()]
+
+
+async def test_a_parquet_file_that_is_none_is_told(storage: Storage) -> None:
+    await storage.put("x.parquet", b"PAR1 and nothing else")
+    report = await convert(storage, "x.parquet", "set")
+    assert report.bad_count == 1
+    assert report.records == 0
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+async def test_warc(storage: Storage, compressed: bool) -> None:
+    name = "x.warc.gz" if compressed else "x.warc"
+    await storage.put(name, warc(compressed=compressed))
+    report = await convert(storage, name, "set")
+    assert (report.records, report.passed, report.bad_count) == (20, 20, 0)
+    async with tools.open_records("set", storage=storage) as stream:
+        pages = [SCHEMA.decode(found.data) async for records in stream for found in records]
+    assert pages[3]["url"] == b"http://example.org/3"
+    assert pages[3]["status"] == 200
+    assert pages[3]["content_type"] == b"text/html"
+    assert pages[3]["content"].startswith(b"page 3 ")
+    assert b"X-N: 3" in pages[3]["headers"]
+    assert (await tools.info("set", storage=storage)).schema == SCHEMA.to_json()
+
+
+async def test_damaged_members_are_skipped_and_the_rest_is_read(storage: Storage) -> None:
+    content = bytearray(warc(compressed=True))
+    members = [at for at in range(len(content)) if content[at : at + 3] == b"\x1f\x8b\x08"]
+    content[members[4] + 60] ^= 1  # of a response: the deflated data
+    content[members[10]] = 0  # of another: its magic
+    content[members[17] - 6] ^= 1  # the checksum of a response's end
+    await storage.put("x.warc.gz", bytes(content[:-10]))  # and the last request is torn
+    report = await convert(storage, "x.warc.gz", "set")
+    urls = {page["url"][0] for page in await decoded(storage, "set")}
+    assert urls == {b"http://example.org/%d" % number for number in range(20) if number not in (2, 5, 8)}
+    assert report.bad_count == 4
+    assert "byte" in report.bad[0].where
+
+
+async def test_a_plain_warc_is_read_on_behind_a_damaged_header(storage: Storage) -> None:
+    content = warc(compressed=False)
+    cut = content.index(b"http://example.org/6")
+    at = content.index(b"Content-Length", cut)
+    await storage.put("x.warc", content[:at] + b"Xontent" + content[at + 7 :])
+    report = await convert(storage, "x.warc", "set")
+    assert report.bad_count == 1
+    assert report.records == 19
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
+async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
+    for compressed in (True, False):
+        content = warc(compressed=compressed, pages=3)
+        parser = _Parser("x", 256 << 20)
+        records, bad = [], []
+        for begin in [*range(0, len(content), step), len(content)]:
+            for converted in parser.feed(content[begin : begin + step]):
+                records += converted.records
+                bad += converted.bad
+        assert len(records) == 3
+        assert not bad
+
+
+async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec.tools.formats.source.MAX_RECORD_BYTES", 1 << 20)
+    bomb = gzip.compress(bytes(5 << 20))
+    http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb
+    record = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+        b"WARC-Target-URI: http://x/\r\nContent-Type: application/http; msgtype=response\r\n"
+        b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
+    )
+    await storage.put("x.warc", record + warc(compressed=False, pages=2) + record)
+    report = await convert(storage, "x.warc", "set")
+    assert (report.records, report.bad_count) == (2, 2)
+    assert "decodes to more than 1,048,576" in report.bad[0].reason
+
+
+def test_pages_that_decode_to_much_are_handed_on_some_at_a_time() -> None:
+    """A block of some kilobytes, of a thousand times as much."""
+    http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(bytes(4 << 20))
+    record = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+        b"WARC-Target-URI: http://x/\r\nContent-Type: application/http; msgtype=response\r\n"
+        b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
+    )
+    parser = _Parser("x", 256 << 20)
+    count = 0
+    for converted in parser.feed(gzip.compress(record * 30)):
+        assert len(converted.records) <= 4
+        count += len(converted.records)
+    assert count == 30
+
+
+async def test_text_that_is_none_has_no_column_of_text(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer(
+        "pages", schema=asyncrec.Schema({"a": asyncrec.FixedLen((), "str")}), storage=storage
+    ) as writer:
+        await writer.write(asyncrec.encode_example({"a": b"\xff"}))
+    with pytest.raises(SchemaError, match=r"'a'.*UTF-8"):
+        await convert(storage, "pages", "x.parquet")
+
+
+async def test_large_records_are_encoded_some_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec.tools.converting._BATCH_BYTES", 1 << 20)
+    await asyncrec.write_records("x.tfrecord", [asyncrec.encode_example({"a": bytes(300 << 10)})] * 50, storage=storage)
+    await convert(storage, "x.tfrecord", "x.parquet")
+    file = pq.ParquetFile(io.BytesIO(await storage.get("x.parquet")))
+    assert file.metadata.num_rows == 50
+    assert file.num_row_groups > 5

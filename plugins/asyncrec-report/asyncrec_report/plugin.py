@@ -1,0 +1,15 @@
+"""The hook: the command ``asyncrec report``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from asyncrec.plugins import Command, hookimpl
+
+__all__ = ["asyncrec_commands"]
+
+
+@hookimpl
+def asyncrec_commands() -> Iterable[Command]:
+    words = "one page to look at: features, images, classes, sizes, damage"
+    return [Command("report", words, "asyncrec_report.command:command", section="Look")]

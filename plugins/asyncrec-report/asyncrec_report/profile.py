@@ -1,0 +1,249 @@
+"""What records hold, feature by feature: `Profile` takes them in lists, and keeps a bounded summary. Pure.
+
+A record is an Example, a SequenceExample, or neither; of those that are neither kinds and beginnings are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec import DecodeError, FixedLen, Schema, Tensor, decode_sequence_example
+
+from .numbers import Numbers
+from .strings import PictureRoom, Strings
+from .texts import LOOKED_AT, preview, sniff
+
+__all__ = ["Feature", "Profile"]
+
+# What `asyncrec.decode_sequence_example` makes of a feature: float32, int64, or bytes.
+Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
+
+# Summaries of so many features are held, at up to a megabyte each; a record may name millions.
+_FEATURES = 200
+# Names beyond them that are told apart.
+_NAMES = 10_000
+_NAME_CHARACTERS = 500
+_OTHERS = 5
+# A record's features that are looked through for what to write below its image.
+_LABEL_FEATURES = 12
+_LABEL_VALUES = 10
+# What data sets call the class of a record, the likeliest first.
+_CLASS_NAMES = ("label", "class", "category", "target", "labels", "class_id", "label_id", "y", "package", "kind")
+
+
+@dataclass
+class Feature:
+    """One feature, or one feature list.
+
+    Attributes:
+        entry: what the schema says of it; `None` where it says nothing.
+        is_list: a feature list of SequenceExamples.
+        records: that have it.
+        kinds: "int64", "float", "bytes" -> features of that kind; "nothing" of those without a value.
+        counts: values in each record.
+        steps: of a feature list, in each record.
+        numbers, strings: its values.
+    """
+
+    name: str
+    entry: Any = None
+    is_list: bool = False
+    records: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    counts: Numbers = field(default_factory=Numbers)
+    steps: Numbers = field(default_factory=Numbers)
+    numbers: Numbers = field(default_factory=Numbers)
+    strings: Strings = field(default_factory=Strings)
+    _pending_numbers: list[Any] = field(default_factory=list)
+    _pending_strings: list[bytes] = field(default_factory=list)
+    _pending_records: list[int] = field(default_factory=list)
+    _pending_counts: list[int] = field(default_factory=list)
+
+    @property
+    def raw_dtype(self) -> str | None:
+        """The type of numbers that are stored as bytes, as the schema says."""
+        raw = isinstance(self.entry, FixedLen | Tensor) and self.entry.raw
+        return self.entry.dtype if raw else None
+
+    @property
+    def declared_kind(self) -> str | None:
+        """The kind that the schema says is stored under this name; `None` where it says nothing of it."""
+        if self.entry is None or self.name not in self.entry.stored(self.name):
+            return None
+        dtype = "bytes" if self.raw_dtype else self.dtype
+        return {"bytes": "bytes", "str": "bytes"}.get(dtype, "float" if dtype.startswith("float") else "int64")
+
+    @property
+    def dtype(self) -> str:
+        """For people: what the schema says, or what is stored."""
+        if self.entry is not None and hasattr(self.entry, "dtype"):
+            return str(self.entry.dtype)
+        told = [kind for kind, _ in self.kinds.most_common() if kind != "nothing"]
+        return " or ".join(told) or "nothing"
+
+    def take(self, record: int, steps: Sequence[Values]) -> None:
+        """Its values in one record: of a list those of each step. They count after `settle`."""
+        self.records += 1
+        count = 0
+        for values in steps:
+            self.kinds[_kind_of(values)] += 1
+            if isinstance(values, list):
+                count += self._take_bytes(record, values)
+            else:
+                count += len(values)
+                self._pending_numbers.append(values)
+        self._pending_counts.append(count)
+        if self.is_list:
+            self.steps.add(np.array([len(steps)]))
+
+    def _take_bytes(self, record: int, payload: list[bytes]) -> int:
+        if self.raw_dtype is None:
+            self._pending_strings += payload
+            self._pending_records += [record] * len(payload)
+            return len(payload)
+        dtype = np.dtype(self.raw_dtype).newbyteorder("<")
+        arrays = [np.frombuffer(value, dtype, len(value) // dtype.itemsize) for value in payload]
+        self._pending_numbers += [array.astype(np.float64 if dtype.kind == "f" else np.int64) for array in arrays]
+        return sum(map(len, arrays))
+
+    def settle(self, label_of: Any) -> None:
+        """Count what was taken."""
+        if self._pending_counts:
+            self.counts.add(np.array(self._pending_counts, np.int64))
+        if self._pending_numbers:
+            self.numbers.add(np.concatenate(self._pending_numbers))
+        if self._pending_strings:
+            self.strings.add(self._pending_strings, self._pending_records, label_of)
+        self._pending_counts, self._pending_numbers = [], []
+        self._pending_strings, self._pending_records = [], []
+
+
+class Profile:
+    """Takes records.
+
+    ``labels`` are the names of classes that are numbers: the place of each in this list.
+
+    Attributes:
+        records: taken.
+        sizes: of their payloads.
+        features: by name; the first 200.
+        more_features: names beyond those; at most 10,000 are told apart.
+        others: records that are no Examples.
+        other_kinds: what they are.
+        other_examples: (record, what it is, a piece of it, whether that is text, bytes).
+    """
+
+    def __init__(
+        self, schema: Schema | None = None, *, class_feature: str | None = None, labels: Sequence[str] = ()
+    ) -> None:
+        self.schema = schema
+        self.class_feature = class_feature
+        self.labels = labels
+        self.records = 0
+        self.sizes = Numbers()
+        self.features: dict[str, Feature] = {}
+        self.others = 0
+        self.other_kinds: Counter[str] = Counter()
+        self.other_examples: list[tuple[int, str, str, bool, int]] = []
+        self._more: set[int] = set()
+        self._room = PictureRoom()
+
+    @property
+    def more_features(self) -> int:
+        return len(self._more)
+
+    @property
+    def examples(self) -> int:
+        """Records that are Examples, or SequenceExamples."""
+        return self.records - self.others
+
+    def add(self, records: Sequence[bytes]) -> None:
+        """Count these, which follow those counted before. It takes as long as they are large: for a worker thread."""
+        first = self.records
+        self.records += len(records)
+        self.sizes.add(np.fromiter(map(len, records), np.int64, len(records)))
+        contexts: dict[int, dict[str, Values]] = {}
+        for number, record in enumerate(records, first):
+            try:
+                context, lists = decode_sequence_example(record)
+                self._take(number, context, lists)
+            except DecodeError:
+                context, lists = {}, {}
+            if not context and not lists:
+                self._other(number, record)
+            contexts[number] = context
+        for feature in self.features.values():
+            feature.settle(lambda number: self._label(contexts.get(number, {})))
+
+    def classes(self) -> Feature | None:
+        """The feature that tells the class: the one asked for, or the one whose name and values say so."""
+        if self.class_feature is not None:
+            return self.features.get(self.class_feature)
+        for name in _CLASS_NAMES:
+            for feature in self.features.values():
+                if feature.name.rpartition("/")[2].lower() == name and self._tells_classes(feature):
+                    return feature
+        return None
+
+    def class_name(self, value: int) -> str:
+        """Of a class that is a number."""
+        return self.labels[value] if 0 <= value < len(self.labels) else f"{value:,}"
+
+    def _tells_classes(self, feature: Feature) -> bool:
+        """Whether each record has one value, of few."""
+        found = feature.numbers.values if feature.numbers.count else feature.strings.values
+        return bool(found) and feature.counts.maximum == 1 and 2 <= len(found) <= max(2, feature.records // 2)  # type: ignore[arg-type]  # not None
+
+    def _take(self, number: int, context: Mapping[str, Values], lists: Mapping[str, list[Values]]) -> None:
+        for name, values in context.items():
+            if feature := self._feature(name, is_list=False):
+                feature.take(number, [values])
+        for name, steps in lists.items():
+            if feature := self._feature(name, is_list=True):
+                feature.take(number, steps)
+
+    def _feature(self, name: str, *, is_list: bool) -> Feature | None:
+        name = name[:_NAME_CHARACTERS]
+        feature = self.features.get(name)
+        if feature is None:
+            if len(self.features) >= _FEATURES:
+                if len(self._more) < _NAMES:
+                    self._more.add(hash(name))
+                return None
+            entry = self.schema.features.get(name) if self.schema else None
+            feature = self.features[name] = Feature(name, entry, is_list, strings=Strings(self._room))
+        return feature
+
+    def _other(self, number: int, record: bytes) -> None:
+        self.others += 1
+        kind = sniff(record)
+        self.other_kinds[kind] += 1
+        if len(self.other_examples) < _OTHERS:
+            piece, is_text = preview(record[: LOOKED_AT + 1], 600)
+            self.other_examples.append((number, kind, piece, is_text, len(record)))
+
+    def _label(self, context: Mapping[str, Values]) -> str:
+        """What to write below an image: the value of the record's class, or of what may be it."""
+        wanted: tuple[str, ...] = () if self.class_feature else _CLASS_NAMES
+        for name, values in list(context.items())[:_LABEL_FEATURES]:
+            if self.class_feature == name or name.rpartition("/")[2].lower() in wanted:
+                if _kind_of(values) == "int64" and len(values) <= _LABEL_VALUES:
+                    return ", ".join(map(self.class_name, np.asarray(values).tolist()))
+                if isinstance(values, list) and values:
+                    return preview(values[0], 40)[0]
+        return ""
+
+
+def _kind_of(values: Values) -> str:
+    """The kind of a feature; one without a value is of none."""
+    if not len(values):
+        return "nothing"
+    if isinstance(values, list):
+        return "bytes"
+    return "int64" if values.dtype == np.int64 else "float"

@@ -1,0 +1,126 @@
+"""Byte strings by the million in bounded memory: how long they are, what they are, which come often; some to look at.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from .images import image_of
+from .numbers import Numbers
+from .texts import sniff
+
+__all__ = ["IMAGES", "Picture", "PictureRoom", "Strings"]
+
+# Different values that are counted one by one, and how long one of them may be: at most half a megabyte a feature.
+_DISTINCT = 4096
+_LONG = 120
+_EXAMPLES = 3
+# Of an example no more is kept than is shown, and what tells its kind.
+_EXAMPLE_BYTES = 1 << 12
+# Images on the page, of one feature; a larger one is not kept: the page is to be opened at once, and sent by mail.
+IMAGES = 24
+_IMAGE_BYTES = 256 << 10
+# Decoded, what a browser holds of 24 of them is then 1.6 GB at most; photographs have some 12 million pixels.
+_IMAGE_PIXELS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image to be shown: its bytes, and what its record says beside it."""
+
+    kind: str
+    width: int
+    height: int
+    data: bytes
+    record: int
+    label: str
+
+
+@dataclass(slots=True)
+class PictureRoom:
+    """Bytes of images that may still be held, by all features together: four times what a page shows."""
+
+    left: int = 16 << 20
+
+
+class Strings:
+    """Takes the values of one feature.
+
+    Attributes:
+        lengths: of all.
+        kinds: how many are "text", "JSON", "PNG", "binary", ...
+        values: how often each of the shorter ones comes; `None` once there are more than 4,096 different ones.
+        examples: (record, beginning, length) of a few different ones, drawn evenly from all.
+        pictures: images, drawn evenly from all.
+        too_large: images that are too large to be shown, by themselves or together.
+    """
+
+    def __init__(self, room: PictureRoom | None = None) -> None:
+        self._room = room or PictureRoom()
+        self.lengths = Numbers()
+        self.kinds: Counter[str] = Counter()
+        self.values: Counter[bytes] | None = Counter()
+        self.examples: list[tuple[int, bytes, int]] = []
+        self.pictures: list[Picture] = []
+        self.too_large = 0
+        self._images = self._candidates = 0
+        self._random = Random(0)
+
+    def add(self, values: Sequence[bytes], records: Sequence[int], label_of: Callable[[int], str]) -> None:
+        """``records[i]`` is the record of ``values[i]``; ``label_of`` says what to write below its image."""
+        self.lengths.add(np.fromiter(map(len, values), np.int64, len(values)))
+        for value, record in zip(values, records, strict=True):
+            kind = sniff(value)
+            self.kinds[kind] += 1
+            if kind in ("PNG", "JPEG", "GIF", "WebP"):
+                self._picture(value, record, label_of)
+            elif kind != "empty":
+                self._example(value, record)
+            if self.values is not None:
+                if len(value) > _LONG:
+                    self.values = None
+                else:
+                    self.values[value] += 1
+                    if len(self.values) > _DISTINCT:
+                        self.values = None
+
+    @property
+    def count(self) -> int:
+        return self.lengths.count
+
+    @property
+    def kind(self) -> str:
+        """Of most of them."""
+        return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
+
+    def _example(self, value: bytes, record: int) -> None:
+        self._candidates += 1
+        place = len(self.examples) if len(self.examples) < _EXAMPLES else self._random.randrange(self._candidates)
+        if place < _EXAMPLES:
+            head = value[:_EXAMPLE_BYTES]
+            if all(head != other for _, other, _ in self.examples):
+                self.examples[place : place + 1] = [(record, head, len(value))]
+
+    def _picture(self, value: bytes, record: int, label_of: Callable[[int], str]) -> None:
+        image = image_of(value[: 1 << 16])
+        assert image is not None, "sniff found one"
+        if len(value) > _IMAGE_BYTES or image.width * image.height > _IMAGE_PIXELS:
+            self.too_large += 1
+            return
+        self._images += 1
+        place = len(self.pictures) if len(self.pictures) < IMAGES else self._random.randrange(self._images)
+        if place < IMAGES:
+            before = len(self.pictures[place].data) if place < len(self.pictures) else 0
+            if len(value) - before > self._room.left:
+                self.too_large += 1
+                return
+            self._room.left -= len(value) - before
+            picture = Picture(image.kind, image.width, image.height, value, record, label_of(record))
+            self.pictures[place : place + 1] = [picture]

@@ -1,0 +1,57 @@
+"""Both event loops, and the command line in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.cli import main
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """``run("report", path)``: the command line. No error ever shows a traceback."""
+
+    def run(*argv: object) -> Result:
+        code = main([str(each) for each in argv])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a plain file of five records, in the folder at hand."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    anyio.run(asyncrec.write_records, "data/plain.tfrecord", [b"hello %d" % n for n in range(5)])
+    return Path("data")
+
+
+@pytest.fixture
+def damaged(data: Path) -> Path:
+    """A file with a flipped bit in its third record's payload."""
+    content = bytearray((data / "plain.tfrecord").read_bytes())
+    content[2 * 23 + 14] ^= 1
+    path = data / "damaged.tfrecord"
+    path.write_bytes(content)
+    return path

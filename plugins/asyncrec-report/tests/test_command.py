@@ -1,0 +1,55 @@
+"""``asyncrec report``: a page in a file, and an exit code that tells damage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., Any]
+
+
+def test_it_writes_a_page_and_says_where(run: Run, data: Path) -> None:
+    result = run("report", "data/plain.tfrecord", "-o", "page.html")
+    assert result.code == 0
+    assert result.out.startswith("page.html: ")
+    page = Path("page.html").read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "plain.tfrecord" in page
+    run("report", "data")
+    assert Path("report.html").exists(), "unless told otherwise"
+
+
+def test_damage_is_on_the_page_and_in_the_exit_code(run: Run, damaged: Path) -> None:
+    result = run("report", damaged, "-o", "page.html")
+    assert result.code == 1
+    assert "DAMAGED: 1 of 1 shards" in result.out
+    assert "do not match their checksum" in Path("page.html").read_text("utf-8")
+
+
+def test_for_programs_it_is_json(run: Run, data: Path) -> None:
+    result = run("report", "data/plain.tfrecord", "-o", "page.html", "--json", "--sample", 2)
+    told = json.loads(result.out)
+    assert (told["read"], told["sampled"], told["faults"]) == (2, True, [])
+    assert told["output_bytes"] == Path("page.html").stat().st_size
+
+
+def test_bad_input_leaves_no_page(run: Run, data: Path) -> None:
+    for arguments, code, message in [
+        (["data/nothing.tfrecord"], 3, "there is no such file"),
+        (["data/plain.tfrecord", "--all", "--sample", "5"], 2, "--all and --sample exclude each other"),
+        (["data/plain.tfrecord", "--sample", "0"], 2, "Invalid value for '--sample'"),
+        (["data/plain.tfrecord", "--class-feature", "nope"], 2, "no record read has the feature 'nope'"),
+        (["data/plain.tfrecord", "--nonsense"], 2, "--nonsense"),
+    ]:
+        result = run("report", *arguments, "-o", "page.html")
+        assert (result.code, message in result.err) == (code, True), (arguments, result.err)
+        assert not Path("page.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_a_storage_error(run: Run, data: Path) -> None:
+    Path("file").write_bytes(b"")
+    result = run("report", "data/plain.tfrecord", "-o", "file/page.html")
+    assert result.code == 3
+    assert "file" in result.err

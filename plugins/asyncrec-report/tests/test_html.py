@@ -1,0 +1,100 @@
+"""Text stays text, whatever it holds, and what could run or fetch has no way into the page."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from xml.etree.ElementTree import tostring
+
+import pytest
+from asyncrec_report.html import clean, document, el
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class _Text(HTMLParser):
+    """The tags and the text of a page, as a browser's parser finds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def parsed(page: str) -> _Text:
+    parser = _Text()
+    parser.feed(page)
+    parser.close()
+    return parser
+
+
+@given(st.text())
+def test_any_text_comes_back_as_text_and_as_an_attribute(text: str) -> None:
+    found = parsed(tostring(el("p", text, el("code", "x"), text, title=text), encoding="unicode", method="html"))
+    assert found.tags == ["p", "code"]
+    assert found.attributes == [("title", clean(text))]
+    assert found.text == clean(text) + "x" + clean(text)
+
+
+@given(st.text())
+def test_a_page_has_the_elements_it_was_given_and_no_others(text: str) -> None:
+    page = document(title=text, description=text, stylesheet="p{}", body=[el("p", text)])
+    tags = ["html", "head", "meta", "meta", "meta", "meta", "meta", "meta", "title", "link", "style", "body", "p"]
+    assert parsed(page).tags == tags
+    page.encode()  # no half of a surrogate pair is left
+
+
+@pytest.mark.parametrize("tag", ["script", "style", "iframe", "object", "embed", "link", "base", "form", "meta"])
+def test_an_element_that_is_not_on_the_list_is_refused(tag: str) -> None:
+    with pytest.raises(ValueError, match="has no place"):
+        el(tag)
+
+
+@pytest.mark.parametrize("name", ["onclick", "onload", "style", "srcset", "formaction", "http_equiv", "srcdoc"])
+def test_an_attribute_that_is_not_on_the_list_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="has no place"):
+        el("p", **{name: "x"})
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"href": "javascript:alert(1)"},
+        {"href": "https://example.org"},
+        {"src": "https://example.org/a.png"},
+        {"src": "data:text/html;base64,AAAA"},
+        {"src": "data:image/svg+xml;base64,AAAA"},
+        {"src": 'data:image/png;base64,AAAA"onerror=alert(1)'},
+    ],
+)
+def test_an_address_that_leads_out_of_the_page_is_refused(attribute: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="leads out"):
+        el("img", **attribute)  # type: ignore[arg-type]  # each value is text
+
+
+def test_controls_marks_of_direction_and_broken_characters_are_shown_as_escapes() -> None:
+    assert clean("a\x00\x1b\u202e\ud800\n\tb") == "a\\x00\\x1b\\u202e\\ud800\n\tb"
+
+
+def test_the_policy_allows_one_style_sheet_and_images_in_the_page_and_nothing_else() -> None:
+    page = document(title="t", description="d", stylesheet="p{}", body=[])
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert re.fullmatch(
+        r"default-src 'none'; img-src data:; style-src 'sha256-[\w+/]{43}='; base-uri 'none'; form-action 'none'",
+        policy,
+    )
+    with pytest.raises(ValueError, match="style sheet"):
+        document(title="t", description="d", stylesheet="</style>", body=[])
+
+
+def test_numbers_are_text_with_commas_and_attributes_without() -> None:
+    element = el("td", 1234567, " of ", 2, width=10.5, height=3.0, class_=None)
+    assert tostring(element, encoding="unicode", method="html") == '<td width="10.5" height="3">1,234,567 of 2</td>'

@@ -1,0 +1,146 @@
+"""What records hold is summed up feature by feature, in bounded memory, and what is no Example is counted beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from asyncrec_report import profile as profile_module
+from asyncrec_report.profile import Feature, Profile
+from hypothesis import given
+from hypothesis import strategies as st
+
+import asyncrec
+from asyncrec import FixedLen, Schema, Tensor
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (4).to_bytes(4, "big") * 2 + b"..."
+
+
+def profile_of(*records: bytes, schema: Schema | None = None, class_feature: str | None = None) -> Profile:
+    profile = Profile(schema, class_feature=class_feature)
+    profile.add(records[: len(records) // 2])
+    profile.add(records[len(records) // 2 :])
+    return profile
+
+
+def examples(*rows: dict[str, object]) -> list[bytes]:
+    return [asyncrec.encode_example(row) for row in rows]
+
+
+def test_each_feature_has_its_kind_its_counts_and_its_values() -> None:
+    rows = examples({"i": 5, "f": [0.5, 1.5], "s": "a"}, {"i": 7, "s": ["b", "c"]}, {"i": []})
+    profile = profile_of(*rows)
+    assert profile.records == profile.examples == 3
+    assert profile.sizes.total == sum(map(len, rows))
+    i, f, s = (profile.features[name] for name in "ifs")
+    assert (i.dtype, i.records, i.kinds) == ("int64", 3, {"int64": 2, "nothing": 1})
+    assert (i.numbers.values, i.counts.minimum, i.counts.maximum) == ({5: 1, 7: 1}, 0, 1)
+    assert (f.dtype, f.records, f.numbers.count, f.numbers.mean) == ("float", 1, 2, 1.0)
+    assert (s.dtype, s.records, s.strings.values) == ("bytes", 2, {b"a": 1, b"b": 1, b"c": 1})
+
+
+def test_feature_lists_have_steps() -> None:
+    record = asyncrec.encode_sequence_example({"id": 1}, {"frames": np.zeros((3, 2), np.float32)})
+    frames = profile_of(record).features["frames"]
+    assert (frames.is_list, frames.steps.maximum, frames.counts.maximum, frames.numbers.count) == (True, 3, 6, 6)
+
+
+def test_arrays_that_are_stored_as_their_bytes_are_numbers_by_the_schema() -> None:
+    schema = Schema({"x": FixedLen((2,), "float64", raw=True), "t": Tensor("int32", raw=True)})
+    x, t = np.array([1e300, 2]), np.arange(3, dtype=np.int32)
+    record = asyncrec.encode_example({"x": x.tobytes(), "t": t.tobytes(), "t_shape": [3]})
+    profile = profile_of(record, schema=schema)
+    assert (profile.features["x"].dtype, profile.features["x"].numbers.maximum) == ("float64", 1e300)
+    assert profile.features["t"].numbers.values == {0: 1, 1: 1, 2: 1}
+    assert profile.features["x"].counts.maximum == 2
+
+
+def test_what_is_no_example_is_counted_and_shown() -> None:
+    profile = profile_of(b'{"a": 1}', b"\xff" * 9, b"", *examples({"a": 1}))
+    assert (profile.records, profile.others, profile.examples) == (4, 3, 1)
+    assert profile.other_kinds == {"JSON": 1, "binary": 1, "empty": 1}
+    assert profile.other_examples[0] == (0, "JSON", '{"a": 1}', True, 8)
+
+
+def test_values_of_two_kinds_are_both_told() -> None:
+    feature = profile_of(*examples({"a": 1}, {"a": 0.5}, {"a": 2})).features["a"]
+    assert feature.kinds == {"int64": 2, "float": 1}
+    assert feature.dtype == "int64 or float"
+
+
+def test_of_thousands_of_features_the_first_are_summed_up_and_the_others_counted() -> None:
+    profile = profile_of(*examples({f"f{i:04}": i for i in range(1500)}, {"another": 1}))
+    assert len(profile.features) == 200
+    assert profile.more_features == 1301
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([{"label": i % 3} for i in range(12)], "label"),
+        ([{"info/Category": "ab"[i % 2]} for i in range(12)], "info/Category"),
+        ([{"label": i} for i in range(12)], None),
+        ([{"label": [1, 2]}, {"label": [2, 1]}], None),
+        ([{"label": 1}] * 5, None),
+        ([{"label": 0.5}, {"label": 1.5}] * 3, None),
+        ([{"x": i % 3} for i in range(12)], None),
+    ],
+)
+def test_the_feature_that_tells_the_class_is_found_by_its_name_and_its_values(
+    rows: list[dict[str, object]], expected: str | None
+) -> None:
+    found = profile_of(*examples(*rows)).classes()
+    assert (found and found.name) == expected
+
+
+def test_the_class_feature_may_be_named() -> None:
+    profile = profile_of(*examples({"label": 1, "x": 5}, {"label": 2, "x": 5}), class_feature="x")
+    assert profile.classes() is profile.features["x"]
+
+
+def test_images_are_kept_with_their_class_and_large_ones_only_counted() -> None:
+    rows = [{"image": PNG + bytes([i]), "label": i % 3} for i in range(100)]
+    large = {"image": PNG + bytes(1 << 20), "label": 9}
+    strings = profile_of(*examples(*rows, large)).features["image"].strings
+    assert len(strings.pictures) == 24
+    assert {picture.label for picture in strings.pictures} == {"0", "1", "2"}
+    assert all(picture.data[-1] == picture.record for picture in strings.pictures)
+    assert strings.too_large == 1
+    assert max(picture.record for picture in strings.pictures) > 50, "drawn from all, not the first"
+
+
+def test_the_images_that_are_held_have_a_limit_however_many_features_have_them() -> None:
+    profile = profile_of(*examples(*({f"image {n}": PNG + bytes(200_000) for n in range(8)} for _ in range(30))))
+    kept = [picture for feature in profile.features.values() for picture in feature.strings.pictures]
+    assert 15 << 20 < sum(len(picture.data) for picture in kept) <= 16 << 20
+    assert sum(feature.strings.too_large for feature in profile.features.values()) >= 8 * 24 - len(kept)
+
+
+def test_an_image_of_too_many_pixels_is_not_kept() -> None:
+    bomb = PNG[:16] + (60_000).to_bytes(4, "big") * 2
+    strings = profile_of(*examples({"image": bomb})).features["image"].strings
+    assert (strings.pictures, strings.too_large) == ([], 1)
+
+
+def test_texts_that_are_many_or_long_are_not_counted_one_by_one() -> None:
+    profile = profile_of(*examples(*({"many": f"{i}", "long": "x" * 500} for i in range(5000))))
+    assert profile.features["many"].strings.values is None
+    assert profile.features["long"].strings.values is None
+    assert [length for _, _, length in profile.features["long"].strings.examples] == [500]
+
+
+def test_of_a_large_value_only_a_beginning_is_kept() -> None:
+    strings = profile_of(*examples({"body": bytes(5 << 20)})).features["body"].strings
+    assert [(len(head), length) for _, head, length in strings.examples] == [(4096, 5 << 20)]
+    assert strings.lengths.maximum == 5 << 20
+
+
+@given(st.lists(st.binary(max_size=60) | st.builds(lambda a: asyncrec.encode_example({"a": a}), st.integers(0, 9))))
+def test_any_bytes_are_an_example_or_another_record(records: list[bytes]) -> None:
+    profile = profile_of(*records)
+    assert profile.records == len(records)
+    assert 0 <= profile.others <= len(records)
+    assert all(isinstance(feature, Feature) for feature in profile.features.values())
+
+
+def test_the_names_of_classes_are_such_as_are_compared() -> None:
+    assert [name.lower() for name in profile_module._CLASS_NAMES] == list(profile_module._CLASS_NAMES)

@@ -1,0 +1,36 @@
+"""Places are drawn from every part of the whole, and no record is read twice."""
+
+from __future__ import annotations
+
+from asyncrec_report.sampling import plan
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_what_is_not_more_than_asked_for_is_read_whole() -> None:
+    assert plan([10, 0, 5], 15) is None
+    assert plan([], 1) is None
+
+
+@given(st.lists(st.integers(0, 5000), max_size=12), st.integers(1, 3000))
+def test_stretches_lie_in_their_shards_one_after_the_other_and_are_as_many_as_asked_for(
+    counts: list[int], most: int
+) -> None:
+    stretches = plan(counts, most)
+    if stretches is None:
+        assert sum(counts) <= most
+        return
+    ended = (0, 0)
+    for stretch in stretches:
+        assert ended <= (stretch.shard, stretch.first)
+        assert 0 <= stretch.first < stretch.first + stretch.count <= counts[stretch.shard]
+        ended = (stretch.shard, stretch.first + stretch.count)
+    places = min(200, most)
+    assert sum(stretch.count for stretch in stretches) == most // places * places
+
+
+def test_every_part_of_a_large_set_is_seen() -> None:
+    stretches = plan([1000] * 1000, 20_000)
+    assert stretches is not None
+    assert len({stretch.shard // 10 for stretch in stretches}) == 100
+    assert sum(stretch.count for stretch in stretches) == 20_000

@@ -1,0 +1,58 @@
+"""What bytes are is guessed from their beginning, and a short piece of them is shown."""
+
+from __future__ import annotations
+
+import pytest
+from asyncrec_report.texts import LOOKED_AT, preview, sniff
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"", "empty"),
+        (b"plain words", "text"),
+        ("é".encode() * LOOKED_AT, "text"),
+        (b"a" + "é".encode() * LOOKED_AT, "text"),
+        (b"\xff\xfe\xfd", "binary"),
+        (b"a\0b", "binary"),
+        (b' {"a": 1}\n', "JSON"),
+        (b"[" + b"1," * LOOKED_AT + b"1]", "JSON"),
+        (b"{ no end", "text"),
+        (b"<!-- c -->\n<!DOCTYPE html><p>", "HTML"),
+        (b"<html lang=en>", "HTML"),
+        (b" <!-- a --> <!---->\n<!-- <p> -- > -->\n<body>", "HTML"),
+        (b"<!-- <html> --><p>", "text"),
+        (b"<!-- <html>", "text"),
+        (b"<!--><html>", "text"),
+        (b"<htmlx>", "text"),
+        (b"<?xml version='1.0'?><svg/>", "XML"),
+        (b"%PDF-1.7", "PDF"),
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"RIFF....WAVEfmt ", "WAV"),
+        (b"\0\0\0\x20ftypisom", "MP4"),
+        (b"GIF89a\x10\0\x10\0", "GIF"),
+    ],
+)
+def test_what_it_is(value: bytes, kind: str) -> None:
+    assert sniff(value) == kind
+
+
+def test_comments_without_a_page_take_no_time_of_their_own() -> None:
+    """With a pattern that may share them out in many ways this would not end."""
+    assert sniff(b"<!---->" * 500 + b"<p>") == sniff(b"<!---->" * 500) == "text"
+    assert sniff(b"<!---->" * 500 + b"<html>") == "HTML"
+
+
+def test_a_piece_of_text_and_a_piece_of_bytes() -> None:
+    assert preview(b"short") == ("short", True)
+    assert preview(b"x" * 300) == ("x" * 240 + "…", True)
+    assert preview(b"\x00\xff") == ("00 ff", False)
+    assert preview(bytes(100), 50) == ("00 " * 9 + "00 …", False)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_have_a_kind_and_a_piece(value: bytes) -> None:
+    assert sniff(value)
+    assert len(preview(value)[0]) <= 242

@@ -1,0 +1,152 @@
+"""Commands of plugins: shown, run, refused, and named where they are missed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cli_data import Run
+
+from asyncrec.cli.installed import INSTALLED, Installed
+from asyncrec.plugins import Command, hookimpl
+from asyncrec.plugins.manager import Plugins
+
+
+def plugin(name: str, *commands: object) -> ModuleType:
+    module = ModuleType(name)
+    module.asyncrec_commands = hookimpl(lambda: list(commands))  # type: ignore[attr-defined]  # as plugins are made
+    return module
+
+
+def found(*modules: ModuleType) -> Plugins:
+    plugins = Plugins()
+    plugins.loaded = True
+    for module in modules:
+        plugins.register(module.__name__, module)
+    return plugins
+
+
+def greet(debug: bool = False) -> int:
+    """Say something."""
+    print("hello")
+    return 0
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """``there(plugin, ...)``: these are all the plugins there are."""
+
+    def there(*modules: ModuleType) -> Plugins:
+        plugins = found(*modules)
+        monkeypatch.setattr(INSTALLED, "_plugins", plugins)
+        monkeypatch.setattr(INSTALLED, "_of_plugins", None)
+        return plugins
+
+    return there
+
+
+def test_a_command_of_a_plugin_is_in_the_help_and_runs(run: Run, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = plugin("polite", Command("greet-all", "say something", "polite:greet", section="Look"))
+    module.greet = greet  # type: ignore[attr-defined]  # as a module has it
+    monkeypatch.setitem(sys.modules, "polite", module)
+    there(module)
+    look = run("--help").ok().partition("Check and mend")[0]
+    assert "greet-all" in look
+    assert "say something" in look
+    assert run("greet-all").ok() == "hello\n"
+    assert "Say something." in run("greet-all", "--help").ok()
+
+
+def test_a_command_that_is_not_installed_says_what_to_install(run: Run, there: Any) -> None:
+    there()
+    assert "report " not in run("--help").ok()
+    result = run("report", "data")
+    assert result.code == 2
+    assert "pip install asyncrec-report" in result.err
+
+
+def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
+    there().disabled.append("report")
+    assert "ASYNCREC_DISABLE_PLUGINS leaves out: report" in run("report").err
+
+
+def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
+    there()
+    assert "No such command" in run("nothing").err
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("report", "is not a Command"),
+        (Command("verify", "words", "a:b"), "built in"),
+        (Command("No Name", "words", "a:b"), "lower-case"),
+        (Command("a", "words", "a.b"), "module:function"),
+        (Command("a", "", "a:b"), "a line of text each"),
+        (Command("a", "red \x1b[31m", "a:b"), "a line of text each"),
+        (Command("a", 5, "a:b"), "a line of text each"),  # type: ignore[arg-type]  # the point of the test
+    ],
+)
+def test_what_cannot_be_a_command_is_named_and_stops_no_other(command: object, says: str) -> None:
+    odd = plugin("odd", Command("b", "never taken", "a:b"), command)
+    plugins = found(odd, plugin("good", Command("c", "w", "a:b")))
+    names = set(Installed(plugins).all())
+    assert "c" in names
+    assert "b" not in names, "of one plugin it is all or nothing"
+    assert "'odd'" in str(plugins.broken["odd"])
+    assert says in str(plugins.broken["odd"])
+
+
+def test_a_hook_that_fails_is_named_on_stderr_and_the_help_is_shown(run: Run, there: Any) -> None:
+    failing = ModuleType("failing")
+
+    def fail() -> list[Command]:
+        raise RuntimeError("at once\x1b[1m")
+
+    failing.asyncrec_commands = hookimpl(fail)  # type: ignore[attr-defined]  # as plugins are made
+    there(failing, plugin("good", Command("c", "what it does", "a:b")))
+    result = run("--help")
+    assert "what it does" in result.ok()
+    assert "'failing' cannot be used" in result.err
+    assert "\x1b" not in result.err
+
+
+def test_of_two_commands_of_one_name_the_first_plugin_has_it() -> None:
+    plugins = found(plugin("b", Command("c", "of b", "a:b")), plugin("a", Command("c", "of a", "a:b")))
+    assert Installed(plugins).all()["c"].words == "of a"
+    assert "another plugin's" in str(plugins.broken["b"])
+
+
+def test_what_is_built_in_looks_for_no_plugin() -> None:
+    plugins = Plugins()
+    assert Installed(plugins).find("verify") is not None
+    assert not plugins.loaded
+
+
+def test_a_plugin_on_the_path_is_found_by_its_metadata(tmp_path: Path) -> None:
+    (tmp_path / "polite-1.dist-info").mkdir()
+    (tmp_path / "polite-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: polite\nVersion: 1\n")
+    (tmp_path / "polite-1.dist-info" / "entry_points.txt").write_text("[asyncrec]\npolite = polite\nbad = nowhere\n")
+    (tmp_path / "polite.py").write_text(
+        "from asyncrec.plugins import Command, hookimpl\n"
+        "@hookimpl\n"
+        "def asyncrec_commands():\n"
+        "    return [Command('greet', 'say something', 'polite_command:command')]\n"
+    )
+    program = "def command(debug: bool = False) -> int:\n    print('hello')\n    return 0\n"
+    (tmp_path / "polite_command.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "ASYNCREC_DISABLE_PLUGINS": ""}
+
+    def asyncrec(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "asyncrec.cli", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    page = asyncrec("--help")
+    assert "Plugins:\n  greet " in page.stdout
+    assert "the plugin 'bad' cannot be used" in page.stderr
+    assert asyncrec("greet").stdout == "hello\n"

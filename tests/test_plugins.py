@@ -1,0 +1,55 @@
+"""What the plugins of this repository import of asyncrec is exported: they have no rights that a stranger's has not."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
+PUBLIC = {"asyncrec", *(f"asyncrec.{name}" for name in ("cli", "errors", "plugins", "storage", "testing", "tools"))}
+
+
+def private_imports(source: str) -> list[str]:
+    """The imports of what is not exported, as ``line: module.name``."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, None) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [(str(node.module), alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in names:
+            ours = module.partition(".")[0] == "asyncrec"
+            exported = module in PUBLIC and (
+                name is None or name in import_module(module).__all__ or f"{module}.{name}" in PUBLIC
+            )
+            if ours and not exported:
+                found.append(f"{node.lineno}: {module}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
+def test_a_plugin_imports_only_what_is_exported(path: Path) -> None:
+    assert private_imports(path.read_text("utf-8")) == []
+
+
+def test_there_are_plugins_to_look_at() -> None:
+    assert {path.relative_to(PLUGINS).parts[0] for path in SOURCES} >= {"asyncrec-s3", "asyncrec-report"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from asyncrec.storage.base import Storage",
+        "import asyncrec.tasks",
+        "from asyncrec.storage import _hidden",
+        "def late():\n    from asyncrec.framing import frames",
+    ],
+)
+def test_an_import_of_something_else_is_found(source: str) -> None:
+    assert len(private_imports(source)) == 1

@@ -1,0 +1,145 @@
+"""Formats of plugins: taken in, used by `convert`, refused, and named where they are missed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import PluginError
+from asyncrec.plugins import BadMember, Converted, Format, SourceFile, hookimpl
+from asyncrec.plugins.manager import Plugins
+from asyncrec.storage.base import Storage
+from asyncrec.tools.formats import Formats
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def open_bytes(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:
+    """Each byte is a record."""
+
+    async def read() -> AsyncIterator[Converted]:
+        while block := await file.receive(10):
+            yield Converted([bytes([byte]) for byte in block], [BadMember(file.path, "here", "odd")] * (b"!" in block))
+
+    yield read()
+
+
+class Joined:
+    def encode(self, records: Any) -> bytes:
+        return b"".join(records)
+
+    def finish(self) -> bytes:
+        return b"."
+
+
+GOOD = Format(name="bytes", suffixes=(".bytes",), open=open_bytes, encoder=lambda name, schema: Joined())
+
+
+def plugin(name: str, *formats: object) -> ModuleType:
+    module = ModuleType(name)
+    module.asyncrec_formats = hookimpl(lambda: list(formats))  # type: ignore[attr-defined]  # as plugins are made
+    return module
+
+
+def found(*modules: ModuleType) -> Plugins:
+    plugins = Plugins()
+    plugins.loaded = True
+    for module in modules:
+        plugins.register(module.__name__, module)
+    return plugins
+
+
+@pytest.fixture
+def formats(monkeypatch: pytest.MonkeyPatch) -> Formats:
+    formats = Formats(found(plugin("good", GOOD)))
+    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", formats)
+    return formats
+
+
+async def test_a_format_of_a_plugin_is_read_and_written(storage: Storage, formats: Formats) -> None:
+    await storage.put("x.bytes", b"abc!" * 5)
+    report = await tools.convert("x.bytes", "x.tfrecord", storage=storage, target_storage=storage)
+    assert (report.records, report.bad_count) == (20, 2)
+    assert await asyncrec.read_records("x.tfrecord", storage=storage) == [b"a", b"b", b"c", b"!"] * 5
+    await tools.convert("x.tfrecord", "back.bytes", storage=storage, target_storage=storage)
+    assert await storage.get("back.bytes") == b"abc!" * 5 + b"."
+
+
+async def test_its_files_are_found_in_a_folder(storage: Storage, formats: Formats) -> None:
+    for name in ("in/a.bytes", "in/b.BYTES"):
+        await storage.put(name, b"xy")
+    assert (await tools.convert("in", "set", storage=storage, target_storage=storage)).records == 4
+
+
+@pytest.mark.parametrize(("source", "target"), [("x.parquet", "set"), ("x.tfrecord", "x.parquet"), ("in", "set")])
+async def test_one_that_is_known_and_not_installed_says_what_to_install(
+    storage: Storage, formats: Formats, source: str, target: str
+) -> None:
+    for name in ("x.parquet", "in/a.warc.gz"):
+        await storage.put(name, b"")
+    await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
+    with pytest.raises(PluginError, match="pip install asyncrec-formats"):
+        await tools.convert(source, target, storage=storage, target_storage=storage)
+
+
+@pytest.mark.parametrize("target", ["x.tfrecord", "folder/set"])
+async def test_json_lines_need_no_plugin(storage: Storage, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    plugins = Plugins()
+    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", Formats(plugins))
+    await storage.put("x.jsonl", b'{"a": 1}\n')
+    await tools.convert("x.jsonl", target, storage=storage, target_storage=storage)
+    await tools.convert(target, "back.jsonl.gz", storage=storage, target_storage=storage)
+    assert not plugins.loaded
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("bytes", "is not a Format"),
+        (Format(name="jsonl", suffixes=(".j",), open=open_bytes), "built in"),
+        (Format(name="tfrecord", suffixes=(".j",), open=open_bytes), "built in"),
+        (Format(name="mine", suffixes=(".jsonl.gz",), open=open_bytes), "built in"),
+        (Format(name="mine", suffixes=(".tfrecord",), open=open_bytes), "built in"),
+        (Format(name="Mine", suffixes=(".j",), open=open_bytes), "lower-case"),
+        (Format(name="mine", suffixes=".j", open=open_bytes), "a tuple"),  # type: ignore[arg-type]  # the point of it
+        (Format(name="mine", suffixes=("j",), open=open_bytes), "with its dot"),
+        (Format(name="mine", suffixes=(".j",)), "neither be read nor written"),
+    ],
+)
+async def test_what_cannot_be_a_format_is_named_and_stops_no_other(given: object, says: str) -> None:
+    plugins = found(plugin("odd", given), plugin("good", GOOD))
+    formats = Formats(plugins)
+    await formats.look_for("bytes")
+    assert formats.get("bytes") is GOOD
+    assert says in str(plugins.broken["odd"])
+    with pytest.raises(ValueError, match=r"'nothing' is no format; .*The plugin 'odd' cannot be used"):
+        formats.get("nothing")
+
+
+async def test_of_two_formats_of_one_name_the_first_plugin_has_it() -> None:
+    other = Format(name="bytes", suffixes=(".other",), open=open_bytes)
+    plugins = found(plugin("b", other), plugin("a", GOOD))
+    formats = Formats(plugins)
+    await formats.look_for("bytes")
+    assert formats.get("bytes") is GOOD
+    assert formats.of("x.other") == "tfrecord"
+    assert "another plugin's" in str(plugins.broken["b"])
+
+
+async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Format(name="sink", suffixes=(".sink",), encoder=lambda name, schema: Joined())
+    well = Format(name="well", suffixes=(".well",), open=open_bytes)
+    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", Formats(found(plugin("both", sink, well))))
+    await storage.put("x.sink", b"")
+    await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
+    with pytest.raises(ValueError, match="target only"):
+        await tools.convert("x.sink", "set", storage=storage, target_storage=storage)
+    with pytest.raises(ValueError, match="source only"):
+        await tools.convert("x.tfrecord", "x.well", storage=storage, target_storage=storage)

@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncrec.compat.remote_file import RemoteFile
 from asyncrec.storage import registry
-from asyncrec.storage.base import StorageFactory
+from asyncrec.storage.factory import StorageFactory
 
 __all__ = [
     "REGISTERED_FACTORIES",

@@ -6,8 +6,9 @@ nothing, and a program that only writes never loads what reads.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
     from asyncrec.datasets.reader import SplitReader as SplitReader
@@ -205,19 +206,4 @@ _HOMES = {
     "asyncrec.storage.files": ("directory_check", "make_valid_tf_name", "open_file"),
     "asyncrec.storage.registry": ("open_storage", "register_writer_factory"),
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_HOME)  # computed from the one table, so that nothing is listed twice
-
-
-def __getattr__(name: str) -> Any:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module 'asyncrec' has no attribute {name!r}")
-    value = getattr(import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__, __all__ = lazy(__name__, _HOMES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from os import PathLike
 from typing import Any
 
@@ -14,6 +13,7 @@ from asyncrec.shards.naming import is_data, maker_of, stem_of
 from asyncrec.shards.snapshot import dataset_at, load_manifest, load_segments
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import local_folder
+from asyncrec.storage.patterns import is_pattern, matching
 from asyncrec.tasks import in_thread
 
 __all__ = ["list_shards", "without_unfinished"]
@@ -38,17 +38,11 @@ async def list_shards(
     text = str(path)
     parent, slash, _ = text.rpartition("/")
     async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
-        has_pattern = any(character in name for character in "*?[")
-        manifest = None if has_pattern or not name else await load_manifest(folder, name, path=text)
+        manifest = None if is_pattern(name) or not name else await load_manifest(folder, name, path=text)
         if manifest is not None:
             keys = [shard.path for shard in manifest.shards]
-        elif has_pattern:
-            literal = name[: min(name.index(character) for character in "*?[" if character in name)]
-            keys = [
-                info.key
-                async for info in folder.list_objects(literal)
-                if is_data(info.key) and "/" not in info.key and fnmatchcase(info.key, name)
-            ]
+        elif is_pattern(name):
+            keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
         else:
             keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
             keys = await without_unfinished(folder, name, keys) if name else keys

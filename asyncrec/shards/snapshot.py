@@ -14,6 +14,7 @@ from asyncrec.shards.manifest import Manifest, merge_segments
 from asyncrec.shards.naming import CLOSED, check_relative, is_segment, manifest_prefix
 from asyncrec.shards.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
 from asyncrec.storage.base import Storage
+from asyncrec.storage.patterns import is_pattern
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
@@ -80,7 +81,7 @@ async def dataset_at(
 
 
 def _check_name(name: str, path: str) -> None:
-    if not name or name[0] in "_." or any(character in name for character in "*?["):
+    if not name or name[0] in "_." or is_pattern(name):
         raise ValueError(
             f"{path}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
             "which begins with neither '_' nor '.' and is no pattern"

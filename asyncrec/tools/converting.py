@@ -14,7 +14,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import count
 from typing import Any
 
@@ -30,6 +29,7 @@ from asyncrec.shards.naming import is_data
 from asyncrec.shards.snapshot import dataset_at
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
+from asyncrec.storage.patterns import is_pattern, matching
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
 from asyncrec.tasks import in_thread
@@ -172,12 +172,8 @@ async def _files(
     name = key.rpartition("/")[2]
     prefix = key[: len(key) - len(name)]
     found: list[ObjectInfo] = []
-    if any(character in name for character in "*?["):
-        found = [
-            info
-            async for info in store.list_objects(prefix)
-            if "/" not in info.key[len(prefix) :] and fnmatchcase(info.key[len(prefix) :], name)
-        ]
+    if is_pattern(name):
+        found = [info async for info in matching(store, key)]
     else:
         if name:
             try:

@@ -20,6 +20,7 @@ from asyncrec.shards.segment import ShardEntry, Sidecar
 from asyncrec.shards.snapshot import load_manifest
 from asyncrec.storage.base import Storage
 from asyncrec.storage.chunks import ChunkWriter, ResumingSource
+from asyncrec.storage.patterns import is_pattern
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
@@ -152,7 +153,7 @@ async def _copy_dataset(
     dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int
 ) -> None:
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
-    if not name or name[0] in "_." or any(character in name for character in "*?["):
+    if not name or name[0] in "_." or is_pattern(name):
         raise ValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
     folder = PrefixedStorage(store, prefix) if prefix else store
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]

@@ -11,7 +11,6 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
@@ -23,6 +22,7 @@ from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.snapshot import load_segments, manifest_of, merged
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.local import local_folder
+from asyncrec.storage.patterns import is_pattern, matching
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, redact
@@ -142,7 +142,7 @@ async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selec
     if base and not base.endswith(("/", "\\", ":")):
         base += "/"
     name = key.rpartition("/")[2]
-    if any(character in name for character in "*?["):
+    if is_pattern(name):
         return await _pattern(store, key, shown, base)
     refused: StoragePermissionError | None = None
     if name:
@@ -178,14 +178,7 @@ async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selec
 
 
 async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection:
-    folder, _, name = key.rpartition("/")
-    prefix = folder + "/" if folder else ""
-    literal = name[: min(name.index(character) for character in "*?[" if character in name)]
-    found = [
-        info
-        async for info in store.list_objects(prefix + literal)
-        if "/" not in (rest := info.key[len(prefix) :]) and is_data(rest) and fnmatchcase(rest, name)
-    ]
+    found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
     if not found:
         raise ObjectNotFoundError(f"{shown}: no file matches")
     return Selection(path=shown, kind="pattern", storage=store, base=base, shards=_plain(found, base))

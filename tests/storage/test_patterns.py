@@ -1,0 +1,40 @@
+"""Patterns in the last part of a path: what is one, and what it matches."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage.patterns import is_pattern, matching
+from asyncrec.testing import FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("a*", True), ("a?", True), ("a[0-9]", True), ("a]", False), ("", False)])
+async def test_three_characters_make_a_pattern(name: str, is_one: bool) -> None:
+    assert is_pattern(name) is is_one
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("a*", ["a1", "a2"]),
+        ("?1", ["a1", "b1"]),
+        ("a[2-9]", ["a2"]),
+        ("f/*", ["f/c1"]),
+        ("f*/c1", []),  # what stands before the last slash is no pattern
+        ("*", ["a1", "a2", "b1"]),
+    ],
+)
+async def test_it_matches_the_objects_of_one_folder(pattern: str, found: list[str]) -> None:
+    storage = MemoryStorage()
+    for key in ("a1", "a2", "b1", "f/c1", "f/g/d1"):
+        await storage.put(key, b"")
+    assert [info.key async for info in matching(storage, pattern)] == found
+
+
+async def test_only_what_begins_as_the_pattern_does_is_listed() -> None:
+    storage = FlakyStorage(MemoryStorage())
+    assert [info async for info in matching(storage, "f/train-*-of-8")] == []
+    assert storage.operations == [("list", "f/train-")]

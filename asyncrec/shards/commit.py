@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 
@@ -20,6 +19,7 @@ from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, St
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
 from asyncrec.shards.closing import abandoned_error, entomb, fence, load_closing
+from asyncrec.shards.deadline import Deadline
 from asyncrec.shards.exclusive import UnsettledError, create
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, sequence_of, with_maker
@@ -49,7 +49,7 @@ class Committer:
     Attributes:
         entries: everything it committed.
         pending: shards that are published, and of which no commit is known.
-        deadline: of everything it still does, by the event loop's clock; an exit that failed sets it.
+        deadline: of everything it still does; an exit that failed brings it forward.
         publishing: a shard was, or is being, published.
         doubtful: no answer came of something that was to be published: it may be there, or come.
         closed: its closing segment is there.
@@ -86,7 +86,7 @@ class Committer:
         self.pending: set[str] = set()
         self.publishing = False
         self.doubtful = False
-        self.deadline = math.inf
+        self.deadline = Deadline()
         self.closed = False
         self.unsettled = False
 
@@ -230,7 +230,7 @@ class Committer:
         """
         if self._promised():
             raise error
-        with anyio.CancelScope(shield=True, deadline=min(self.deadline, anyio.current_time() + _CLEAN_UP_SECONDS)):
+        with self.deadline.within(_CLEAN_UP_SECONDS):
             try:
                 closing = await entomb(self._storage, self._note.name, self._note.writer, by="itself")
             except Exception as second:
@@ -245,10 +245,9 @@ class Committer:
             return
         raise error
 
-    def cleaning_up(self) -> anyio.CancelScope:
+    def cleaning_up(self) -> AbstractContextManager[anyio.CancelScope]:
         """For what has to be taken away whatever happens: shielded, and limited in time."""
-        seconds = _CLEAN_UP_SECONDS if self.deadline == math.inf else _LATE_SECONDS
-        return anyio.CancelScope(shield=True, deadline=anyio.current_time() + seconds)
+        return self.deadline.within(_CLEAN_UP_SECONDS, late=_LATE_SECONDS)
 
     def _segment(self, add: tuple[ShardEntry, ...], **members: object) -> Segment:
         note = self._note

@@ -29,6 +29,8 @@ from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.local_sink import LocalSink
+from asyncrec.storage.sent import check_sent
+from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
 __all__ = ["Committer", "OnCommit", "Shard"]
@@ -302,25 +304,17 @@ class Committer:
     def _verify_beside(self, shard: Shard) -> None:
         chunks = [each for each in (shard.index_chunks, shard.keys_chunks) if each is not None]
         for sent, sink in zip(chunks, shard.beside_sinks, strict=True):
-            stored = sink.published
-            assert stored is not None, "a sink that exits cleanly has published"
-            if stored.size != sent.size or stored.crc32c not in (None, sent.crc32c):
-                raise IntegrityError(
-                    f"{self._home.root}/{stored.key}: sent {sent.size:,} bytes (crc32c {sent.crc32c:08x}), the store "
-                    f"has {stored.size:,}; the shard {shard.key} was not published"
-                )
+            path = join(self._home.root, sink.published.key if sink.published is not None else shard.beside)
+            then = f"the shard {shard.key} was not published"
+            check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     async def _verify(self, shard: Shard) -> None:
-        published = shard.published
-        assert published is not None, "a sink that exits cleanly has published"
-        sent = (shard.output.size, shard.output.crc32c)
-        stored = (published.size, sent[1] if published.crc32c is None else published.crc32c)
-        if stored != sent:
+        path, sent = join(self._home.root, shard.key), shard.output
+        try:
+            check_sent(path, shard.published, size=sent.size, crc32c=sent.crc32c, then="it was removed")
+        except IntegrityError:
             await self._delete_published(shard)
-            raise IntegrityError(
-                f"{self._home.root}/{shard.key}: sent {sent[0]:,} bytes (crc32c {sent[1]:08x}), the store has "
-                f"{stored[0]:,} ({stored[1]:08x}); it was removed"
-            )
+            raise
 
     async def _delete_published(self, shard: Shard) -> None:
         """A deletion may come late: nobody may commit the shard meanwhile."""

@@ -34,11 +34,11 @@ __all__ = ["main"]
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / ".cache" / "mutants"
 
-_FIRST_SECONDS = 60.0  # for the first tests of a mutant,
-_FIRST_BUDGET = 12.0  # which take so long by themselves
+_FIRST_SECONDS = 40.0  # for the first tests of a mutant,
+_FIRST_BUDGET = 8.0  # which take so long by themselves
 _REST_SECONDS = 240.0  # for all others that reach it
 _WHOLE_SECONDS = 1200.0
-_HUNG = 20.0  # a test that has run for so long hangs
+_HUNG = 12.0  # a test that has run for so long hangs
 
 
 @dataclass(frozen=True)

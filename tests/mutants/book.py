@@ -31,8 +31,12 @@ class Book:
         self._kept: dict[str, Result] = {}
         if self._file.exists():
             for line in self._file.read_text().splitlines():
-                entry = json.loads(line)
-                self._kept[entry.pop("key")] = Result(**entry)
+                try:
+                    entry = json.loads(line)
+                except ValueError:  # it was ended while it wrote
+                    continue
+                key = entry.pop("key")
+                self._kept[key] = Result(**entry)
 
     @staticmethod
     def key(module: Path, source: bytes, change: Change) -> str:

@@ -96,8 +96,9 @@ def draw(seed: int, count: int, group: str, match: str) -> list[Mutant]:
 class Trials:
     """One mutant after the other in one copy of the tree."""
 
-    def __init__(self, scratch: Scratch, reach: Reach, book: Book, whole: bool) -> None:
-        self._scratch, self._reach, self._book, self._whole = scratch, reach, book, whole
+    def __init__(self, scratch: Scratch, reach: Reach, book: Book, *, whole: bool, first: bool) -> None:
+        self._scratch, self._reach, self._book = scratch, reach, book
+        self._whole, self._first = whole, first
 
     def _ask(self, mutant: Mutant, tests: list[str], seconds: float) -> Running:
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
@@ -139,7 +140,7 @@ class Trials:
                 unseen = [test for test in left if test not in ran.passed]
                 if ran.status == 0:
                     unseen = []
-                if seconds == _REST_SECONDS:
+                if self._first or seconds == _REST_SECONDS:
                     result.asked -= len(unseen)  # its time is over
                     break
                 left, later, seconds = unseen + later, [], _REST_SECONDS
@@ -222,6 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--again", action="store_true", help="what survived is tried again, whether tests changed or not"
     )
     parser.add_argument("--whole", action="store_true", help="what survives is run against the whole suite, too")
+    parser.add_argument("--first", action="store_true", help="ask only the quickest tests: a first look")
     parser.add_argument("--survivors", action="store_true", help="show what is known, and run nothing")
     chosen = parser.parse_args(arguments)
     os.nice(chosen.nice)
@@ -254,7 +256,7 @@ def _run(waiting: list[Mutant], book: Book, chosen: argparse.Namespace) -> None:
     print(f"{len(waiting)} mutants to run", file=sys.stderr, flush=True)
     packages = sorted({each.split("*")[0].rsplit("/", 1)[0] for group in targets.GROUPS for each in group.globs})
     reach.collect(scratches[0], near_tests(ROOT), packages)
-    trials = [Trials(scratch, reach, book, chosen.whole) for scratch in scratches]
+    trials = [Trials(scratch, reach, book, whole=chosen.whole, first=chosen.first) for scratch in scratches]
     queue = iter(waiting)
     busy: list[tuple[Iterator[Running], Running] | None] = [None] * len(trials)
     ended = False

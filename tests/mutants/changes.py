@@ -101,6 +101,8 @@ def _is_error(call: ast.Call) -> bool:
 
 def _speaks(call: ast.Call) -> bool:
     first = call.func
+    if isinstance(first, ast.Attribute) and first.attr == "add_note":
+        return True
     while isinstance(first, ast.Attribute):
         first = first.value
     return isinstance(first, ast.Name) and first.id in _SPEAKS

@@ -10,14 +10,18 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from crc32c import crc32c
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.records.budget import ByteBudget
-from asyncrec.shards.closing import load_closing
+from asyncrec.shards.adopting import adopted
+from asyncrec.shards.closing import entomb, load_closing
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.note import Note
+from asyncrec.shards.removals import take_place
+from asyncrec.shards.segment import format_time
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
@@ -112,9 +116,12 @@ async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_a_recovered_fixed_shard_says_when_its_journal_was_last_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"open_shards": 2, "on_error": "discard"}])
+async def test_a_recovered_shard_says_when_its_journal_was_last_written(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     with pytest.raises(RuntimeError):
-        async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=2) as writer:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
             await writer.write_many(numbered(4))
             await writer.flush()
             raise RuntimeError
@@ -123,6 +130,63 @@ async def test_a_recovered_fixed_shard_says_when_its_journal_was_last_written(tm
     recovery = await asyncrec.recover(tmp_path / "pages")
     assert [(shard.records, shard.first) for shard in recovery.shards] == [(2, None)] * 2
     assert all(shard.last is not None and shard.last.startswith("2001-09-09T01:46:40") for shard in recovery.shards)
+
+
+async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_path: Path) -> None:
+    """As if its writer had committed it, but for the time of its first record."""
+    for storage in (MemoryStorage(), LocalStorage(tmp_path)):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+            for record in numbered(7):
+                await writer.write(record, key=record)
+        (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
+        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
+        again = await adopted(storage, entry.path, note, entry.committed or "")
+        assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
+        assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
+        modified = (await storage.head(entry.path)).modified
+        assert (again.first, again.committed, again.last) == (None, entry.committed, format_time(modified.timestamp()))
+        for sidecar, damage in ((entry.index, b"0 17\n"), (entry.keys, bytes(16 * 6)), (entry.index, b"no index")):
+            assert sidecar is not None
+            content = await storage.get(sidecar.path)
+            await storage.put(sidecar.path, damage)
+            less = await adopted(storage, entry.path, note, "")
+            assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
+            await storage.delete(sidecar.path)
+            less = await adopted(storage, entry.path, note, "")
+            assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
+            await storage.put(sidecar.path, content)
+
+
+async def test_a_place_in_the_log_is_won_once_and_found_again_by_its_winner() -> None:
+    storage = MemoryStorage()
+    assert await take_place(storage, "pages", "w", since=0) == 1
+    assert await take_place(storage, "pages", "w", since=0) == 1
+    assert await take_place(storage, "others", "w", since=0) == 1
+    await entomb(storage, "pages", "w", by="a test")
+    assert await take_place(storage, "pages", "v", since=0) == 2
+    with pytest.raises(ConflictError, match="v began to replace it at the same time"):
+        await take_place(storage, "pages", "u", since=0)
+    await storage.put("_manifest/pages/_removal-000007.jsonl", b"no record")
+    await entomb(storage, "pages", "v", by="a test")
+    assert await take_place(storage, "pages", "u", since=0) == 8
+    assert await take_place(storage, "pages", "t", since=8) == 9
+
+
+async def test_the_lock_of_a_spool_names_its_process_and_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / ".asyncrec-spool").write_bytes(b"9" * 50)
+    async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path):
+        assert (tmp_path / ".asyncrec-spool").read_bytes() == b"%d\n" % os.getpid()
+
+
+async def test_an_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
+    """The clock jumps only when nothing runs."""
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
+    ) as writer:
+        for begun in (0, 6):
+            await writer.write_many(numbered(6, begun))
+            await writer.wait(5, "committed")
+            await anyio.sleep(3600)
 
 
 class TestUnlisted:
@@ -252,6 +316,65 @@ async def test_a_failure_in_the_store_ends_every_wait_of_every_task() -> None:
                 storage._down = Fault()
                 storage._script[len(storage.operations)] = Fault(for_good=True)
     assert outcomes == [TransientStorageError] * 20
+
+
+async def test_who_waits_for_a_commit_is_let_go_when_the_writer_gives_up() -> None:
+    outcomes: list[str] = []
+    async with anyio.create_task_group() as group:
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), on_error="discard") as writer:
+
+                async def wait(ticket: int) -> None:
+                    with pytest.raises(anyio.ClosedResourceError):
+                        await writer.wait(ticket, "committed")
+                    outcomes.append("told")
+
+                group.start_soon(wait, await writer.write(b"record"))
+                for _ in range(10):
+                    await anyio.lowlevel.checkpoint()
+                raise RuntimeError
+        with anyio.fail_after(5):
+            while not outcomes:  # noqa: ASYNC110 - the clock jumps
+                await anyio.sleep(0.1)
+
+
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
+async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_there(options: dict[str, Any]) -> None:
+    """No answer came, and nothing is to be seen: the job takes the name itself, so that nothing can come of it."""
+    calm = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
+        await writer.write_many(numbered(4))
+    (at,) = [k for k, each in enumerate(calm.operations) if each == ("publish", "_manifest/pages/w-closed.jsonl")]
+    inner = MemoryStorage()
+    with pytest.raises(TransientStorageError) as caught:
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=FlakyStorage(inner, {at: Fault()}), writer_id="w", **options
+        ) as writer:
+            await writer.write_many(numbered(4))
+    assert any("nothing of w is committed" in note for note in caught.value.__notes__)
+    closing = await load_closing(inner, "pages", "w")
+    assert closing is not None
+    assert closing.abandoned
+    assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index", "w.json"))] == []
+    # And a later answer, "it is there", is the truth as well.
+    inner = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=FlakyStorage(inner, {at: Fault(when="after")}), writer_id="w", **options
+    ) as writer:
+        await writer.write_many(numbered(4))
+    assert sorted(await stored(inner)) == numbered(4)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
+async def test_a_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
+    """Its names are not used, and it stays; the next one's number is higher."""
+    storage = MemoryStorage()
+    await storage.put("_jobs/pages/_claim-000004.json", content)
+    async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="w") as writer:
+        assert "_jobs/pages/_claim-000005.json" in await keys(storage)
+        await writer.write(b"record")
+    assert await asyncrec.list_shards("pages", storage=storage) == ["pages-w-00000-of-00001.tfrecord"]
+    assert [key for key in await keys(storage, "_jobs/") if "claim" in key] == ["_jobs/pages/_claim-000004.json"]
 
 
 async def test_local_and_remote_stand_the_same(tmp_path: Path) -> None:

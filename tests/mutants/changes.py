@@ -220,7 +220,10 @@ class _Walker(ast.NodeVisitor):
         if node.value is None:
             self._swap("drop", node, "pass")
             return
-        if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        # False and None are one to whoever asks, and a flag is swapped as it is.
+        if not (
+            isinstance(node.value, ast.Constant) and (node.value.value is None or isinstance(node.value.value, bool))
+        ):
             other = f"not ({self._text(node.value)})" if _is_bool(node.value) else "None"
             self._swap("return", node.value, other)
         self.visit(node.value)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["WEIGHTS", "Change", "apply", "changes_of"]
+__all__ = ["WEIGHTS", "Change", "apply", "changes_of", "compiles"]
 
 # How often each kind is drawn. What is dropped or negated breaks promises more often than what is off by one.
 WEIGHTS = {
@@ -35,7 +35,7 @@ _COMPARED = {
 }  # fmt: skip
 _COUNTED = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Mod: "*", ast.BitAnd: "|"}
 _GUARDS = ("CancelScope", "shield", "lock", "Lock", "limiter", "suppress")
-_SPEAKS = ("log", "_log", "logger", "_logger", "warnings")
+_SPEAKS = ("logging", "log", "_log", "logger", "_logger", "warnings")
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,24 @@ def apply(source: bytes, change: Change) -> bytes:
 
 
 def changes_of(source: bytes) -> list[Change]:
-    """All mutants, in the order of the source, each of which still compiles."""
+    """All mutants, each place and text once. Whether one `compiles` is asked of those that are drawn."""
     walker = _Walker(source)
     walker.visit(ast.parse(source))
     seen: dict[tuple[str, ...], int] = {}
     kept = []
-    for change in walker.found:
+    for change in {(each.start, each.end, each.new): each for each in walker.found}.values():
         alike = (change.kind, change.quoted, change.old, change.new)
         seen[alike] = seen.get(alike, -1) + 1
-        change = Change(**{**change.__dict__, "number": seen[alike]})
-        try:
-            compile(apply(source, change), "<mutant>", "exec")
-        except SyntaxError:
-            continue
-        kept.append(change)
+        kept.append(replace(change, number=seen[alike]))
     return kept
+
+
+def compiles(source: bytes, change: Change) -> bool:
+    try:
+        compile(apply(source, change), "<mutant>", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def _names(node: ast.expr) -> Iterator[str]:

@@ -21,11 +21,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from . import inside, targets
 from .book import Book, Equivalents, Result
-from .changes import WEIGHTS, Change, apply, changes_of
+from .changes import WEIGHTS, Change, apply, changes_of, compiles
 from .reach import Reach
 from .scratch import Running, Scratch, warm
 
@@ -35,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 PLACE = ROOT / ".cache" / "mutants"
 
 _FIRST_SECONDS = 40.0  # for the first tests of a mutant,
-_FIRST_BUDGET = 8.0  # which take so long by themselves
+_FIRST_BUDGET = 6.0  # which take so long by themselves
 _REST_SECONDS = 240.0  # for all others that reach it
 _WHOLE_SECONDS = 1200.0
 _HUNG = 12.0  # a test that has run for so long hangs
@@ -89,7 +90,8 @@ def draw(seed: int, count: int, group: str, match: str) -> list[Mutant]:
                 lot = -math.log(1 - random.Random(f"{seed} {module.name} {change.name}").random())
                 lots.append((lot / (important * WEIGHTS[change.kind]), Mutant(each.name, module, source, change)))
         lots.sort(key=lambda pair: pair[0])
-        drawn += [mutant for _, mutant in lots[: max(1, round(count * each.share / shares))]]
+        whole = (mutant for _, mutant in lots if compiles(mutant.source, mutant.change))
+        drawn += islice(whole, max(1, round(count * each.share / shares)))
     return drawn
 
 
@@ -235,12 +237,23 @@ def main(arguments: list[str] | None = None) -> int:
         waiting = [each for each in drawn if not equivalents.reason(each.module, each.change)]
         waiting = [each for each in waiting if _is_open(book.find(each.key), chosen)]
         if waiting:
-            _run(waiting, book, chosen)
+            _run(_mixed(waiting), book, chosen)
     left = survivors(drawn, book, equivalents)
     for mutant in left:
         print(f"\n{mutant.module}\n{Equivalents.entry(mutant.module, mutant.change)}(line {mutant.change.line})")
     table(drawn, book, equivalents)
     return 1 if left else 0
+
+
+def _mixed(mutants: list[Mutant]) -> list[Mutant]:
+    """The groups side by side, each in proportion: a run that is stopped has looked at all of them."""
+    sizes: dict[str, int] = {}
+    places = []
+    for mutant in mutants:
+        sizes[mutant.group] = sizes.get(mutant.group, 0) + 1
+        places.append(sizes[mutant.group])
+    order = sorted(range(len(mutants)), key=lambda at: places[at] / sizes[mutants[at].group])
+    return [mutants[at] for at in order]
 
 
 def _is_open(result: Result | None, chosen: argparse.Namespace) -> bool:

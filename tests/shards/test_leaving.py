@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -114,6 +115,33 @@ async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_
         assert storage.failed
     assert await stored(storage) == [*numbered(5), b"another"]
     assert (await tools.verify("pages", storage=storage)).ok
+
+
+async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000_000.0
+    monkeypatch.setattr("asyncrec.shards.commit.time.time", lambda: now)
+    down = True
+
+    class Down(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if down and operation == "publish" and not key.startswith("_jobs/"):
+                raise TransientStorageError("down, as asked")
+            return await call()
+
+    inner = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=Down(inner), spool=tmp_path, max_shard_records=5
+    ) as writer:
+        await writer.write_many(numbered(6))
+        await anyio.sleep(100)
+        now += 3600
+        down = False
+        await writer.wait(5, "committed")
+        (shard,) = (await asyncrec.read_manifest("pages", storage=inner)).shards
+    assert shard.committed is not None
+    assert shard.committed[:16] == "2001-09-09T02:46"
 
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"open_shards": 2, "on_error": "discard"}])
@@ -385,3 +413,68 @@ async def test_local_and_remote_stand_the_same(tmp_path: Path) -> None:
                 await writer.write_many(numbered(10))
                 raise RuntimeError
         assert await keys(storage) == []
+
+
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}, {}])
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_is_committed(
+    options: dict[str, Any], answered: bool, anyio_backend_name: str
+) -> None:
+    """asyncio's own cancellation goes through every shield, and loses the answer; trio's and anyio's waits for it."""
+    inner = MemoryStorage()
+    closing = anyio.Event()
+
+    class Late(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if operation == "publish" and key.endswith("-closed.jsonl") and not closing.is_set():
+                if answered:
+                    await call()
+                closing.set()
+                await anyio.sleep(3)
+                if answered:
+                    return None
+            return await call()
+
+    async def write() -> None:
+        async with asyncrec.open_sharded_writer("pages", storage=Late(inner), writer_id="w", **options) as writer:
+            await writer.write_many(numbered(6))
+
+    if anyio_backend_name == "asyncio":
+        task = asyncio.ensure_future(write())
+        await closing.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            await closing.wait()
+            group.cancel_scope.cancel()
+    if answered or anyio_backend_name != "asyncio":
+        assert sorted(await stored(inner)) == numbered(6)
+        assert (await tools.verify("pages", storage=inner)).ok
+        if options:  # what rolls has promised something, and is ended by `recover`
+            assert await keys(inner, "_jobs/") == []
+        await asyncrec.recover("pages", storage=inner)
+        assert await keys(inner, "_jobs/") == []
+        assert sorted(await stored(inner)) == numbered(6)
+    else:
+        recovered = await asyncrec.recover("pages", storage=inner)
+        assert sorted(await stored(inner)) == (numbered(6) if not options else [])
+        assert recovered.unfinished == ()
+        ended = await load_closing(inner, "pages", "w")
+        assert ended is not None
+        assert ended.abandoned is bool(options)
+
+
+async def test_an_earlier_snapshot_is_asked_for_by_its_id_and_by_its_time() -> None:
+    storage = MemoryStorage()
+    snapshots = []
+    for number in range(3):
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+            await writer.write_many(numbered(number + 1))
+        snapshots.append(await asyncrec.read_manifest("pages", storage=storage))
+    for snapshot in snapshots:
+        again = await asyncrec.read_manifest("pages", storage=storage, at=snapshot.id)
+        assert again.shards == snapshot.shards
+        assert again.id == snapshot.id

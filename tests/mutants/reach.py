@@ -74,7 +74,10 @@ class Reach:
                 self._lines.setdefault(name, []).append((test, int(bits, 16), told["sources"][name]))
 
     def tests_of(self, module: Path, source: bytes, first: int, last: int) -> list[str]:
-        """Those that reach one of these lines, quickest first; of lines that run on import, all that use the module."""
+        """Those that reach one of these lines; of lines that run on import, all that use the module.
+
+        The quickest of each file come first, and more of those from the file that mirrors the module.
+        """
         name = str(module)
         now = hashlib.sha256(source).hexdigest()[:16]
         found, users = [], []
@@ -86,7 +89,16 @@ class Reach:
                 lines = [moved[line] for line in lines if line in moved]  # type: ignore[assignment]
             if any(bits >> line & 1 for line in lines):
                 found.append(test)
-        return sorted(found or users, key=lambda test: self.seconds[test])
+        quickest = sorted(found or users, key=lambda test: self.seconds[test])
+        places: dict[str, int] = {}
+        turns: dict[str, float] = {}
+        for test in quickest:
+            file = test.partition("::")[0]
+            places[file] = places.get(file, 0) + 1
+            mirrors = file.endswith((f"/test_{module.stem}.py", f"_{module.stem}.py"))
+            near = f"/{module.parent.name}/" in file
+            turns[test] = places[file] / (8 if mirrors else 3 if near else 1)
+        return sorted(quickest, key=lambda test: (turns[test], self.seconds[test]))
 
     def _moved(self, then: str, now: str, source: bytes) -> dict[int, int]:
         """Lines as they are now -> as they were; of a changed stretch, all of its lines are taken for one."""

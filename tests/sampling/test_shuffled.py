@@ -351,7 +351,7 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
             assert scope.cancelled_caught
 
 
-@pytest.mark.parametrize(("size", "expected"), [(10, 10_000 // 128), (6_000, 2796 // 128), (3_000_000, 1)])
+@pytest.mark.parametrize(("size", "expected"), [(20, 10_000 // 128), (6_000, 2796 // 128), (3_000_000, 1)])
 async def test_a_block_is_a_part_of_the_window_that_is_worth_a_read_and_never_nothing(size: int, expected: int) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:

@@ -63,7 +63,7 @@ async def fence(folder: Storage, note: Note, sequence: int, *, by: str) -> bool:
     segment = Segment(writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
     key = segment_key(note.name, note.writer, sequence)
     try:
-        await create(folder, key, segment.encode())
+        await create(folder, key, segment.encode(), shield=False)  # as above
     except ObjectExistsError:
         segments = await load_segments(folder, note.name)
         own = [each for each in segments if each.writer == note.writer]

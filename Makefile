@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs torture simulate lint bench bench-s3 bench-stores interop docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs torture simulate mutants lint bench bench-s3 bench-stores interop docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -48,6 +48,10 @@ torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a se
 
 simulate: $(READY) ## whole worlds from a seed, with kills and faults; ARGS="--seconds 600 --seed 7 --workers 2"
 	@PYTHONPATH=tests .venv/bin/python -m simulation.run $(ARGS)
+
+# Some hours for thousands, half an hour for the hundreds of a sample; it goes on where it was stopped.
+mutants: $(READY) ## asyncrec broken on purpose, and which changes no test notices; ARGS="--count 350 --seed 1 --workers 2"
+	@PYTHONPATH=tests .venv/bin/python -m mutants.run $(ARGS)
 
 # The store is a program; nothing of the tests is installed beside it.
 test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import anyio
 
-from asyncrec.errors import IntegrityError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.append import open_append_sink
@@ -28,6 +27,7 @@ from asyncrec.records.slab import LARGE_RECORD, Slab, as_record, batched
 from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.registry import located
+from asyncrec.storage.sent import check_sent
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_records"]
@@ -190,12 +190,10 @@ class RecordWriter:
             self._output = ObjectOutput(chunks, compression=self._compression)
             yield self._output
         self.published = sink.published
-        kept = None if sink.published is None else sink.published.crc32c
-        if kept is not None and kept != self._output.crc32c:
-            raise IntegrityError(
-                f"{self.path}: the store has other bytes (crc32c {kept:08x}) than were sent "
-                f"({self._output.crc32c:08x}); do not use the object, write it again"
-            )
+        if not self._durable_flush:  # a local file has been held against its size, and mode="a" adds to one
+            sent = self._output
+            then = "do not use the object, write it again"
+            check_sent(self.path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     async def before_publish(self) -> None:
         pass

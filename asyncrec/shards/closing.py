@@ -48,7 +48,8 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
         writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
     )
     try:
-        await create(folder, closing_segment_key(name, writer), tombstone.encode())
+        # Not shielded: a cancelled one is settled by the next call, and whoever cleans up has a limit of its own.
+        await create(folder, closing_segment_key(name, writer), tombstone.encode(), shield=False)
     except ObjectExistsError:
         found = await load_closing(folder, name, writer)
         if found is None:  # created and gone: nobody does that
@@ -62,7 +63,7 @@ async def fence(folder: Storage, note: Note, sequence: int, *, by: str) -> bool:
     segment = Segment(writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
     key = segment_key(note.name, note.writer, sequence)
     try:
-        await create(folder, key, segment.encode())
+        await create(folder, key, segment.encode(), shield=False)  # as above
     except ObjectExistsError:
         segments = await load_segments(folder, note.name)
         own = [each for each in segments if each.writer == note.writer]

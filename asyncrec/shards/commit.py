@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 
@@ -20,6 +19,7 @@ from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, St
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
 from asyncrec.shards.closing import abandoned_error, entomb, fence, load_closing
+from asyncrec.shards.deadline import Deadline
 from asyncrec.shards.exclusive import UnsettledError, create
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, sequence_of, with_maker
@@ -29,6 +29,8 @@ from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.local_sink import LocalSink
+from asyncrec.storage.sent import check_sent
+from asyncrec.storage.url import join
 from asyncrec.tasks import in_thread
 
 __all__ = ["Committer", "OnCommit", "Shard"]
@@ -49,7 +51,7 @@ class Committer:
     Attributes:
         entries: everything it committed.
         pending: shards that are published, and of which no commit is known.
-        deadline: of everything it still does, by the event loop's clock; an exit that failed sets it.
+        deadline: of everything it still does; an exit that failed brings it forward.
         publishing: a shard was, or is being, published.
         doubtful: no answer came of something that was to be published: it may be there, or come.
         closed: its closing segment is there.
@@ -86,7 +88,7 @@ class Committer:
         self.pending: set[str] = set()
         self.publishing = False
         self.doubtful = False
-        self.deadline = math.inf
+        self.deadline = Deadline()
         self.closed = False
         self.unsettled = False
 
@@ -230,7 +232,7 @@ class Committer:
         """
         if self._promised():
             raise error
-        with anyio.CancelScope(shield=True, deadline=min(self.deadline, anyio.current_time() + _CLEAN_UP_SECONDS)):
+        with self.deadline.within(_CLEAN_UP_SECONDS):
             try:
                 closing = await entomb(self._storage, self._note.name, self._note.writer, by="itself")
             except Exception as second:
@@ -245,10 +247,9 @@ class Committer:
             return
         raise error
 
-    def cleaning_up(self) -> anyio.CancelScope:
+    def cleaning_up(self) -> AbstractContextManager[anyio.CancelScope]:
         """For what has to be taken away whatever happens: shielded, and limited in time."""
-        seconds = _CLEAN_UP_SECONDS if self.deadline == math.inf else _LATE_SECONDS
-        return anyio.CancelScope(shield=True, deadline=anyio.current_time() + seconds)
+        return self.deadline.within(_CLEAN_UP_SECONDS, late=_LATE_SECONDS)
 
     def _segment(self, add: tuple[ShardEntry, ...], **members: object) -> Segment:
         note = self._note
@@ -303,25 +304,17 @@ class Committer:
     def _verify_beside(self, shard: Shard) -> None:
         chunks = [each for each in (shard.index_chunks, shard.keys_chunks) if each is not None]
         for sent, sink in zip(chunks, shard.beside_sinks, strict=True):
-            stored = sink.published
-            assert stored is not None, "a sink that exits cleanly has published"
-            if stored.size != sent.size or stored.crc32c not in (None, sent.crc32c):
-                raise IntegrityError(
-                    f"{self._home.root}/{stored.key}: sent {sent.size:,} bytes (crc32c {sent.crc32c:08x}), the store "
-                    f"has {stored.size:,}; the shard {shard.key} was not published"
-                )
+            path = join(self._home.root, sink.published.key if sink.published is not None else shard.beside)
+            then = f"the shard {shard.key} was not published"
+            check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     async def _verify(self, shard: Shard) -> None:
-        published = shard.published
-        assert published is not None, "a sink that exits cleanly has published"
-        sent = (shard.output.size, shard.output.crc32c)
-        stored = (published.size, sent[1] if published.crc32c is None else published.crc32c)
-        if stored != sent:
+        path, sent = join(self._home.root, shard.key), shard.output
+        try:
+            check_sent(path, shard.published, size=sent.size, crc32c=sent.crc32c, then="it was removed")
+        except IntegrityError:
             await self._delete_published(shard)
-            raise IntegrityError(
-                f"{self._home.root}/{shard.key}: sent {sent[0]:,} bytes (crc32c {sent[1]:08x}), the store has "
-                f"{stored[0]:,} ({stored[1]:08x}); it was removed"
-            )
+            raise
 
     async def _delete_published(self, shard: Shard) -> None:
         """A deletion may come late: nobody may commit the shard meanwhile."""

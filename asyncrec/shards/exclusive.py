@@ -8,11 +8,9 @@ store keeps that was met (`asyncrec doctor` asks yours).
 from __future__ import annotations
 
 import logging
-import math
-
-import anyio
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.shards.deadline import Deadline
 from asyncrec.storage.base import Storage
 
 __all__ = ["UnsettledError", "create"]
@@ -31,12 +29,12 @@ class UnsettledError(TransientStorageError):
 
 
 async def create(
-    storage: Storage, key: str, content: bytes, *, deadline: float = math.inf, shield: bool = True
+    storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
     """Create the object, whose content is nobody else's. Shielded, limited in time, and settled by what is there.
 
-    ``deadline``, by the event loop's clock, ends it earlier. Without ``shield``, a cancellation leaves it open whether
-    the object is there, and whoever is cancelled takes it away.
+    ``deadline`` ends it earlier, also when it comes nearer meanwhile. Without ``shield``, a cancellation leaves it open
+    whether the object is there, and whoever is cancelled takes it away.
 
     Raises:
         ObjectExistsError: somebody else's is there.
@@ -44,14 +42,15 @@ async def create(
         StorageError: the store refused.
     """
     failure: Exception | None = None
-    with anyio.CancelScope(shield=shield, deadline=min(deadline, anyio.current_time() + _SECONDS)):
+    deadline = deadline or Deadline()
+    with deadline.within(_SECONDS, shield=shield):
         try:
             await storage.put(key, content, exclusive=True)
             return
         except Exception as error:
             failure = error
     # An answer that was lost looks like a failure, and the retry of it like somebody else's object.
-    with anyio.CancelScope(shield=shield, deadline=min(deadline, anyio.current_time() + _SECONDS)):
+    with deadline.within(_SECONDS, shield=shield):
         try:
             if await storage.get(key) == content:
                 return

@@ -123,7 +123,11 @@ class Job:
             removed = tuple(entry.path for entry in self.before.shards) if self.before is not None else ()
             self._placed = True
             place = await take_place(
-                self.store, self.note.name, self.note.writer, since=self.before.removals if self.before else 0
+                self.store,
+                self.note.name,
+                self.note.writer,
+                since=self.before.removals if self.before else 0,
+                deadline=self.committer.deadline,
             )
             await self._compare(removed)
         await self.committer.close(sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place)

@@ -195,10 +195,12 @@ async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float)
             try:
                 yield
                 finishing = True
-                await writer._finish()
+                await _finish_unless_cancelled(writer, exit_timeout)
             except BaseException as error:
-                if commits and not (finishing and isinstance(error, Exception)):
-                    await _finish_in_time(writer, error, exit_timeout)
+                if not (finishing and isinstance(error, Exception)):
+                    writer._committer.deadline.bring(anyio.current_time() + exit_timeout)
+                    if commits:
+                        await _finish_in_time(writer, error, exit_timeout)
                 _tell_what_is_lost(writer, error)
                 raise
             finally:
@@ -208,10 +210,39 @@ async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float)
         raise
 
 
+async def _finish_unless_cancelled(writer: ShardedWriter, timeout: float) -> None:
+    """Commit everything; from a cancellation on, what is shielded has so many seconds, though it hears of none."""
+    ended = False
+    failure: BaseException | None = None
+
+    async def listen() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if not ended:
+                writer._committer.deadline.bring(anyio.current_time() + timeout)
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen)
+            try:
+                await writer._finish()
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # leaves as itself, and not inside a group
+                failure = error
+            ended = True
+            group.cancel_scope.cancel()
+    except BaseException:
+        if failure is None:
+            raise
+    if failure is not None:
+        raise failure
+
+
 async def _finish_in_time(writer: ShardedWriter, error: BaseException, timeout: float) -> None:
     """Commit what is open although the body failed; what goes wrong is noted on its error."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
-        writer._committer.deadline = scope.deadline
         try:
             await writer._finish()
         except Exception as second:

@@ -16,6 +16,7 @@ import anyio
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.shards.claiming import settle_dead
 from asyncrec.shards.closing import load_closing
+from asyncrec.shards.deadline import Deadline
 from asyncrec.shards.exclusive import create
 from asyncrec.shards.naming import manifest_prefix, removal_key
 from asyncrec.storage.base import Storage
@@ -29,14 +30,16 @@ _POLL_SECONDS = 0.25
 _MOST_BYTES = 1 << 16
 
 
-async def take_place(folder: Storage, name: str, writer: str, *, since: int) -> int:
+async def take_place(folder: Storage, name: str, writer: str, *, since: int, deadline: Deadline | None = None) -> int:
     """Win the next place in the log, for the job ``writer``; ``since`` is the last that its snapshot knew of.
+
+    ``deadline`` ends what is shielded in it.
 
     Raises:
         ConflictError: somebody removed or replaced since; or is about to, and has not ended.
     """
     shown = join(folder.root, name)
-    deadline = anyio.current_time() + _PATIENCE_SECONDS
+    patience = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
     met: set[int] = set()  # by somebody's creation, which a listing need not show at once
     while True:
@@ -55,7 +58,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int) -> 
                 with suppress(ConflictError):  # it lives, or nobody here can tell
                     if await settle_dead(folder, name, holder):
                         break
-                if anyio.current_time() >= deadline:
+                if anyio.current_time() >= patience:
                     raise ConflictError(
                         f"{shown}: {holder} began to replace it at the same time, and has not ended; nothing of this "
                         "writer is in it. When that one is dead, asyncrec.recover gives it up"
@@ -67,7 +70,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int) -> 
             place = max(settled, places[-1] if places else 0) + 1
             record = json.dumps({"version": 2, "writer": writer}).encode() + b"\n"
             try:
-                await create(folder, removal_key(name, place), record)
+                await create(folder, removal_key(name, place), record, deadline=deadline)
             except ObjectExistsError:
                 met.add(place)
                 continue

@@ -15,6 +15,7 @@ from contextlib import suppress
 from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.records.slab import KEY_BYTES
+from asyncrec.records.torn_end import is_torn, zeros_from
 from asyncrec.storage.local import mapped_errors
 from asyncrec.storage.local_disk import read_at
 
@@ -92,14 +93,17 @@ class Replay:
             if short or decoder.error is not None:
                 break
         self.cut = (fed if self._compressed else self._size) - whole
-        if decoder.error is not None and not self._is_torn(decoder.error, decoder.offset):
-            self.damage = decoder.error
+        error = decoder.error
+        # In what decompresses, every byte was written.
+        if error is not None and (self._compressed or not is_torn(self._fd, self._size, decoder.offset, error)):
+            self.damage = error
 
     def _next_keys(self, count: int) -> list[bytes]:
         data = read_at(self._keys_fd, count * KEY_BYTES, self.records * KEY_BYTES)
         return [data[at : at + KEY_BYTES] for at in range(0, len(data) - KEY_BYTES + 1, KEY_BYTES)]
 
-    def _blocks(self, size: int, position: int = 0) -> Iterator[bytes]:
+    def _blocks(self, size: int) -> Iterator[bytes]:
+        position = 0
         while block := os.pread(self._fd, size, position):
             position += len(block)
             yield block
@@ -118,7 +122,7 @@ class Replay:
                     output, used = _bytewise(before, block)
                     if output:
                         yield output
-                    if not self._is_zero(position - len(block) + used):
+                    if zeros_from(self._fd, self._size) > position - len(block) + used:
                         self.damage = CorruptRecordError(f"{self.path}: it does not decompress ({error})")
                     return
                 block = stream.unused_data
@@ -126,19 +130,6 @@ class Replay:
                     stream = None
                 if output:
                     yield output
-
-    def _is_torn(self, error: FormatError, offset: int) -> bool:
-        """Whether what a decoder refuses at ``offset`` is a write that was interrupted."""
-        if self._compressed:
-            return False
-        if isinstance(error, CorruptRecordError) and error.part == "data":
-            length = int.from_bytes(read_at(self._fd, 8, offset), "little")
-            return offset + length + FRAME_OVERHEAD >= self._size
-        return self._is_zero(offset)
-
-    def _is_zero(self, position: int) -> bool:
-        """Whether nothing but zeros follows."""
-        return all(block.count(0) == len(block) for block in self._blocks(_BLOCK, position))
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:

@@ -16,9 +16,11 @@ from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, Tra
 from asyncrec.records.budget import ByteBudget
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.shards.spool import SpoolFolder
-from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
+from asyncrec.storage.base import ByteSink, Storage
 from asyncrec.storage.local import mapped_errors
 from asyncrec.storage.resuming import ResumingSource
+from asyncrec.storage.sent import check_sent
+from asyncrec.storage.url import join
 from asyncrec.tasks import acquire_in_thread, in_thread
 
 __all__ = ["Upload", "UploadHost", "Uploader"]
@@ -173,21 +175,15 @@ class Uploader:
         upload.attempts += 1
         if not upload.published:
             try:
-                entry, info = await self._publish(upload)
+                await self._publish(upload)
             except ObjectExistsError:
                 # An earlier attempt's, whose answer was lost; or another writer's.
                 if upload.attempts == 1 or upload.entry is None or not await self._is_there(upload.entry):
                     raise
-            else:
-                if info.size != entry.bytes or info.crc32c not in (None, entry.crc32c):
-                    raise IntegrityError(
-                        f"{self._store.root}/{upload.key}: {entry.bytes:,} bytes (crc32c {entry.crc32c:08x}) were "
-                        f"sent, the store has {info.size:,}; the shard stays in the spool {self._spool.root}"
-                    )
             upload.published = True
         await self._host.uploaded(upload)
 
-    async def _publish(self, upload: Upload) -> tuple[ShardEntry, ObjectInfo]:
+    async def _publish(self, upload: Upload) -> None:
         async with self._store.open_sink(upload.key, exclusive=True) as sink:
             sink.hold_at_most(self._budget.share)
             entry = await self._send(upload, sink)
@@ -202,8 +198,12 @@ class Uploader:
                     )
                     async with self._store.open_sink(sidecar.path) as beside_sink:
                         await self._send(beside, beside_sink)
-        assert sink.published is not None, "a sink that exits cleanly has published"
-        return entry, sink.published
+                    self._check(beside.entry, beside_sink)
+        self._check(entry, sink)
+
+    def _check(self, sent: ShardEntry, sink: ByteSink) -> None:
+        path, then = join(self._store.root, sent.path), f"the shard stays in the spool {self._spool.root}"
+        check_sent(path, sink.published, size=sent.bytes, crc32c=sent.crc32c, then=then)
 
     async def _send(self, upload: Upload, sink: ByteSink) -> ShardEntry:
         """Send a file as it grows, to its end."""

@@ -23,6 +23,7 @@ from asyncrec.storage.chunks import ChunkWriter, ResumingSource
 from asyncrec.storage.patterns import is_pattern
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
+from asyncrec.storage.sent import check_sent
 from asyncrec.storage.url import join, redact
 from asyncrec.tools.checksummed import ChecksummedStorage
 from asyncrec.tools.selecting import SelectedDataset, Selection, selected
@@ -259,14 +260,12 @@ async def _copy(
                     "expected of it: it is damaged, and was not copied; 'asyncrec repair' may save what is whole"
                 )
             await chunks.finish()
-    published = sink.published
-    assert published is not None, "a sink that exits cleanly has published"
-    if published.crc32c is not None and published.crc32c != chunks.crc32c:
+    path = join(store.root, item.target)
+    try:
+        check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="it was removed")
+    except IntegrityError:
         await store.delete(item.target)
-        raise IntegrityError(
-            f"{join(store.root, item.target)}: sent with CRC32C {chunks.crc32c:08x}, and the store has "
-            f"{published.crc32c:08x}; it was removed"
-        )
+        raise
     return chunks.size
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import asyncrec
 from asyncrec.errors import CorruptRecordError, StorageError
+from asyncrec.records import append as append_module
 from asyncrec.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
@@ -189,3 +190,25 @@ async def test_what_cannot_be_appended_to_is_refused(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "gz", [b"1"], compression="GZIP")
     with pytest.raises(ValueError, match="compression='GZIP'"):
         await append(tmp_path / "gz", b"2")
+
+
+@pytest.mark.parametrize("fails", ["_write", "_sync"])
+async def test_a_disk_that_fails_is_told_and_what_was_flushed_before_stays(
+    tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events"
+    await append(path, b"before")
+
+    def fail(*args: object) -> None:
+        raise StorageError("the disk is full, as asked")
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        async with asyncrec.open_writer(path, mode="a") as writer:
+            await writer.write(b"flushed")
+            await writer.flush()
+            monkeypatch.setattr(append_module._AppendSink, fails, fail)
+            await writer.write(b"lost")
+    monkeypatch.undo()
+    assert (await asyncrec.read_records(path))[:2] == [b"before", b"flushed"]
+    await append(path, b"next")
+    assert (await asyncrec.read_records(path))[-1] == b"next"

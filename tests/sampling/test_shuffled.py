@@ -349,3 +349,13 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
             with anyio.move_on_after(0.01) as scope:
                 await anext(stream)
             assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize(("size", "expected"), [(20, 10_000 // 128), (6_000, 2796 // 128), (3_000_000, 1)])
+async def test_a_block_is_a_part_of_the_window_that_is_worth_a_read_and_never_nothing(size: int, expected: int) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await writer.write_many([bytes(size - 16)] * 20)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        async with dataset.shuffled(mode="block", seed=1, buffer_size=10_000, buffer_bytes=1 << 24) as stream:
+            assert stream.state_dict()["block_records"] == expected

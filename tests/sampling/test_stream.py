@@ -422,3 +422,41 @@ async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], er
     with pytest.raises(error):
         async with asyncrec.interleave(paths, storage=MemoryStorage(), **options):
             pass
+
+
+@pytest.mark.parametrize("parallelism", [0, 2])
+@pytest.mark.parametrize("shuffle_buffer", [0, 1, 7])
+async def test_a_stream_that_is_resumed_again_and_again_is_the_same_whatever_ends_in_between(
+    parallelism: int, shuffle_buffer: int
+) -> None:
+    """Each state is of a stream that was resumed itself; shards end within a step, at its end, and open at the next."""
+    source = random.Random(7)
+    for case in range(30):
+        lengths = [source.choice([0, 1, 2, 5, 9, 30]) for _ in range(source.randrange(1, 9))]
+        storage = await shards(lengths, case)
+        options: dict[str, Any] = {
+            "cycle_length": source.randrange(1, 6),
+            "block_length": source.randrange(1, 5),
+            "parallelism": parallelism,
+            "shuffle_buffer": shuffle_buffer,
+            "seed": case,
+            "storage": storage,
+        }
+        async with asyncrec.interleave(names(lengths), **options) as stream:
+            whole = [record async for record in stream]
+        found: list[bytes] = []
+        state: str | None = None
+        while True:
+            async with asyncrec.interleave(names(lengths), **options) as stream:
+                if state is not None:
+                    stream.load_state_dict(json.loads(state))
+                step = source.choice([1, 2, 3, 8, 20])
+                batch = await anext(aiter(stream.batches(step)), [])
+                found += batch
+                state = json.dumps(stream.state_dict())
+            if not batch:
+                break
+        assert found == whole, (case, lengths)
+        async with asyncrec.interleave(names(lengths), **options) as stream:
+            stream.load_state_dict(json.loads(state))
+            assert [record async for record in stream] == [], "a stream that has ended has ended"

@@ -24,17 +24,19 @@ from asyncrec.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
+    StoragePermissionError,
     TransientStorageError,
 )
 from asyncrec.framing.encoding import encode_frames
 from asyncrec.shards import life
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.job import Job
+from asyncrec.shards.marks import find_marks
 from asyncrec.storage.base import Storage
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing import LaxStorage
-from asyncrec.testing.faults import Call, T, _Around
+from asyncrec.testing.faults import Call, FlakyStorage, T, _Around
 
 pytestmark = pytest.mark.anyio
 
@@ -795,3 +797,91 @@ async def test_a_data_set_of_which_only_a_writer_that_was_given_up_is_left_is_no
         await asyncrec.read_manifest("pages", storage=storage)
     await write(storage, "b", mode="new")
     assert await stored(storage) == sorted(records("b"))
+
+
+async def test_the_lock_of_a_dead_writer_goes_when_its_spool_is_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    storage = MemoryStorage()
+    async with killed(monkeypatch, storage=storage, spool=tmp_path / "spool") as writer:
+        for record in records("a"):
+            await writer.write(record, key=record)
+        await writer.flush()
+    assert len([*(tmp_path / "run/asyncrec").iterdir()]) == 1
+    assert (await asyncrec.recover(tmp_path / "spool", storage=storage)).records == 10
+    assert [*(tmp_path / "run/asyncrec").iterdir()] == []
+    assert await stored(storage) == sorted(records("a"))
+
+
+async def test_a_spooled_shard_that_was_published_and_not_committed_is_committed_as_it_is(tmp_path: Path) -> None:
+    inner = MemoryStorage()
+
+    class Down(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            if operation == "publish" and key.startswith("_manifest/"):
+                raise StoragePermissionError("not there")
+            return await call()
+
+    with pytest.raises(StoragePermissionError):
+        async with asyncrec.open_sharded_writer("pages", storage=Down(inner), spool=tmp_path, writer_id="w") as writer:
+            for record in records("a"):
+                await writer.write(record, key=record)
+    there = await inner.get("pages-w-000000.tfrecord")
+    assert list(tmp_path.glob("*.tfrecord"))
+    assert (await asyncrec.recover(tmp_path, storage=inner)).records == 10
+    assert await inner.get("pages-w-000000.tfrecord") == there
+    assert await stored(inner) == sorted(records("a"))
+    assert list(tmp_path.glob("*.tfrecord")) == []
+
+
+@pytest.mark.parametrize("theirs", ["other records", "fewer", "nothing"])
+async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody_elses_of_its_name(
+    tmp_path: Path, theirs: str
+) -> None:
+    """Nor removed: the journals stay until a person says so."""
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(RuntimeError):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2) as writer:
+            await writer.write_many(records("mine"))
+            await writer.flush()
+            raise RuntimeError
+    journals = sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))
+    assert len(journals) == 2
+    other = {"other records": records("theirs"), "fewer": records("mine")[:1], "nothing": []}[theirs]
+    await asyncrec.write_records("pages-00000-of-00002.tfrecord", other, storage=storage)
+    before = await storage.get("pages-00000-of-00002.tfrecord")
+    with pytest.raises(ConflictError, match="another writer has published shards of this name"):
+        await asyncrec.recover("pages", storage=storage)
+    assert await storage.get("pages-00000-of-00002.tfrecord") == before
+    assert sorted(tmp_path.glob(".pages-*.tfrecord.*.partial")) == journals
+
+
+async def test_a_note_whose_folder_cannot_be_synced_is_left_under_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+
+    def fail(self: object, path: str) -> None:
+        if [name for name in os.listdir(tmp_path) if name.startswith(".pages.")]:
+            raise OSError(errno.EIO, "as asked")
+
+    monkeypatch.setattr(type(storage.disk), "sync_folder", fail)
+    with pytest.raises(StorageError, match="as asked"):
+        async with asyncrec.open_sharded_writer("pages", storage=storage):
+            pass
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+async def test_what_is_no_mark_is_passed_over() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+        await writer.write(b"x")
+        mark = await storage.get("_jobs/pages/w.json")
+    await storage.delete("_jobs/pages/w.json")
+    for key in ("_jobs/pages/w.text", "_jobs/pages/w", "_jobs/pages/v.json", "_jobs/pagesw.json"):
+        await storage.put(key, mark)
+    assert (await find_marks(storage, "pages")) == []
+    await storage.put("_jobs/pages/w.json", mark)
+    assert [note.writer for note in await find_marks(storage, "pages")] == ["w"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from asyncrec.errors import (
     TransientStorageError,
 )
 from asyncrec.records.index import parse_index
+from asyncrec.shards.exclusive import UnsettledError
 from asyncrec.storage.base import Storage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.clock import virtual_backend
@@ -209,6 +211,49 @@ class TestRolling:
             if not any(operation[1].endswith("-closed.jsonl") for operation in calm.operations[: k - 1]):
                 notes = "".join(caught.value.__notes__)
                 assert "exit_timeout=7" in notes or "could not be committed" in notes, calm.operations[k]
+
+    async def test_a_store_that_hangs_since_before_the_exit_ends_it_in_time(self) -> None:
+        """A commit that began while all was well does not outlive the limit either."""
+        calm = FlakyStorage(MemoryStorage())
+        async with asyncrec.open_sharded_writer("pages", storage=calm, max_shard_records=5) as writer:
+            opened = len(calm.operations)
+            await writer.write_many(numbered(6))
+            await writer.wait(5, "committed")
+            committed = len(calm.operations)
+        assert any(key.endswith("-000000.jsonl") for _, key in calm.operations[opened:committed])
+        for k in range(opened, committed):
+            storage = FlakyStorage(MemoryStorage(), {k: Fault("hang", for_good=True)})
+            with pytest.raises(KeyError):
+                async with asyncrec.open_sharded_writer(
+                    "pages", storage=storage, max_shard_records=5, exit_timeout=0.2
+                ) as writer:
+                    await writer.write_many(numbered(6))
+                    with anyio.fail_after(1):
+                        while not storage.failed:  # noqa: ASYNC110 - the clock jumps
+                            await anyio.sleep(0.01)
+                    begun = anyio.current_time()
+                    raise KeyError
+            assert anyio.current_time() - begun < 10, calm.operations[k]
+
+    @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}, {"on_error": "discard"}])
+    async def test_a_clean_exit_that_is_cancelled_while_the_store_hangs_ends_in_time(
+        self, options: dict[str, Any]
+    ) -> None:
+        """Shielded as it is, it hears of the cancellation: the manifest's write has exit_timeout seconds more."""
+        calm = FlakyStorage(MemoryStorage())
+        async with asyncrec.open_sharded_writer("pages", storage=calm, **options) as writer:
+            opened = len(calm.operations)
+            await writer.write_many(numbered(6))
+        closed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        for k in range(opened, closed + 1):
+            storage = FlakyStorage(MemoryStorage(), {k: Fault("hang", for_good=True)})
+            begun = anyio.current_time()
+            with suppress(UnsettledError), anyio.move_on_after(1):  # loud, where nobody knows what became of it
+                async with asyncrec.open_sharded_writer(
+                    "pages", storage=storage, exit_timeout=0.2, **options
+                ) as writer:
+                    await writer.write_many(numbered(6))
+            assert anyio.current_time() - begun < 10, calm.operations[k]
 
     async def test_a_task_that_fails_is_no_cancellation_in_the_writer(self) -> None:
         storage = MemoryStorage()

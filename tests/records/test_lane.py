@@ -1,0 +1,280 @@
+"""`Lane`: tickets reach their levels in order, and what fails is told to everybody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from asyncrec.framing.compression import parse_compression
+from asyncrec.framing.frames import FRAME_OVERHEAD
+from asyncrec.records.budget import ByteBudget
+from asyncrec.records.lane import Flush, Lane, ObjectLimits, told_again
+from asyncrec.records.output import ObjectOutput
+from asyncrec.records.slab import SLAB_RECORDS
+from asyncrec.storage.base import Buffer
+from asyncrec.storage.chunks import ChunkWriter
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.clock import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Picky(Exception):
+    """It cannot be made again without its arguments, as those of some clients."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def test_an_error_is_told_again_as_one_of_its_kind_or_as_itself() -> None:
+    error = OSError(5, "disk")
+    again = told_again(error)
+    assert (type(again), again.args, again.__cause__) == (OSError, (5, "disk"), error)
+    assert again is not error
+    picky = Picky(3, "text")
+    assert told_again(picky) is picky
+    closed = told_again(KeyboardInterrupt())
+    assert isinstance(closed, anyio.ClosedResourceError)
+
+
+async def _whole(tail: Sequence[Buffer]) -> int:
+    return sum(map(len, tail))
+
+
+class Host:
+    """Objects in memory; ``commits`` is whether a published one is committed at once."""
+
+    path = "lane"
+
+    def __init__(self, *, commits: bool = True, fails_at: str = "") -> None:
+        self.storage = MemoryStorage()
+        self.turn = anyio.Semaphore(1)
+        self.commits, self.fails_at = commits, fails_at
+        self.objects: list[tuple[int, int]] = []  # records, last ticket
+        self.times: list[tuple[float, float]] = []
+        self.heard = 0
+
+    def _fail(self, what: str) -> None:
+        if self.fails_at == what:
+            raise OSError(what)
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        self._fail("open")
+        async with self.storage.open_sink(f"object{len(self.objects)}") as sink:
+            sink.flush = _whole  # type: ignore[method-assign]  # as a disk does
+            yield ObjectOutput(ChunkWriter(sink), compression=parse_compression(""))
+        self._fail("publish")
+
+    async def before_publish(self) -> None:
+        self._fail("before")
+
+    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+        self._fail("commit")
+        self.objects.append((output.records, ticket))
+        self.times.append((first, last))
+        return self.commits
+
+    def progressed(self) -> None:
+        self.heard += 1
+
+
+async def settled() -> None:
+    for _ in range(30):
+        await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def lane_of(host: Host, **options: Any) -> AsyncIterator[tuple[Lane, ByteBudget, Callable[..., None]]]:
+    budget = ByteBudget(1 << 24)
+    lane = Lane(
+        host,
+        budget,
+        limits=ObjectLimits(**options.pop("limits", {})),
+        compressed=options.pop("compressed", False),
+        durable_flush=options.pop("durable_flush", True),
+        eager=options.pop("eager", False),
+        clock=anyio.current_time,
+    )
+    ticket = 0
+
+    def append(size: int = 10) -> None:
+        nonlocal ticket
+        ticket += 1
+        budget.used += size + FRAME_OVERHEAD
+        lane.append(bytes(size), ticket)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(lane.run)
+        yield lane, budget, append
+        lane.close()
+    assert lane.finished.is_set()
+    assert lane.opened.is_set()
+
+
+async def test_tickets_reach_spooled_by_a_flush_and_committed_by_the_end_of_their_object() -> None:
+    host = Host()
+    async with lane_of(host) as (lane, budget, append):
+        assert (lane.first_unspooled, lane.first_uncommitted, lane.oldest_uncommitted) == (None, None, None)
+        await anyio.sleep(5)
+        append()
+        append()
+        assert (lane.first_unspooled, lane.first_uncommitted) == (1, 1)
+        assert lane.oldest_uncommitted == pytest.approx(anyio.current_time())
+        request = lane.flush()
+        assert lane.flush() is request, "one that has not begun is shared"
+        await request.done.wait()
+        assert request.spooled
+        assert (lane.first_unspooled, lane.first_uncommitted) == (None, 1)
+        append()
+        assert (lane.first_unspooled, lane.first_uncommitted) == (3, 1)
+        assert (lane.records, lane.bytes) == (3, 3 * (10 + FRAME_OVERHEAD))
+        lane.end_object()
+        await settled()
+        assert (lane.first_unspooled, lane.first_uncommitted) == (None, None)
+        assert host.objects == [(3, 3)]
+        assert budget.used == budget.under_way == budget.reserved == 0
+        append()
+        assert (lane.first_unspooled, lane.first_uncommitted) == (4, 4)
+    assert host.objects == [(3, 3), (1, 4)]
+    assert (lane.first_unspooled, lane.first_uncommitted) == (None, None)
+
+
+async def test_what_the_host_has_not_committed_is_spooled_and_waits_to_be_told() -> None:
+    async with lane_of(Host(commits=False)) as (lane, _, append):
+        append()
+        lane.end_object()
+        append()
+        lane.end_object()
+        await settled()
+        assert (lane.first_unspooled, lane.first_uncommitted) == (None, 1)
+        lane.committed(0)
+        assert lane.first_uncommitted == 1
+        lane.committed(1)
+        assert lane.first_uncommitted == 2
+        lane.committed(2)
+        assert lane.first_uncommitted is None
+
+
+async def test_a_flush_that_is_not_durable_says_so_and_moves_no_ticket() -> None:
+    async with lane_of(Host(), durable_flush=False) as (lane, _, append):
+        append()
+        request = lane.flush()
+        await request.done.wait()
+        assert not request.spooled
+        assert lane.first_unspooled == 1
+
+
+async def test_a_flush_of_nothing_is_done_at_once_and_one_after_the_end_too() -> None:
+    async with lane_of(Host()) as (lane, _, append):
+        request = lane.flush()
+        await request.done.wait()
+        assert request.spooled
+        append()
+        lane.end_object()
+        late = lane.flush()
+        await late.done.wait()
+        assert late.spooled
+    after = lane.flush()
+    assert isinstance(after, Flush)
+    assert after.done.is_set()
+
+
+@pytest.mark.parametrize(
+    ("limits", "size", "expected"),
+    [
+        ({"records": 3}, 10, [3, 3, 3, 1]),
+        ({"bytes": 3 * (10 + FRAME_OVERHEAD)}, 10, [3, 3, 3, 1]),
+        ({"bytes": 4 * (10 + FRAME_OVERHEAD) - 1}, 10, [3, 3, 3, 1]),
+        ({"bytes": 5}, 10, [1] * 10),
+        ({"records": 100}, 10, [10]),
+    ],
+)
+@pytest.mark.parametrize("pause", [False, True])
+async def test_an_object_is_full_at_its_limit_exactly(
+    limits: dict[str, int], size: int, expected: list[int], pause: bool
+) -> None:
+    host = Host()
+    async with lane_of(host, limits=limits) as (_, _, append):
+        for _ in range(10):
+            append(size)
+            if pause:
+                await settled()
+    assert [records for records, _ in host.objects] == expected
+    assert host.objects[-1][1] == 10
+
+
+async def test_records_in_batches_end_objects_as_single_ones_do_and_tickets_step() -> None:
+    host = Host()
+    async with lane_of(host, limits={"records": 4}) as (lane, budget, _):
+        for first, count in ((1, 3), (7, 3), (13, 1)):
+            size = count * (10 + FRAME_OVERHEAD)
+            budget.used += size
+            lane.append_many([bytes(10)] * count, size, first, 2)
+    assert host.objects == [(4, 7), (3, 13)]
+    assert budget.used == 0
+
+
+async def test_seconds_count_from_the_first_record_whether_more_come_or_not() -> None:
+    host = Host()
+    async with lane_of(host, limits={"seconds": 60}) as (_, _, append):
+        for wait in (0, 59, 2, 100):
+            await anyio.sleep(wait)
+            append()
+        await anyio.sleep(61)
+        assert [records for records, _ in host.objects] == [2, 1, 1]
+    assert [round(last - first) for first, last in host.times] == [60, 60, 60]
+
+
+async def test_many_small_records_and_one_end_are_one_object_in_order() -> None:
+    host = Host()
+    async with lane_of(host, eager=True) as (lane, _, append):
+        for _ in range(2 * SLAB_RECORDS + 5):
+            append(1)
+        assert lane.records == 2 * SLAB_RECORDS + 5
+    assert host.objects == [(2 * SLAB_RECORDS + 5, 2 * SLAB_RECORDS + 5)]
+
+
+async def test_eager_publishes_an_empty_object_and_the_other_publishes_none() -> None:
+    for eager, objects in ((True, [(0, 0)]), (False, [])):
+        host = Host()
+        async with lane_of(host, eager=eager):
+            pass
+        assert host.objects == objects
+
+
+@pytest.mark.parametrize("fails_at", ["open", "before", "publish", "commit"])
+async def test_a_failure_is_kept_gives_all_room_back_and_lets_everybody_go(fails_at: str) -> None:
+    host = Host(fails_at=fails_at)
+    async with lane_of(host, eager=True) as (lane, budget, append):
+        append()
+        append()
+        flush = lane.flush()
+        append()
+        lane.end_object()
+        append()
+        await settled()
+        assert lane.error is not None
+        assert str(lane.error) == fails_at
+        assert flush.done.is_set()
+        assert host.heard
+        append()
+        lane.end_object()
+        late = lane.flush()
+        assert late.done.is_set()
+        assert not late.spooled
+        assert (lane.first_uncommitted, host.objects) == (1, [])
+    assert budget.under_way == 0
+    assert budget.used == 0
+    assert lane.flush().done.is_set()

@@ -1,0 +1,70 @@
+"""`Deadline`: what a job still does ends by it, what had begun before included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from asyncrec.shards.deadline import Deadline
+from asyncrec.testing.clock import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+async def seconds_of(deadline: Deadline, **options: Any) -> float:
+    begun = anyio.current_time()
+    with deadline.within(60, **options):
+        await anyio.sleep_forever()
+    return anyio.current_time() - begun
+
+
+async def test_without_a_deadline_the_scope_has_its_own_time() -> None:
+    assert await seconds_of(Deadline()) == pytest.approx(60)
+
+
+@pytest.mark.parametrize(("late", "seconds"), [(0, 7), (2, 9)])
+async def test_what_is_under_way_ends_when_the_deadline_comes_nearer(late: float, seconds: float) -> None:
+    deadline = Deadline()
+    async with anyio.create_task_group() as group:
+        deadline_at = anyio.current_time() + 7
+
+        async def hurry() -> None:
+            await anyio.sleep(1)
+            deadline.bring(deadline_at)
+            deadline.bring(deadline_at + 100)  # it only comes nearer
+
+        group.start_soon(hurry)
+        assert await seconds_of(deadline, late=late) == pytest.approx(seconds)
+    assert deadline.at == deadline_at
+
+
+@pytest.mark.parametrize(("late", "passed", "seconds"), [(0, 0, 7), (2, 0, 9), (0, 10, 0), (2, 10, 2), (2, -100, 60)])
+async def test_what_begins_later_ends_by_it_and_what_cleans_up_may_be_late(
+    late: float, passed: float, seconds: float
+) -> None:
+    deadline = Deadline()
+    deadline.bring(anyio.current_time() + 7 - min(passed, 0))
+    await anyio.sleep(max(passed, 0))
+    assert await seconds_of(deadline, late=late) == pytest.approx(seconds)
+
+
+async def test_a_scope_that_has_ended_is_left_alone_and_only_a_shielded_one_goes_on_when_cancelled() -> None:
+    deadline = Deadline()
+    with deadline.within(60) as scope:
+        before = scope.deadline
+    deadline.bring(0)
+    assert scope.deadline == before
+    for shield in (True, False):
+        with anyio.CancelScope() as outer:
+            outer.cancel()
+            with Deadline().within(60, shield=shield):
+                await anyio.lowlevel.checkpoint()
+                assert shield

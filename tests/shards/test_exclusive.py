@@ -1,0 +1,129 @@
+"""`create`: one small object, by one of those who try, and the outcome known wherever it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncrec.errors import ObjectExistsError, StorageError, StoragePermissionError, TransientStorageError
+from asyncrec.shards.deadline import Deadline
+from asyncrec.shards.exclusive import UnsettledError, create
+from asyncrec.storage.base import Storage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.clock import virtual_backend
+from asyncrec.testing.faults import Call, T, _Around
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Scripted(_Around):
+    """``put`` and ``get`` say what happens at publishing and at reading back: nothing, an error, "hang", or content."""
+
+    def __init__(self, put: Any = None, get: Any = None, *, done: bool = False, there: bytes | None = None) -> None:
+        super().__init__(MemoryStorage())
+        self.put_is, self.get_is, self.done, self.there = put, get, done, there
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        does = {"publish": self.put_is, "open_source": self.get_is}.get(operation)
+        if operation == "publish":
+            if self.there is not None:
+                await self._storage.put(key, self.there)
+            if self.done or does is None:
+                answer = await call()
+            if does is None:
+                return answer
+        elif does is None:
+            return await call()
+        if does == "hang":
+            await anyio.sleep_forever()
+        raise does
+
+
+LOST = TransientStorageError("no answer")
+REFUSED = StoragePermissionError("refused")
+
+
+async def outcome(storage: Storage, **options: Any) -> str:
+    try:
+        await create(storage, "key", b"own", **options)
+    except UnsettledError:
+        return "unsettled"
+    except ObjectExistsError:
+        return "taken"
+    except StorageError as error:
+        return str(error)
+    return "created"
+
+
+@pytest.mark.parametrize(
+    ("storage", "expected"),
+    [
+        (lambda: Scripted(), "created"),
+        (lambda: Scripted(there=b"other"), "taken"),
+        (lambda: Scripted(there=b"own"), "created"),  # an earlier attempt's, whose answer was lost
+        (lambda: Scripted(LOST, done=True), "created"),
+        (lambda: Scripted(LOST), "unsettled"),  # the request may arrive after the look
+        (lambda: Scripted(LOST, there=b"other"), "taken"),
+        (lambda: Scripted(LOST, there=b"own but longer"), "taken"),
+        (lambda: Scripted(REFUSED), "refused"),
+        (lambda: Scripted(REFUSED, there=b"other"), "taken"),
+        (lambda: Scripted(REFUSED, REFUSED), "unsettled"),
+        (lambda: Scripted(LOST, REFUSED, done=True), "unsettled"),
+        (lambda: Scripted("hang", done=True), "created"),
+        (lambda: Scripted("hang"), "unsettled"),
+        (lambda: Scripted("hang", "hang", done=True), "unsettled"),
+        (lambda: Scripted("hang", there=b"other"), "taken"),
+    ],
+)
+async def test_what_is_there_settles_it(storage: Callable[[], Storage], expected: str) -> None:
+    assert await outcome(storage()) == expected
+
+
+async def test_what_nobody_knows_is_chained_to_what_failed_and_says_so() -> None:
+    with pytest.raises(UnsettledError, match=r"key: whether it was created is not known.*: no answer") as caught:
+        await create(Scripted(LOST), "key", b"own")
+    assert caught.value.__cause__ is LOST
+
+
+async def test_the_same_call_again_finds_out() -> None:
+    storage = Scripted(LOST, REFUSED, done=True)
+    assert await outcome(storage) == "unsettled"
+    storage.put_is = storage.get_is = None
+    assert await outcome(storage) == "created"
+    await storage.delete("key")
+    await storage.put("key", b"other")
+    assert await outcome(storage) == "taken"
+
+
+async def test_each_half_has_a_minute_and_both_end_by_the_deadline() -> None:
+    begun = anyio.current_time()
+    await outcome(Scripted("hang", "hang"))
+    assert anyio.current_time() - begun == pytest.approx(120)
+    deadline = Deadline()
+    deadline.bring(anyio.current_time() + 5)
+    begun = anyio.current_time()
+    assert await outcome(Scripted("hang", "hang"), deadline=deadline) == "unsettled"
+    assert anyio.current_time() - begun == pytest.approx(5)
+
+
+@pytest.mark.parametrize("hangs", ["put", "get"])
+async def test_a_cancellation_waits_for_the_outcome_unless_it_is_not_shielded(hangs: str) -> None:
+    def storage() -> Scripted:
+        return Scripted("hang" if hangs == "put" else LOST, "hang" if hangs == "get" else None)
+
+    for shield, seconds in ((True, 60), (False, 1)):
+        begun = anyio.current_time()
+        result = ""
+        with anyio.move_on_after(1) as scope:
+            result = await outcome(storage(), shield=shield)
+        assert anyio.current_time() - begun == pytest.approx(seconds)
+        assert result == ("unsettled" if shield else "")
+        assert scope.cancelled_caught is not shield

@@ -1,0 +1,480 @@
+"""What a job leaves that did not end well: no more, and no less, than whoever comes next needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from crc32c import crc32c
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.records.budget import ByteBudget
+from asyncrec.shards.adopting import adopted
+from asyncrec.shards.closing import entomb, load_closing
+from asyncrec.shards.commit import Committer
+from asyncrec.shards.note import Note
+from asyncrec.shards.removals import take_place
+from asyncrec.shards.segment import format_time
+from asyncrec.storage.base import Storage
+from asyncrec.storage.local import LocalStorage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.cancellation import cancel_at_every_checkpoint
+from asyncrec.testing.clock import virtual_backend
+from asyncrec.testing.faults import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"record %06d" % i for i in range(start, start + count)]
+
+
+async def keys(storage: Storage, prefix: str = "") -> list[str]:
+    return [info.key async for info in storage.list_objects(prefix)]
+
+
+async def stored(storage: Storage) -> list[bytes]:
+    try:
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+    except ObjectNotFoundError:
+        return []
+    found: list[bytes] = []
+    for shard in manifest.shards:
+        found += await asyncrec.read_records(shard.path, storage=storage)
+    return found
+
+
+@pytest.mark.parametrize("operation", ["send", "publish"])
+async def test_a_fixed_writer_that_failed_leaves_its_claim_only_where_a_request_may_come_late(operation: str) -> None:
+    """A shard whose publication was begun may appear yet: its plain names are nobody's any more."""
+    calm = FlakyStorage(MemoryStorage(chunk_size=64))
+    async with asyncrec.open_sharded_writer("pages", storage=calm, num_shards=2, writer_id="w") as writer:
+        await writer.write_many(numbered(20))
+    places = [k for k, (what, key) in enumerate(calm.operations) if what == operation and key.endswith(".tfrecord")]
+    assert places
+    for k in places:
+        inner = MemoryStorage(chunk_size=64)
+        with pytest.raises(TransientStorageError):
+            async with asyncrec.open_sharded_writer(
+                "pages", storage=FlakyStorage(inner, {k: Fault()}), num_shards=2, writer_id="w"
+            ) as writer:
+                await writer.write_many(numbered(20))
+        left = operation == "publish"
+        closing = await load_closing(inner, "pages", "w")
+        assert (closing is not None and closing.abandoned) is left
+        assert ("_jobs/pages/_claim-000001.json" in await keys(inner)) is left
+        assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index"))] == []
+        async with asyncrec.open_sharded_writer("pages", storage=inner, num_shards=2, writer_id="v") as writer:
+            await writer.write_many(numbered(20))
+        names = [shard.path for shard in (await asyncrec.read_manifest("pages", storage=inner)).shards]
+        assert names == [f"pages-{'v-' if left else ''}{shard:05d}-of-00002.tfrecord" for shard in range(2)]
+        assert sorted(await stored(inner)) == numbered(20)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_again(
+    tmp_path: Path, when: Any
+) -> None:
+    """Its time of commit is kept: the second attempt is no other's."""
+    storage = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, max_shard_records=5) as writer:
+        await writer.write_many(numbered(5))
+
+        def fail() -> None:
+            at = len(storage.operations)
+            storage._script.update({k: Fault(when=when) for k in range(at, at + 1)})
+
+        real = Committer._put
+
+        async def put(self: Committer, key: str, segment: Any) -> None:
+            Committer._put = real  # type: ignore[method-assign]
+            storage._script[len(storage.operations) + 1] = Fault(when=when)  # the publication, after the opening
+            storage._script[len(storage.operations) + 2] = Fault()  # and the look
+            await real(self, key, segment)
+
+        Committer._put = put  # type: ignore[method-assign]
+        try:
+            await writer.write(b"another")
+            with anyio.fail_after(100):
+                await writer.wait(5, "committed")
+        finally:
+            Committer._put = real  # type: ignore[method-assign]
+        assert storage.failed
+    assert await stored(storage) == [*numbered(5), b"another"]
+    assert (await tools.verify("pages", storage=storage)).ok
+
+
+async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000_000.0
+    monkeypatch.setattr("asyncrec.shards.commit.time.time", lambda: now)
+    down = True
+
+    class Down(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if down and operation == "publish" and not key.startswith("_jobs/"):
+                raise TransientStorageError("down, as asked")
+            return await call()
+
+    inner = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=Down(inner), spool=tmp_path, max_shard_records=5
+    ) as writer:
+        await writer.write_many(numbered(6))
+        await anyio.sleep(100)
+        now += 3600
+        down = False
+        await writer.wait(5, "committed")
+        (shard,) = (await asyncrec.read_manifest("pages", storage=inner)).shards
+    assert shard.committed is not None
+    assert shard.committed[:16] == "2001-09-09T02:46"
+
+
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"open_shards": 2, "on_error": "discard"}])
+async def test_a_recovered_shard_says_when_its_journal_was_last_written(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(RuntimeError):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", **options) as writer:
+            await writer.write_many(numbered(4))
+            await writer.flush()
+            raise RuntimeError
+    for journal in tmp_path.glob(".pages-*.tfrecord.*.partial"):
+        os.utime(journal, (1e9, 1e9))
+    recovery = await asyncrec.recover(tmp_path / "pages")
+    assert [(shard.records, shard.first) for shard in recovery.shards] == [(2, None)] * 2
+    assert all(shard.last is not None and shard.last.startswith("2001-09-09T01:46:40") for shard in recovery.shards)
+
+
+async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_path: Path) -> None:
+    """As if its writer had committed it, but for the time of its first record."""
+    for storage in (MemoryStorage(), LocalStorage(tmp_path)):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+            for record in numbered(7):
+                await writer.write(record, key=record)
+        (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
+        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
+        again = await adopted(storage, entry.path, note, entry.committed or "")
+        assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
+        assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
+        modified = (await storage.head(entry.path)).modified
+        assert (again.first, again.committed, again.last) == (None, entry.committed, format_time(modified.timestamp()))
+        for sidecar, damage in ((entry.index, b"0 17\n"), (entry.keys, bytes(16 * 6)), (entry.index, b"no index")):
+            assert sidecar is not None
+            content = await storage.get(sidecar.path)
+            await storage.put(sidecar.path, damage)
+            less = await adopted(storage, entry.path, note, "")
+            assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
+            await storage.delete(sidecar.path)
+            less = await adopted(storage, entry.path, note, "")
+            assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
+            await storage.put(sidecar.path, content)
+
+
+async def test_a_place_in_the_log_is_won_once_and_found_again_by_its_winner() -> None:
+    storage = MemoryStorage()
+    assert await take_place(storage, "pages", "w", since=0) == 1
+    assert await take_place(storage, "pages", "w", since=0) == 1
+    assert await take_place(storage, "others", "w", since=0) == 1
+    await entomb(storage, "pages", "w", by="a test")
+    assert await take_place(storage, "pages", "v", since=0) == 2
+    with pytest.raises(ConflictError, match="v began to replace it at the same time"):
+        await take_place(storage, "pages", "u", since=0)
+    await storage.put("_manifest/pages/_removal-000007.jsonl", b"no record")
+    await entomb(storage, "pages", "v", by="a test")
+    assert await take_place(storage, "pages", "u", since=0) == 8
+    assert await take_place(storage, "pages", "t", since=8) == 9
+
+
+async def test_the_lock_of_a_spool_names_its_process_and_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / ".asyncrec-spool").write_bytes(b"9" * 50)
+    async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=tmp_path):
+        assert (tmp_path / ".asyncrec-spool").read_bytes() == b"%d\n" % os.getpid()
+
+
+async def test_an_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
+    """The clock jumps only when nothing runs."""
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
+    ) as writer:
+        for begun in (0, 6):
+            await writer.write_many(numbered(6, begun))
+            await writer.wait(5, "committed")
+            await anyio.sleep(3600)
+
+
+class TestUnlisted:
+    """A shard that is published, and in no manifest."""
+
+    async def publish(self, storage: Storage, name: str, **members: Any) -> None:
+        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
+        committer = Committer(storage, note, budget=ByteBudget(1 << 20), after=None)
+        async with committer.open_shard(name) as shard:
+            await shard.output.finish()
+
+    async def test_of_a_living_writer_it_is_left_alone_by_every_tool(self) -> None:
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", max_shard_records=5) as writer:
+            await writer.write_many(numbered(6))
+            await writer.wait(5, "committed")
+            await self.publish(storage, "pages-w-000007.tfrecord")
+            report = await tools.verify("pages", storage=storage, delete=True, min_age=-60)
+            assert [orphan.owner for orphan in report.orphans] == ["w"]
+            assert (await asyncrec.recover("pages", storage=storage)).in_use == ("w",)
+            assert await asyncrec.list_shards("pages", storage=storage) == ["pages-w-000000.tfrecord"]
+            assert "pages-w-000007.tfrecord" in await keys(storage)
+        assert sorted(await stored(storage)) == numbered(6)
+
+    async def test_of_a_closed_writer_it_is_read_by_nobody_and_removed_when_asked(self) -> None:
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+            await writer.write_many(numbered(6))
+        await self.publish(storage, "pages-w-000007.tfrecord")
+        assert await asyncrec.list_shards("pages", storage=storage) == ["pages-w-000000.tfrecord"]
+        assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
+        report = await tools.verify("pages", storage=storage, min_age=-60)
+        assert [(orphan.kind, orphan.owner, orphan.refused) for orphan in report.orphans] == [
+            ("shard", None, "its writer ended without it")
+        ]
+        assert "pages-w-000007.tfrecord" in await keys(storage)
+        await tools.verify("pages", storage=storage, delete=True, min_age=-60)
+        assert [key for key in await keys(storage) if "000007" in key] == []
+        assert await stored(storage) == numbered(6)
+
+
+class TestCancelledWhileItWaits:
+    """A write that waits, for room or for a thread, and is cancelled: it was not taken, and holds nothing."""
+
+    @pytest.mark.parametrize("size", [100, 1_500_000], ids=["small", "large"])
+    @pytest.mark.parametrize("key", [None, b"key"])
+    async def test_at_every_await_of_a_write(self, size: int, key: bytes | None) -> None:
+        taken: list[bytes] = []
+        storage = MemoryStorage()
+        run = 0
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, memory_limit=8 << 20, on_duplicate="skip" if key else "write", open_shards=2
+        ) as writer:
+
+            async def write() -> None:
+                nonlocal run
+                run += 1
+                record = b"%06d" % run + bytes(size)
+                before = writer.stats()
+                try:
+                    await writer.write(record, key=None if key is None else key + record[:6])
+                except BaseException:
+                    assert writer.stats().records == before.records
+                    assert key is None or not writer.has(key + record[:6])
+                    raise
+                taken.append(record)
+
+            await cancel_at_every_checkpoint(write)
+            await writer.commit()
+            assert writer.stats().buffered_bytes == 0
+        assert sorted(await stored(storage)) == sorted(taken)
+
+    async def test_a_write_that_waits_for_room_and_is_cancelled_lets_others_in(self) -> None:
+        gate = anyio.Event()
+
+        class Gated(FlakyStorage):
+            async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+                if operation == "send" and key.endswith(".tfrecord"):
+                    await gate.wait()
+                return await call()
+
+        inner = MemoryStorage(chunk_size=1 << 16)
+        async with asyncrec.open_sharded_writer("pages", storage=Gated(inner), memory_limit=1 << 20) as writer:
+            waited: list[int] = []
+
+            async def write(number: int) -> None:
+                await writer.write(b"%06d" % number + bytes(100_000))
+                waited.append(number)
+
+            async with anyio.create_task_group() as group:
+                for number in range(40):
+                    group.start_soon(write, number)
+                for _ in range(100):
+                    await anyio.lowlevel.checkpoint()
+                held = len(waited)
+                assert 0 < held < 12
+                group.cancel_scope.cancel()
+            assert len(waited) == held
+            assert writer.stats().records == held
+            gate.set()
+            with anyio.fail_after(10):
+                await write(100)
+        assert len(await stored(inner)) == held + 1
+
+
+async def test_a_failure_in_the_store_ends_every_wait_of_every_task() -> None:
+    storage = FlakyStorage(MemoryStorage(chunk_size=1000))
+    outcomes: list[type] = []
+    with pytest.raises(StorageError):
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, open_shards=3, max_shard_seconds=1, memory_limit=1 << 20
+        ) as writer:
+
+            async def work(number: int) -> None:
+                try:
+                    while True:
+                        ticket = await writer.write(b"%d" % number + bytes(5000))
+                        await writer.wait(ticket, "committed")
+                except StorageError as error:
+                    outcomes.append(type(error))
+
+            async with anyio.create_task_group() as group:
+                for number in range(20):
+                    group.start_soon(work, number)
+                for _ in range(200):
+                    await anyio.lowlevel.checkpoint()
+                storage._down = Fault()
+                storage._script[len(storage.operations)] = Fault(for_good=True)
+    assert outcomes == [TransientStorageError] * 20
+
+
+async def test_who_waits_for_a_commit_is_let_go_when_the_writer_gives_up() -> None:
+    outcomes: list[str] = []
+    async with anyio.create_task_group() as group:
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), on_error="discard") as writer:
+
+                async def wait(ticket: int) -> None:
+                    with pytest.raises(anyio.ClosedResourceError):
+                        await writer.wait(ticket, "committed")
+                    outcomes.append("told")
+
+                group.start_soon(wait, await writer.write(b"record"))
+                for _ in range(10):
+                    await anyio.lowlevel.checkpoint()
+                raise RuntimeError
+        with anyio.fail_after(5):
+            while not outcomes:  # noqa: ASYNC110 - the clock jumps
+                await anyio.sleep(0.1)
+
+
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
+async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_there(options: dict[str, Any]) -> None:
+    """No answer came, and nothing is to be seen: the job takes the name itself, so that nothing can come of it."""
+    calm = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
+        await writer.write_many(numbered(4))
+    (at,) = [k for k, each in enumerate(calm.operations) if each == ("publish", "_manifest/pages/w-closed.jsonl")]
+    inner = MemoryStorage()
+    with pytest.raises(TransientStorageError) as caught:
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=FlakyStorage(inner, {at: Fault()}), writer_id="w", **options
+        ) as writer:
+            await writer.write_many(numbered(4))
+    assert any("nothing of w is committed" in note for note in caught.value.__notes__)
+    closing = await load_closing(inner, "pages", "w")
+    assert closing is not None
+    assert closing.abandoned
+    assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index", "w.json"))] == []
+    # And a later answer, "it is there", is the truth as well.
+    inner = MemoryStorage()
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=FlakyStorage(inner, {at: Fault(when="after")}), writer_id="w", **options
+    ) as writer:
+        await writer.write_many(numbered(4))
+    assert sorted(await stored(inner)) == numbered(4)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"writer": 5}', b"\xff", b"null"])
+async def test_a_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
+    """Its names are not used, and it stays; the next one's number is higher."""
+    storage = MemoryStorage()
+    await storage.put("_jobs/pages/_claim-000004.json", content)
+    async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="w") as writer:
+        assert "_jobs/pages/_claim-000005.json" in await keys(storage)
+        await writer.write(b"record")
+    assert await asyncrec.list_shards("pages", storage=storage) == ["pages-w-00000-of-00001.tfrecord"]
+    assert [key for key in await keys(storage, "_jobs/") if "claim" in key] == ["_jobs/pages/_claim-000004.json"]
+
+
+async def test_local_and_remote_stand_the_same(tmp_path: Path) -> None:
+    """The same writer, failed at its body, leaves no objects on either."""
+    for storage in (LocalStorage(tmp_path), MemoryStorage()):
+        with pytest.raises(RuntimeError):
+            async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=3) as writer:
+                await writer.write_many(numbered(10))
+                raise RuntimeError
+        assert await keys(storage) == []
+
+
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}, {}])
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_is_committed(
+    options: dict[str, Any], answered: bool, anyio_backend_name: str
+) -> None:
+    """asyncio's own cancellation goes through every shield, and loses the answer; trio's and anyio's waits for it."""
+    inner = MemoryStorage()
+    closing = anyio.Event()
+
+    class Late(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if operation == "publish" and key.endswith("-closed.jsonl") and not closing.is_set():
+                if answered:
+                    await call()
+                closing.set()
+                await anyio.sleep(3)
+                if answered:
+                    return None
+            return await call()
+
+    async def write() -> None:
+        async with asyncrec.open_sharded_writer("pages", storage=Late(inner), writer_id="w", **options) as writer:
+            await writer.write_many(numbered(6))
+
+    if anyio_backend_name == "asyncio":
+        task = asyncio.ensure_future(write())
+        await closing.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        async with anyio.create_task_group() as group:
+            group.start_soon(write)
+            await closing.wait()
+            group.cancel_scope.cancel()
+    if answered or anyio_backend_name != "asyncio":
+        assert sorted(await stored(inner)) == numbered(6)
+        assert (await tools.verify("pages", storage=inner)).ok
+        if options:  # what rolls has promised something, and is ended by `recover`
+            assert await keys(inner, "_jobs/") == []
+        await asyncrec.recover("pages", storage=inner)
+        assert await keys(inner, "_jobs/") == []
+        assert sorted(await stored(inner)) == numbered(6)
+    else:
+        recovered = await asyncrec.recover("pages", storage=inner)
+        assert sorted(await stored(inner)) == (numbered(6) if not options else [])
+        assert recovered.unfinished == ()
+        ended = await load_closing(inner, "pages", "w")
+        assert ended is not None
+        assert ended.abandoned is bool(options)
+
+
+async def test_an_earlier_snapshot_is_asked_for_by_its_id_and_by_its_time() -> None:
+    storage = MemoryStorage()
+    snapshots = []
+    for number in range(3):
+        async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+            await writer.write_many(numbered(number + 1))
+        snapshots.append(await asyncrec.read_manifest("pages", storage=storage))
+    for snapshot in snapshots:
+        again = await asyncrec.read_manifest("pages", storage=storage, at=snapshot.id)
+        assert again.shards == snapshot.shards
+        assert again.id == snapshot.id

@@ -1,0 +1,91 @@
+"""`Life`: the lock that proves a job on this machine alive or dead, and the folder of such locks."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.shards import life
+from asyncrec.shards.life import Life, this_host
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(life, "_swept", set())
+    return tmp_path / "asyncrec"
+
+
+def locks(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_lives_cannot_be_taken_and_what_let_go_can(folder: Path) -> None:
+    living = Life.begin()
+    assert locks(folder) == [f"{living.token}.lock"]
+    assert (folder.stat().st_mode & 0o777, (folder / locks(folder)[0]).stat().st_mode & 0o077) == (0o700, 0)
+    with pytest.raises(StorageError) as caught:
+        Life.take(this_host(), living.token)
+    assert caught.value.errno == 11
+    living.end(keep=True)
+    living.end()
+    assert locks(folder) == [f"{living.token}.lock"], "kept, and ended once"
+    dead = Life.take(this_host(), living.token)
+    assert dead is not None
+    dead.end()
+    assert locks(folder) == []
+    assert Life.take(this_host(), living.token) is None
+
+
+@pytest.mark.parametrize(("host", "token"), [("elsewhere", None), (None, "../x"), (None, ""), (None, "a.lock")])
+def test_another_machine_or_a_token_that_is_none_proves_nothing(host: str | None, token: str | None) -> None:
+    living = Life.begin()
+    living.end(keep=True)
+    assert Life.take(host or this_host(), living.token if token is None else token) is None
+
+
+def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_path: Path) -> None:
+    Life.begin().end()
+    (tmp_path / "file").write_bytes(b"")
+    (folder / "abc.lock").symlink_to(tmp_path / "file")
+    assert Life.take(this_host(), "abc") is None
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_a_folder_that_others_can_write_to_is_refused(folder: Path, mode: int) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(StoragePermissionError, match="proves nothing"):
+        Life.begin()
+
+
+def test_locks_of_a_month_ago_are_removed_once_in_a_process_unless_they_are_held(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, left, other = Life.begin(), Life.begin(), folder / "something"
+    left.end(keep=True)
+    other.write_bytes(b"")
+    (folder / "young.lock").write_bytes(b"")
+    month = time.time() - 31 * 86400
+    for name in (f"{held.token}.lock", f"{left.token}.lock", "something"):
+        os.utime(folder / name, (month, month))
+    Life.begin().end()
+    assert f"{left.token}.lock" in locks(folder), "it was looked through by this process"
+    monkeypatch.setattr(life, "_swept", set())
+    Life.begin().end()
+    assert locks(folder) == sorted([f"{held.token}.lock", "something", "young.lock"])
+    held.end()
+
+
+def test_without_a_runtime_folder_it_is_one_of_this_user_among_the_temporary_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not there"))
+    monkeypatch.setattr(life.tempfile, "gettempdir", lambda: str(tmp_path))
+    living = Life.begin()
+    assert (tmp_path / f"asyncrec-{os.geteuid()}" / f"{living.token}.lock").exists()
+    living.end()

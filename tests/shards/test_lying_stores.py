@@ -1,0 +1,225 @@
+"""A store whose answers are not to be believed: another checksum, another size, or somebody else's object."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.shards.uploading import Uploader
+from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
+from asyncrec.storage.memory import MemoryStorage
+from asyncrec.testing.clock import virtual_backend
+from asyncrec.testing.faults import Call, T, _Around
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"record %06d" % i for i in range(20)]
+LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
+    "another checksum": lambda info: replace(info, crc32c=(info.crc32c or 0) ^ 1),
+    "a byte more": lambda info: replace(info, size=info.size + 1),
+    "a byte less and no checksum": lambda info: replace(info, size=info.size - 1, crc32c=None),
+}
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Lying(_Around):
+    """Says something else of what it published under keys that ``about`` picks; ``taken`` is there before."""
+
+    def __init__(self, about: Callable[[str], bool], lie: Callable[[ObjectInfo], ObjectInfo]) -> None:
+        super().__init__(MemoryStorage())
+        self.about, self.lie = about, lie
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        return await call()
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            yield sink
+        assert sink.published is not None
+        if self.about(key):
+            sink.published = self.lie(sink.published)
+
+
+WHAT: dict[str, Callable[[str], bool]] = {
+    "shard": lambda key: key.endswith(".tfrecord"),
+    "index": lambda key: key.endswith(".index"),
+    "keys": lambda key: key.endswith(".keys"),
+}
+
+
+async def write(storage: Storage, **options: Any) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, exit_timeout=5, **options) as writer:
+        for record in RECORDS:
+            await writer.write(record, key=record)
+
+
+async def committed(storage: Storage) -> int:
+    try:
+        return len((await asyncrec.read_manifest("pages", storage=storage)).shards)
+    except ObjectNotFoundError:
+        return 0
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("what", WHAT)
+@pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}], ids=["rolling", "fixed", "replace"])
+async def test_what_a_store_says_of_an_object_is_held_against_what_was_sent(
+    what: str, lie: str, options: dict[str, Any]
+) -> None:
+    storage = Lying(WHAT[what], LIES[lie])
+    with pytest.raises(IntegrityError, match=r"sent [\d,]+ bytes"):
+        await write(storage, **options)
+    assert await committed(storage) == 0
+    left = [info.key async for info in storage.list_objects() if not info.key.startswith(("_manifest/", "_jobs/"))]
+    assert left == []
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("what", WHAT)
+async def test_a_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str, lie: str) -> None:
+    storage = Lying(WHAT[what], LIES[lie])
+    with pytest.raises(IntegrityError, match="stays in the spool"):
+        await write(storage, spool=tmp_path)
+    assert await committed(storage) == 0
+    assert list(tmp_path.glob("*.tfrecord"))
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("what", WHAT)
+async def test_a_copy_and_a_reshard_of_what_is_not_what_was_sent_are_refused(what: str, lie: str) -> None:
+    source = MemoryStorage()
+    await write(source)
+    storage = Lying(WHAT[what], LIES[lie])
+    with pytest.raises(IntegrityError):
+        await tools.copy("pages", "pages", storage=source, target_storage=storage)
+    with pytest.raises(IntegrityError):
+        await tools.reshard("pages", "others", storage=source, target_storage=storage, num_shards=2)
+    assert await committed(storage) == 0
+    assert [info.key async for info in storage.list_objects("others")] == []
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_one_file_is_held_against_what_was_sent(lie: str) -> None:
+    with pytest.raises(IntegrityError, match="write it again"):
+        await asyncrec.write_records("one", RECORDS, storage=Lying(lambda key: True, LIES[lie]))
+
+
+class Answering(Lying):
+    """The first publication of a shard is answered by an error; what stands there then is up to ``there``."""
+
+    def __init__(self, there: Callable[[bytes], bytes | None], *, checksums: bool) -> None:
+        super().__init__(WHAT["shard"], lambda info: info)
+        self.there, self.checksums, self.asked = there, checksums, 0
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            yield sink
+        if self.about(key) and not self.asked:
+            self.asked += 1
+            content = self.there(await self._storage.get(key))
+            await self._storage.delete(key)
+            if content is not None:
+                await self._storage.put(key, content)
+            raise TransientStorageError("the answer was lost, as asked")
+
+    async def head(self, key: str) -> ObjectInfo:
+        info = await super().head(key)
+        return info if self.checksums else replace(info, crc32c=None)
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [
+        (lambda own: own, None),
+        (lambda own: None, None),
+        (lambda own: own[:-1] + bytes([own[-1] ^ 1]), ObjectExistsError),
+        (lambda own: own + b"x", ObjectExistsError),
+        (lambda own: b"", ObjectExistsError),
+    ],
+    ids=["our own", "nothing", "as long", "longer", "empty"],
+)
+async def test_what_stands_there_after_a_lost_answer_is_ours_or_somebody_elses(
+    tmp_path: Path, there: Callable[[bytes], bytes | None], error: type[Exception] | None, checksums: bool
+) -> None:
+    """An upload is tried again; under its name stands what it had published, or an object of another."""
+    storage = Answering(there, checksums=checksums)
+
+    async def run() -> None:
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, max_shard_records=10, exit_timeout=5
+        ) as writer:
+            for record in RECORDS:
+                await writer.write(record, key=record)
+            await writer.flush()
+            with anyio.fail_after(100):
+                await writer.wait(10, "committed")
+
+    if error is None:
+        await run()
+        assert await committed(storage) == 2
+        assert list(tmp_path.glob("*.tfrecord")) == []
+    else:
+        with pytest.raises(error):
+            await run()
+        assert await committed(storage) < 2
+        assert len(list(tmp_path.glob("pages-*-000000.tfrecord"))) == 1, "what was taken stays in the spool"
+
+
+async def test_somebody_elses_object_at_the_first_attempt_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it holds: nothing of ours can stand there yet."""
+
+    async def asked(*args: object) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(Uploader, "_is_there", asked)
+    storage = MemoryStorage()
+    await storage.put("pages-w-000000.tfrecord", b"somebody's")
+    with pytest.raises(ObjectExistsError):
+        await write(storage, spool=tmp_path, writer_id="w")
+    assert await storage.get("pages-w-000000.tfrecord") == b"somebody's"
+
+
+@pytest.mark.parametrize("damage", ["shorter", "another byte", "longer"])
+async def test_a_spool_whose_disk_gives_back_something_else_is_told(
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is uploaded is what was written, or nothing."""
+    storage = MemoryStorage()
+    real = Uploader._open
+
+    def damaged(self: Uploader, key: str) -> int:
+        if WHAT["shard"](key):
+            for path in (self._spool.partial_of(key), self._spool.path_of(key)):
+                if path.exists():
+                    data = path.read_bytes()
+                    path.write_bytes(
+                        {"shorter": data[:-1], "another byte": data[:-1] + b"\xff", "longer": data + b"x"}[damage]
+                    )
+        return real(self, key)
+
+    monkeypatch.setattr(Uploader, "_open", damaged)
+    if damage == "longer":  # it is not read beyond what was written
+        await write(storage, spool=tmp_path)
+        assert await committed(storage) == 1
+        return
+    with pytest.raises(asyncrec.errors.StorageError, match=r"shorter than what was written|not to be trusted"):
+        await write(storage, spool=tmp_path)
+    assert await committed(storage) == 0

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from asyncrec.records import budget
-from asyncrec.shards import commit, finishing, journal, publication, recovery
+from asyncrec.shards import commit, finishing, journal, recovery
 from asyncrec.storage import local_disk, local_sink, locks
 
 __all__ = ["MUTANTS"]
@@ -121,13 +121,3 @@ def room_is_not_given_back() -> Iterator[None]:
 
     with mock.patch.object(budget.ByteBudget, "give", give):
         yield
-
-
-@mutant
-def what_failed_is_not_taken_back() -> Iterator[None]:
-    async def nothing(self: Any) -> None:
-        pass
-
-    with mock.patch.object(publication.Publication, "take_back", nothing):
-        with mock.patch.object(commit.Committer, "take_back", lambda self, entries: nothing(self)):
-            yield

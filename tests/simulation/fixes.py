@@ -1,8 +1,8 @@
 """The mends of holes that were found, taken out again, one at a time: the simulation has to find each.
 
-Not among them is what the simulation cannot see by itself: that indexes and keys carry their maker (the claim alone keeps
-two makers apart), that a copy shares no names with a living writer (no plan gives two the same id), and that `recover`
-goes on past a job that fails (a world gets well all the same). Each has tests of its own in tests/shards/test_jobs.py.
+Not among them is what the simulation cannot see by itself: that indexes and keys carry their maker (the claim alone
+keeps two makers apart), that a copy shares no names with a living writer (no plan gives two the same id), and that
+`recover` goes on past a job that fails (a world gets well all the same). tests/shards/test_jobs.py has tests for each.
 
 Like `mutants`, each is a context manager that replaces a function while worlds run; ``make simulate ARGS=--fixes`` asks
 how many worlds it takes.

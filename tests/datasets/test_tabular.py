@@ -412,7 +412,7 @@ async def test_fault_subclasses_leave_their_parents_fields_alone() -> None:
 async def test_fault_an_arrays_dtype_is_held_to_the_declared_one() -> None:
     class Wrong(Toy):
         def load(self, **kwargs: Any) -> None:
-            self.data = np.array([0.1])
+            self.data = np.array([1 + 2j])
 
     storage = await stored_csv()
     before = await contents(storage)

@@ -15,6 +15,8 @@ import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,8 +80,7 @@ def run_worlds(
     """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run."""
     totals = Totals()
     begun = time.monotonic()
-    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)  # it tells of every fault
-    with seams.patched():
+    with seams.patched(), _unheard():
         sources.prepare()
         while time.monotonic() - begun < seconds and totals.worlds < most:
             outcome = run_plan(draw(seed, **drawing))
@@ -89,6 +90,18 @@ def run_worlds(
             seed += step
     totals.seconds = time.monotonic() - begun
     return totals
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """asyncrec logs every fault, and there are many."""
+    logger = logging.getLogger("asyncrec")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _work(arguments: dict[str, Any]) -> Totals:

@@ -31,8 +31,8 @@ async def test_a_number_of_shards_in_the_same_order(storage: Storage, compressio
     assert [(shard.path, shard.records) for shard in report.shards] == [
         ("pages-00000-of-00004.tfrecord", 8),
         ("pages-00001-of-00004.tfrecord", 7),
-        ("pages-00002-of-00004.tfrecord", 8),
-        ("pages-00003-of-00004.tfrecord", 7),
+        ("pages-00002-of-00004.tfrecord", 7),
+        ("pages-00003-of-00004.tfrecord", 8),
     ]
     assert await numbers(storage, "new/pages") == list(range(30))
     assert (await tools.verify("new/pages", storage=storage)).ok

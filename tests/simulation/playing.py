@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec.shards import life
 from asyncrec.storage import local
 
 from . import seams
@@ -100,6 +101,7 @@ def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
     """Within `seams.patched`."""
     with _quiet():
         Event.over = False
+        life._swept.clear()  # what a process remembers of its machine is no other world's
         world = World(plan)
         with small(plan["settings"]):
             world.play()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncrec.datasets.tuples import get_tfrecord_filepaths as get_tfrecord_filepaths
     from asyncrec.datasets.writer import DatasetWriter as DatasetWriter
     from asyncrec.errors import AmbiguousSchemeError as AmbiguousSchemeError
+    from asyncrec.errors import ArgumentError as ArgumentError
     from asyncrec.errors import AsyncRecError as AsyncRecError
     from asyncrec.errors import ConflictError as ConflictError
     from asyncrec.errors import CorruptRecordError as CorruptRecordError
@@ -128,6 +129,7 @@ _HOMES = {
     "asyncrec.datasets.writer": ("DatasetWriter",),
     "asyncrec.errors": (
         "AmbiguousSchemeError",
+        "ArgumentError",
         "AsyncRecError",
         "ConflictError",
         "CorruptRecordError",

@@ -1,31 +1,42 @@
 """Every error asyncrec raises on its own account, in one tree.
 
     AsyncRecError(Exception)
-    ├─ FormatError(ValueError)            the bytes are not what a TFRecord file holds
-    │   ├─ CorruptRecordError             a checksum, a length or a compressed stream does not hold
-    │   ├─ TruncatedError                 the file ends in the middle of a record
-    │   └─ RecordTooLargeError            a record is longer than the limit
-    ├─ ExampleError(ValueError)           a record is whole, its Example is not
-    │   ├─ DecodeError                    the bytes are no Example
-    │   └─ SchemaError                    a feature is missing, extra, or of another type
-    ├─ StorageError(OSError)              a store did not do what it was asked
-    │   ├─ ObjectNotFoundError(FileNotFoundError)
-    │   ├─ ObjectExistsError(FileExistsError)
-    │   ├─ ObjectChangedError             the object is not the one that was opened
-    │   ├─ StoragePermissionError(PermissionError)
-    │   ├─ TransientStorageError          the same call may succeed later
-    │   ├─ IntegrityError                 what is stored is not what was sent
-    │   └─ ConflictError                  somebody else decided otherwise about the same data set meanwhile
-    ├─ DatasetError(ValueError)           a set of shards contradicts itself
-    │   ├─ DuplicateKeyError
-    │   └─ ManifestError
-    └─ PluginError                        no backend, or not one backend, for a path
-        ├─ UnknownSchemeError(LookupError)
-        ├─ AmbiguousSchemeError(LookupError)
-        └─ UnsupportedBackendError(RuntimeError)
+    ├─ ArgumentError                    what the caller gave is refused
+    │  ├─ ArgumentValueError(ValueError)
+    │  ├─ ArgumentTypeError(TypeError)
+    │  ├─ RecordIndexError(IndexError)  there is no record of that number
+    │  ├─ RecordKeyError(KeyError)      there is no record with that key
+    │  └─ UsageError                    the options of a command contradict each other
+    ├─ FormatError(ValueError)          the bytes are not what a TFRecord file holds
+    │  ├─ CorruptRecordError            a checksum, a length or a compressed stream does not hold
+    │  │  └─ DisagreesWithIndexError    a record does not stand where the shard's index says
+    │  ├─ TruncatedError                the file ends in the middle of a record
+    │  └─ RecordTooLargeError           a record is longer than the limit
+    ├─ ExampleError(ValueError)         a record is whole, its Example is not
+    │  ├─ DecodeError                   the bytes are no Example
+    │  └─ SchemaError                   a feature is missing, extra, or of another type
+    ├─ StorageError(OSError)            a store did not do what it was asked
+    │  ├─ ObjectNotFoundError(FileNotFoundError)
+    │  ├─ ObjectExistsError(FileExistsError)
+    │  ├─ ObjectChangedError            the object is not the one that was opened
+    │  ├─ StoragePermissionError(PermissionError)
+    │  ├─ TransientStorageError         the same call may succeed later
+    │  │  └─ UnsettledError             whether an object was created could not be found out
+    │  ├─ IntegrityError                what is stored is not what was sent
+    │  └─ ConflictError                 somebody else decided otherwise about the same data set meanwhile
+    ├─ ObjectTooLargeError(ValueError)  an object is larger than what it is read for may be
+    ├─ DatasetError(ValueError)         a set of shards contradicts itself
+    │  ├─ DuplicateKeyError
+    │  └─ ManifestError
+    └─ PluginError                      no backend, or not one backend, for a path
+       ├─ UnknownSchemeError(LookupError)
+       ├─ AmbiguousSchemeError(LookupError)
+       └─ UnsupportedBackendError(RuntimeError)
 
 Each is also the builtin in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not know
-asyncrec. Misuse (a wrong type, a closed writer) is a builtin or anyio error: ``TypeError``, ``ClosedResourceError``.
+asyncrec. `ArgumentError` means that the caller has to give something else. What is used at the wrong time (a writer
+that is closed, a stream that is entered twice) raises a builtin or anyio error: ``RuntimeError``,
+``ClosedResourceError``.
 
 All of them pickle, so that they cross from a worker process whole: details are attributes beside a message.
 """
@@ -34,11 +45,15 @@ from __future__ import annotations
 
 __all__ = [
     "AmbiguousSchemeError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "AsyncRecError",
     "ConflictError",
     "CorruptRecordError",
     "DatasetError",
     "DecodeError",
+    "DisagreesWithIndexError",
     "DuplicateKeyError",
     "ExampleError",
     "FormatError",
@@ -47,7 +62,10 @@ __all__ = [
     "ObjectChangedError",
     "ObjectExistsError",
     "ObjectNotFoundError",
+    "ObjectTooLargeError",
     "PluginError",
+    "RecordIndexError",
+    "RecordKeyError",
     "RecordTooLargeError",
     "SchemaError",
     "StorageError",
@@ -55,12 +73,41 @@ __all__ = [
     "TransientStorageError",
     "TruncatedError",
     "UnknownSchemeError",
+    "UnsettledError",
     "UnsupportedBackendError",
+    "UsageError",
 ]
 
 
 class AsyncRecError(Exception):
-    """The root: everything asyncrec raises that is not misuse."""
+    """The root: everything asyncrec raises on its own account, but for what is used at the wrong time."""
+
+
+class ArgumentError(AsyncRecError):
+    """What the caller gave is refused: the caller is to give something else, and asyncrec is not at fault.
+
+    Every refusal is one of its subclasses, so that it is also the builtin error that Python would raise.
+    """
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument, an option, a path or a state has a value that it cannot have."""
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of a type that it cannot be of, is missing, or is not one that the function takes."""
+
+
+class RecordIndexError(ArgumentError, IndexError):
+    """There is no record of the number that was asked for."""
+
+
+class RecordKeyError(ArgumentError, KeyError):
+    """There is no record with the key that was asked for."""
+
+
+class UsageError(ArgumentError):
+    """A command cannot do what its options ask for: they contradict each other, or a plugin is not installed."""
 
 
 class FormatError(AsyncRecError, ValueError):
@@ -121,6 +168,10 @@ class CorruptRecordError(FormatError):
     ) -> None:
         super().__init__(message, path=path, offset=offset, member_offset=member_offset, record=record)
         self.part = part
+
+
+class DisagreesWithIndexError(CorruptRecordError):
+    """A record does not stand where the shard's index says. Nothing need be damaged, but the index cannot be used."""
 
 
 class TruncatedError(FormatError):
@@ -189,6 +240,13 @@ class TransientStorageError(StorageError):
         self.retry_after = retry_after
 
 
+class UnsettledError(TransientStorageError):
+    """Whether an object was created could not be found out: it may be there, and nothing may be taken back.
+
+    The same call again finds out: it is content when the object is there and its own.
+    """
+
+
 class IntegrityError(StorageError):
     """What is stored is not what was sent, or what came is not what is stored."""
 
@@ -199,6 +257,10 @@ class ConflictError(StorageError):
     What this job would have made or removed was replaced, or the job itself was abandoned. Nothing of it is in the
     manifest, beyond what it had been told is committed.
     """
+
+
+class ObjectTooLargeError(AsyncRecError, ValueError):
+    """An object is larger than what it is read for may be; nothing of it was read."""
 
 
 class DatasetError(AsyncRecError, ValueError):

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
 from asyncrec.blocking.owner import Handle, Owner
+from asyncrec.errors import ArgumentValueError
 from asyncrec.forks import on_fork
 from asyncrec.sampling.damage import ShardDamage
 
@@ -157,7 +158,7 @@ class Stream(Handle[Any], Iterator[T]):
         state = dict(state)
         skip = int(state.pop("list_position", 0))
         if skip and state.pop("list_shard") != self._shard:
-            raise ValueError(
+            raise ArgumentValueError(
                 "the state was taken between the records of a list, by another worker or among another number of them; "
                 "take it between batches to go on with another number"
             )

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from asyncrec.cli.exits import FINE as FINE
     from asyncrec.cli.exits import STORAGE as STORAGE
     from asyncrec.cli.exits import USAGE as USAGE
-    from asyncrec.cli.exits import UsageError as UsageError
     from asyncrec.cli.options import Debug as Debug
     from asyncrec.cli.options import Json as Json
     from asyncrec.cli.options import Path as Path
@@ -57,11 +56,12 @@ if TYPE_CHECKING:
     from asyncrec.cli.output import print_json as print_json
     from asyncrec.cli.output import say as say
     from asyncrec.cli.progress import Bar as Bar
+    from asyncrec.errors import UsageError as UsageError
 
 __getattr__, __dir__, _names = lazy(
     __name__,
     {
-        "asyncrec.cli.exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE", "UsageError"),
+        "asyncrec.cli.exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE"),
         "asyncrec.cli.options": (
             "Debug",
             "Json",
@@ -78,6 +78,7 @@ __getattr__, __dir__, _names = lazy(
         ),
         "asyncrec.cli.output": ("human_bytes", "pairs", "print_json", "say"),
         "asyncrec.cli.progress": ("Bar",),
+        "asyncrec.errors": ("UsageError",),
     },
 )
 

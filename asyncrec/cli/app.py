@@ -83,7 +83,7 @@ class _Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if INSTALLED.find(name) is None and (remedy := INSTALLED.missing(name)) is not None:
-            from asyncrec.cli.exits import UsageError
+            from asyncrec.errors import UsageError
 
             raise UsageError(remedy)
         return super().resolve_command(ctx, args)
@@ -141,9 +141,9 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
 
 def _told(error: Exception, told: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
-    if isinstance(error, typer.BadParameter.__mro__[2]):  # ClickException, wherever this typer keeps it
+    if isinstance(error, typer.TyperException):
         context: Any = getattr(error, "ctx", None)
-        complain(error.format_message(), command=context.command_path if context else "asyncrec")  # type: ignore[attr-defined]  # it has one
+        complain(error.format_message(), command=context.command_path if context else "asyncrec")
         if context:
             sys.stderr.write(f"try '{context.command_path} --help'\n")
         return 2

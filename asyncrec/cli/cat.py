@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli.exits import UsageError
 from asyncrec.cli.options import Debug, Json, Path, StorageOptions, parse_options, run_async
 from asyncrec.cli.records import FORMATS, printer
+from asyncrec.errors import UsageError
 
 __all__ = ["Features", "Format", "Wheres", "show"]
 

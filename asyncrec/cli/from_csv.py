@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli.exits import UsageError
 from asyncrec.cli.options import (
     Debug,
     Json,
@@ -18,6 +17,7 @@ from asyncrec.cli.options import (
 )
 from asyncrec.cli.output import print_json, say, table
 from asyncrec.cli.progress import Bar
+from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncrec.tools.splitting import SplitsReport

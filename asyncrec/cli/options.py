@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from asyncrec.cli.exits import UsageError
+from asyncrec.errors import UsageError
 
 __all__ = [
     "Debug",

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.cli.exits import UsageError
 from asyncrec.cli.output import clean, print_json, say
+from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncrec.tools.records import FoundRecord

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli.exits import DAMAGE, FINE, STORAGE, UsageError
+from asyncrec.cli.exits import DAMAGE, FINE, STORAGE
 from asyncrec.cli.options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
 from asyncrec.cli.output import human_bytes, print_json, say
 from asyncrec.cli.progress import Bar
+from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncrec.tools.orphans import Orphan

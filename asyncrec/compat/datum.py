@@ -23,7 +23,7 @@ from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.publishing import SplitTarget
 from asyncrec.datasets.shuffler import HashShuffler
 from asyncrec.datasets.sidecars import ShardInfo
-from asyncrec.errors import DatasetError, DuplicateKeyError
+from asyncrec.errors import ArgumentTypeError, DatasetError, DuplicateKeyError
 from asyncrec.example.codec import encode_example
 
 __all__ = [
@@ -49,7 +49,7 @@ class _NothingToWriteError(RuntimeError, AssertionError):
     """`flush` before `cache_records`; datum's is an AssertionError."""
 
 
-class _NoBytesError(TypeError, AssertionError):
+class _NoBytesError(ArgumentTypeError, AssertionError):
     """What a serializer gave; datum's is an AssertionError."""
 
 

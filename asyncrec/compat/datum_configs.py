@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar, overload
 
 from asyncrec.compat.tensors import found_tensorflow
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["BucketConfigs", "ConfigBase", "DatasetConfigs", "TFRReadConfigs"]
 
@@ -39,7 +40,7 @@ class _Config(Generic[T]):
     def __set__(self, configs: ConfigBase, value: T) -> None:
         if not isinstance(value, self._kind):
             kind = getattr(self._kind, "__name__", self._kind)
-            raise TypeError(f"{self._name} is of type {kind}, not {type(value).__name__}: {value!r}")
+            raise ArgumentTypeError(f"{self._name} is of type {kind}, not {type(value).__name__}: {value!r}")
         configs.__dict__[self._name] = value
 
 
@@ -78,7 +79,7 @@ class ConfigBase:
             ValueError: they set the same to different values.
         """
         if type(other) is not type(self):
-            raise TypeError(f"{type(self).__name__} is not merged with {type(other).__name__}")
+            raise ArgumentTypeError(f"{type(self).__name__} is not merged with {type(other).__name__}")
         merged, defaults = type(self)(), type(self)()
         for configs in (self, other):
             for name, value in vars(configs).items():
@@ -88,7 +89,7 @@ class ConfigBase:
                 if before != default and isinstance(before, ConfigBase):
                     value = before.merge(value)
                 elif before not in (default, value):
-                    raise ValueError(f"{name} is {before!r} in one and {value!r} in the other")
+                    raise ArgumentValueError(f"{name} is {before!r} in one and {value!r} in the other")
                 setattr(merged, name, value)
         return merged
 

@@ -13,14 +13,14 @@ from asyncrec.compat.datum_tensors import padded_shapes, parser, records
 from asyncrec.compat.tensors import found_tensorflow
 from asyncrec.datasets.reader import Found, find_split
 from asyncrec.datasets.sidecars import read_table
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage.registry import open_storage
 from asyncrec.storage.url import local_path, scheme_of
 
 __all__ = ["Dataset", "InstructionError", "load"]
 
 
-class InstructionError(ValueError, AssertionError):
+class InstructionError(ArgumentValueError, AssertionError):
     """No such part of a split; an AssertionError since datum raises that."""
 
 
@@ -34,7 +34,9 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
         ValueError: it is local, and no folder.
     """
     if scheme_of(path) in ("", "file") and not os.path.isdir(local_path(os.fspath(path))):
-        raise ValueError(f"{os.fspath(path)} is no folder; give the one in which TFRecord files and their metadata are")
+        raise ArgumentValueError(
+            f"{os.fspath(path)} is no folder; give the one in which TFRecord files and their metadata are"
+        )
     return Dataset(path, dataset_configs or DatasetConfigs())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from asyncrec.compat.remote_file import RemoteFile
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage import registry
 from asyncrec.storage.factory import StorageFactory
 
@@ -69,7 +70,7 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
         ValueError: the prefix contains a colon.
     """
     if ":" in prefix:
-        raise ValueError(f"the prefix {prefix!r} contains ':'; give what stands before the colon")
+        raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; give what stands before the colon")
     if isinstance(factory, S3RecordWriterFactory):
         registry._registered.pop(prefix, None)  # what it opens is opened by what is there without it
     else:

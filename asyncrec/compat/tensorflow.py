@@ -28,6 +28,7 @@ from asyncrec.compat.tensorflow_files import (
     TFRecordWriter,
     tf_record_iterator,
 )
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.example.features import (
     BytesList,
     Example,
@@ -76,7 +77,7 @@ def as_bytes(text: str | bytes | bytearray, encoding: str = "utf-8") -> bytes:
         return text.encode(encoding)
     if isinstance(text, bytes | bytearray):
         return bytes(text)
-    raise TypeError(f"Expected binary or unicode string, got {text!r}")
+    raise ArgumentTypeError(f"Expected binary or unicode string, got {text!r}")
 
 
 def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
@@ -85,7 +86,7 @@ def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
         return text
     if isinstance(text, bytes | bytearray):
         return text.decode(encoding)
-    raise TypeError(f"Expected binary or unicode string, got {text!r}")
+    raise ArgumentTypeError(f"Expected binary or unicode string, got {text!r}")
 
 
 as_str = as_text

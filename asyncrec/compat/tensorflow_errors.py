@@ -137,8 +137,10 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """The same error, which is TensorFlow's from now on too."""
-    if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError) and not isinstance(error, OpError):
+    """The same error, which is TensorFlow's from now on too. A refused argument stays what it is."""
+    if isinstance(error, ours.ArgumentError | OpError):
+        return error
+    if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
         named = _BY_ERRNO.get(getattr(error, "errno", None))
         if named is None:
             named = next((theirs for kind, theirs in _BY_KIND if isinstance(error, kind)), UnknownError)

@@ -13,6 +13,7 @@ import anyio
 from asyncrec import blocking
 from asyncrec.compat.left_open import close_dropped, forget, keep
 from asyncrec.compat.tensorflow_errors import as_tensorflow, told_as_tensorflow
+from asyncrec.errors import ArgumentValueError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.registry import is_local
@@ -80,7 +81,9 @@ class TFRecordOptions:
             return names[options]
         if options in names.values():
             return str(options)
-        raise ValueError(f'{options!r} is no compression: give "", "GZIP" or "ZLIB", or a TFRecordCompressionType')
+        raise ArgumentValueError(
+            f'{options!r} is no compression: give "", "GZIP" or "ZLIB", or a TFRecordCompressionType'
+        )
 
 
 class TFRecordWriter:

@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentTypeError, DatasetError
 
 __all__ = ["CsvRows", "csv_line"]
 
@@ -73,7 +73,7 @@ class CsvRows:
 def csv_line(row: object) -> str:
     """A row as a line of CSV, to be read back as the same strings. Raises TypeError for what is no list of cells."""
     if isinstance(row, str | bytes) or not isinstance(row, Iterable) or not (cells := list(row)):
-        raise TypeError(f"a row is a list of cells, at least one, not {row!r:.80}")
+        raise ArgumentTypeError(f"a row is a list of cells, at least one, not {row!r:.80}")
     written: list[str] = []
     csv.writer(_Into(written)).writerow(cells)
     return "".join(written)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncrec.errors import SchemaError
+from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.storage.local_disk import mapped_errors
 
 __all__ = ["IMAGES", "flatten", "prepare", "with_shapes"]
@@ -47,7 +47,7 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in datum.items():
         if not isinstance(name, str):
-            raise TypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
+            raise ArgumentTypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
         if not _is_dict(value):
             inner = {name: value}
         else:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import anyio
 
 from asyncrec.datasets.csvrows import csv_line
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example.declared import DeclaredExample, IgnoreExample
 from asyncrec.tasks import TaskScope, in_thread
 
@@ -133,7 +133,9 @@ def _check(example: object, kind: type[DeclaredExample]) -> None:
     if type(example) is kind:
         return
     if not isinstance(example, DeclaredExample) or example.fields() != kind.fields():
-        raise TypeError(f"it gave a {type(example).__name__}, which does not have the fields of {kind.__name__}")
+        raise ArgumentTypeError(
+            f"it gave a {type(example).__name__}, which does not have the fields of {kind.__name__}"
+        )
 
 
 @dataclass(slots=True)

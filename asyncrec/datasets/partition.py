@@ -9,6 +9,8 @@ import math
 import random
 from collections.abc import Hashable, Mapping, Sequence
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["deal", "weights_of"]
 
 _NAMES = ("train", "eval", "test")
@@ -23,9 +25,11 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     """
     given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
     if len(given) not in (2, 3) or not all(0 < ratio < 1 for ratio in given):
-        raise ValueError(f"ratios={ratios!r}: one ratio between 0 and 1 (train, the rest is eval), or two or three")
+        raise ArgumentValueError(
+            f"ratios={ratios!r}: one ratio between 0 and 1 (train, the rest is eval), or two or three"
+        )
     if not math.isclose(math.fsum(given), 1, abs_tol=_ROUNDING):
-        raise ValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they sum to 1")
+        raise ArgumentValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they sum to 1")
     return dict(zip(_NAMES, given, strict=False))
 
 

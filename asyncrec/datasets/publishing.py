@@ -15,6 +15,7 @@ from asyncrec.datasets.ordered import write_shards
 from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.shuffler import HashShuffler
 from asyncrec.datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
+from asyncrec.errors import ArgumentValueError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.shards.sizing import shard_count
 from asyncrec.shards.snapshot import dataset_at, load_manifest
@@ -50,9 +51,9 @@ class SplitTarget:
     def __post_init__(self) -> None:
         parts = parse_split(self.split).parts
         if len(parts) != 1 or str(parts[0]) != self.split or self.split != parts[0].name:
-            raise ValueError(f"{self.split!r} is no name of a split: letters, digits, '_', '-' and '.'")
+            raise ArgumentValueError(f"{self.split!r} is no name of a split: letters, digits, '_', '-' and '.'")
         if self.num_shards is not None and self.num_shards < 1:
-            raise ValueError(f"num_shards is {self.num_shards}; it is at least 1")
+            raise ArgumentValueError(f"num_shards is {self.num_shards}; it is at least 1")
         parse_compression(self.compression)
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from asyncrec.datasets.buckets import BucketFiles, Item, pack, unpack
 from asyncrec.datasets.fingerprints import Fingerprints
-from asyncrec.errors import DuplicateKeyError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyError
 
 __all__ = ["MEMORY_LIMIT", "HashShuffler", "OnDuplicate"]
 
@@ -66,9 +66,9 @@ class HashShuffler:
         on_duplicate: OnDuplicate = "raise",
     ) -> None:
         if memory_limit <= 0:
-            raise ValueError(f"a memory limit of {memory_limit} bytes holds nothing")
+            raise ArgumentValueError(f"a memory limit of {memory_limit} bytes holds nothing")
         if on_duplicate not in ("raise", "first", "last"):
-            raise ValueError(f"on_duplicate is 'raise', 'first' or 'last', not {on_duplicate!r}")
+            raise ArgumentValueError(f"on_duplicate is 'raise', 'first' or 'last', not {on_duplicate!r}")
         self.added = 0
         self.records = 0
         self.size = 0
@@ -110,7 +110,9 @@ class HashShuffler:
         else:
             kind = type(key)
             if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
-                raise TypeError(f"a key is a str, bytes or a number, not {kind.__name__}, whose text is its address")
+                raise ArgumentTypeError(
+                    f"a key is a str, bytes or a number, not {kind.__name__}, whose text is its address"
+                )
             data = str(key).encode("utf-8", "surrogatepass")
         hasher = self._salted.copy()
         hasher.update(data)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import anyio
 from anyio import from_thread
 
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Examples", "Serializer", "Taker", "run"]
@@ -67,7 +68,7 @@ async def run(
     elif isinstance(examples, Iterable):
         await _run_in_thread(examples, serializer, taker)
     else:
-        raise TypeError(f"the generator gave a {type(examples).__name__}; it is to yield (key, features)")
+        raise ArgumentTypeError(f"the generator gave a {type(examples).__name__}; it is to yield (key, features)")
 
 
 async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, taker: Taker) -> None:

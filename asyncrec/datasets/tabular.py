@@ -23,7 +23,7 @@ from asyncrec.datasets.making import Made, Origin, make, work_in_order
 from asyncrec.datasets.partition import deal, weights_of
 from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.splitting import SplitPlan, open_splits
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.shards.manifest import Manifest
@@ -171,11 +171,13 @@ async def write_folds(
         if not examples:
             raise DatasetError(f"no example for {name!r}")
         if not name or name[0] in "_." or any(character in name for character in "/*?["):
-            raise ValueError(f"{name!r}: the name of a folder, without / * ? [, and beginning with neither _ nor .")
+            raise ArgumentValueError(
+                f"{name!r}: the name of a folder, without / * ? [, and beginning with neither _ nor ."
+            )
     if not folds:
-        raise ValueError("no folds; give a dict of names and lists of examples")
+        raise ArgumentValueError("no folds; give a dict of names and lists of examples")
     if len(kinds) > 1 or not issubclass(kind := kinds.pop(), DeclaredExample):
-        raise TypeError("the examples of all folds are of one class, a DeclaredExample")
+        raise ArgumentTypeError("the examples of all folds are of one class, a DeclaredExample")
 
     def origins(name: str) -> Iterator[Origin]:
         return (_GivenOrigin(example, f"{name!r}, example {number}") for number, example in enumerate(folds[name]))
@@ -247,9 +249,9 @@ async def _write(
     kwargs: Mapping[str, Any],
 ) -> WrittenSplits:
     if not kind.fields():
-        raise TypeError(f"{kind.__name__} declares no field with @tfrecordable")
+        raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
     if concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}; at least one example is in work")
+        raise ArgumentValueError(f"concurrency is {concurrency}; at least one example is in work")
     ignored = 0
     limiter = anyio.CapacityLimiter(concurrency)
     plans = [

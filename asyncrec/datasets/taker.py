@@ -14,6 +14,7 @@ from asyncrec.datasets.images import image_shapes
 from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.shuffler import HashShuffler
 from asyncrec.datasets.source import Example
+from asyncrec.errors import ArgumentTypeError
 
 __all__ = ["ExampleTaker"]
 
@@ -57,7 +58,7 @@ class ExampleTaker:
     def prepare(self, item: Example) -> Example:
         """Raises TypeError for what is no pair of a key and a dict, and as `asyncrec.datasets.examples.prepare`."""
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; "
                 "the generator is to yield pairs of a key and a dict"
             )
@@ -73,7 +74,9 @@ class ExampleTaker:
         key, features = example
         if not isinstance(record, bytes):
             if not isinstance(record, bytearray | memoryview):
-                raise TypeError(f"example {self.taken}: the serializer gave a {type(record).__name__}, not bytes")
+                raise ArgumentTypeError(
+                    f"example {self.taken}: the serializer gave a {type(record).__name__}, not bytes"
+                )
             record = bytes(record)
         if self._own_serializer:
             self._description.see_record(record, flatten(features), self.taken)

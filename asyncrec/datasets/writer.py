@@ -15,7 +15,7 @@ from asyncrec.datasets.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
 from asyncrec.datasets.sidecars import ShardInfo
 from asyncrec.datasets.source import Examples, Serializer, run
 from asyncrec.datasets.taker import ExampleTaker
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example.codec import encode_example
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.storage.base import Storage
@@ -87,7 +87,7 @@ class DatasetWriter:
     ) -> None:
         self._target = SplitTarget(path, split, compression, num_shards, progress, storage, storage_options)
         if isinstance(sparse_features, str):
-            raise TypeError(f"sparse_features are names, in a list: [{sparse_features!r}]")
+            raise ArgumentTypeError(f"sparse_features are names, in a list: [{sparse_features!r}]")
         self.split = split
         self._taker: ExampleTaker | None = None
         self._generator = generator

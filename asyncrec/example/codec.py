@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.errors import ArgumentTypeError, DecodeError, SchemaError
 from asyncrec.example.values import CONVERTERS, raw_of
 from asyncrec.example.varints import int64_values, varint
 from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example, parse_sequence_example
@@ -182,12 +182,12 @@ def _sorted(features: Mapping[str, object]) -> list[str]:
     try:
         return sorted(features)
     except TypeError:
-        raise TypeError("the names of features are str") from None
+        raise ArgumentTypeError("the names of features are str") from None
 
 
 def _name(name: str) -> bytes:
     if not isinstance(name, str):
-        raise TypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
+        raise ArgumentTypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
     try:
         return name.encode()
     except UnicodeEncodeError:
@@ -202,7 +202,9 @@ def _serialised(message: Message, name: str) -> bytes:
     """The bytes of a message called ``name`` in any package: TensorFlow's, ours, a copy of theirs."""
     descriptor = getattr(message, "DESCRIPTOR", None)
     if getattr(descriptor, "name", None) != name:
-        raise TypeError(f"give a mapping of names to values, or a message {name}, not a {type(message).__name__}")
+        raise ArgumentTypeError(
+            f"give a mapping of names to values, or a message {name}, not a {type(message).__name__}"
+        )
     return bytes(message.SerializeToString(deterministic=True))
 
 

@@ -39,7 +39,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from asyncrec.errors import SchemaError
+from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example.codec import encode_example
 from asyncrec.example.fields import ARRAYS, ENTRIES, LARGE, FieldType, Recordable, stored, tfrecordable
 from asyncrec.example.schema import Schema
@@ -80,9 +80,11 @@ class DeclaredExample:
                     del fields[name]  # a plain attribute stands in its place
         for name, dtype in fields.items():
             if name in vars(DeclaredExample):
-                raise TypeError(f"{cls.__name__}.{name}: DeclaredExample has a method of that name; choose another")
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name}: DeclaredExample has a method of that name; choose another"
+                )
             if dtype in ARRAYS and f"{name}_shape" in fields:
-                raise TypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
+                raise ArgumentTypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
         cls._fields = fields
         cls._schema = Schema({name: ENTRIES[dtype] for name, dtype in fields.items()})
 
@@ -161,10 +163,10 @@ def check_round_trip(
     """
     if isinstance(example, type):
         if row is None:
-            raise TypeError(f"{example.__name__} is a class: give a CSV row too, or a loaded example")
+            raise ArgumentTypeError(f"{example.__name__} is a class: give a CSV row too, or a loaded example")
         made = _awaited_by_none(example.from_csv_row(row, **kwargs))
         if not isinstance(made, example):
-            raise TypeError(f"{example.__name__}.from_csv_row made a {type(made).__name__}")
+            raise ArgumentTypeError(f"{example.__name__}.from_csv_row made a {type(made).__name__}")
         described = [str(value) for value in _awaited_by_none(made.to_csv_row())]
         again = _awaited_by_none(_awaited_by_none(example.from_csv_row(described, **kwargs)).to_csv_row())
         if [str(value) for value in again] != described:
@@ -179,7 +181,7 @@ def check_round_trip(
 def _check(example: DeclaredExample) -> None:
     kind = type(example)
     if not kind.fields():
-        raise TypeError(f"{kind.__name__} declares no field with @tfrecordable")
+        raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
     record = example.encode()
     batch = Schema.from_json(kind.schema().to_json()).decode_batch([record, record])
     for (name, dtype), value in zip(kind.fields().items(), kind.decode(record), strict=True):
@@ -200,5 +202,5 @@ def _awaited_by_none(value: Any) -> Any:
     if hasattr(value, "__await__"):
         if hasattr(value, "close"):
             value.close()  # or Python warns that it was never awaited
-        raise TypeError("an async method; await it yourself, and check the loaded example")
+        raise ArgumentTypeError("an async method; await it yourself, and check the loaded example")
     return value

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncrec.errors import SchemaError
+from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example.codec import feature_bytes
 from asyncrec.example.proto.example_pb2 import (
     BytesList,
@@ -105,7 +105,7 @@ def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
 
 def _one(value: object, plural: str) -> object:
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
-        raise TypeError(f"a {type(value).__name__} is several values; use {plural}")
+        raise ArgumentTypeError(f"a {type(value).__name__} is several values; use {plural}")
     return value
 
 
@@ -113,5 +113,5 @@ def _several(values: object) -> list[object] | np.ndarray[Any, Any]:
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
-        raise TypeError(f"one {type(values).__name__}; give a list of values, or an array")
+        raise ArgumentTypeError(f"one {type(values).__name__}; give a list of values, or an array")
     return list(values)

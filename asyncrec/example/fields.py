@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from asyncrec.errors import SchemaError
+from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example.entries import Entry
 from asyncrec.example.kinds import FixedLen, Tensor
 
@@ -81,7 +81,7 @@ def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
     try:
         kind = FieldType(dtype)
     except ValueError:
-        raise TypeError(f"dtype={dtype!r}: give one of DeclaredExample.Field") from None
+        raise ArgumentTypeError(f"dtype={dtype!r}: give one of DeclaredExample.Field") from None
     return lambda fget: Recordable(fget, dtype=kind)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.errors import ArgumentTypeError, DecodeError, SchemaError
 from asyncrec.example.columns import Column, column_of, read_columns
 from asyncrec.example.compound import Sequence, Sparse, SparseArrays, from_json
 from asyncrec.example.dtypes import Misfit
@@ -55,7 +55,7 @@ class Schema:
         self._reader: dict[str, str] = {}  # which entry reads a feature, to say so in an error
         for name, entry in self._features.items():
             if not isinstance(entry, Entry):
-                raise TypeError(f"{name!r}: {entry!r} is no entry of a schema, such as FixedLen((), 'int64')")
+                raise ArgumentTypeError(f"{name!r}: {entry!r} is no entry of a schema, such as FixedLen((), 'int64')")
             if isinstance(entry, Sequence):
                 self._sequences[name] = entry
                 continue

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 from asyncrec.framing.crc import Buffer, masked_crc32c
 from asyncrec.framing.damage import READ_ON
 from asyncrec.framing.gzip_header import GzipHeader
@@ -90,17 +90,19 @@ class CompressionOptions:
 
     def __post_init__(self) -> None:
         if self.type not in _TYPES:
-            raise ValueError(_not_a_type(self.type))
+            raise ArgumentValueError(_not_a_type(self.type))
         for name, low, high in (("level", -1, 9), ("window_bits", 9, 15), ("mem_level", 1, 9), ("strategy", 0, 4)):
             value = getattr(self, name)
             if value is None:
                 continue
             if self.type == "":
-                raise ValueError(f'{name}={value!r} has no meaning without compression: give type="GZIP" or "ZLIB"')
+                raise ArgumentValueError(
+                    f'{name}={value!r} has no meaning without compression: give type="GZIP" or "ZLIB"'
+                )
             if not low <= value <= high:
-                raise ValueError(f"{name}={value!r}: expected {low} to {high}, or None for the default")
+                raise ArgumentValueError(f"{name}={value!r}: expected {low} to {high}, or None for the default")
         if self.member_bytes < 1:
-            raise ValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
+            raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
 
 
 def parse_compression(value: object) -> CompressionOptions:
@@ -251,7 +253,7 @@ class Decompressor:
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
         if type not in ("GZIP", "ZLIB"):
-            raise ValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
+            raise ArgumentValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
         self.member_offset = 0
         self.member_start = 0
         self.members_end = 0
@@ -290,7 +292,7 @@ class Decompressor:
                 it was told of it.
         """
         if max_bytes < 1:
-            raise ValueError(f"max_bytes={max_bytes!r}: at least 1, for b'' means that input is needed")
+            raise ArgumentValueError(f"max_bytes={max_bytes!r}: at least 1, for b'' means that input is needed")
         if self._error is not None:
             raise self._error
         while self._stream is not None or self._next_member():
@@ -432,16 +434,16 @@ def _type_of(value: object) -> CompressionType:
     value = getattr(value, "value", value)  # of an enum
     if isinstance(value, str):
         if value not in _TYPES:
-            raise ValueError(_not_a_type(value))
+            raise ArgumentValueError(_not_a_type(value))
         return cast(CompressionType, value)
     try:
         number = operator.index(cast(Any, value))
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f'compression={value!r}: expected "", "GZIP", "ZLIB" or CompressionOptions')
+        raise ArgumentTypeError(f'compression={value!r}: expected "", "GZIP", "ZLIB" or CompressionOptions')
     if not 0 <= number < len(_TYPES):
-        raise ValueError(_not_a_type(number))
+        raise ArgumentValueError(_not_a_type(number))
     return cast(CompressionType, _TYPES[number])
 
 
@@ -465,9 +467,9 @@ def _from_tensorflow(options: object) -> CompressionOptions:
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:
-            raise ValueError(f"{name}={given[name]!r} has no meaning here, leave it out: {reason}")
+            raise ArgumentValueError(f"{name}={given[name]!r} has no meaning here, leave it out: {reason}")
     if given["compression_method"] not in (None, zlib.DEFLATED):
-        raise ValueError(
+        raise ArgumentValueError(
             f"compression_method={given['compression_method']!r}: GZIP and ZLIB know only {zlib.DEFLATED}, deflate"
         )
     compression = _type_of(getattr(options, "compression_type", None))

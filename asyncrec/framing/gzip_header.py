@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import zlib
 
+from asyncrec.errors import FormatError
+
 __all__ = ["GzipHeader"]
 
 _HCRC, _EXTRA, _NAME, _COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
@@ -53,7 +55,7 @@ class GzipHeader:
                     self._field += piece
             if part == "checksum":
                 if whole and int.from_bytes(self._field, "little") != self._crc & 0xFFFF:
-                    raise ValueError("the checksum of its header does not hold")
+                    raise FormatError("the checksum of its header does not hold")
             elif self._flags & _HCRC or part == "fixed":
                 self._crc = zlib.crc32(piece, self._crc)
             at += len(piece)
@@ -68,10 +70,10 @@ class GzipHeader:
         del self._parts[0]
         if part == "fixed":
             if field[:3] != self.SHORT[:3]:
-                raise ValueError("it does not begin as a member compressed by deflate does")
+                raise FormatError("it does not begin as a member compressed by deflate does")
             self._flags = field[3]
             if self._flags & _RESERVED:
-                raise ValueError("its header has flags that no member has")
+                raise FormatError("its header has flags that no member has")
             if self._flags & _EXTRA:
                 self._parts.append("length")
             self._parts += ["text"] * (bool(self._flags & _NAME) + bool(self._flags & _COMMENT))

@@ -24,6 +24,8 @@ from contextlib import ExitStack, suppress
 from os import PathLike, fspath, getpid
 from typing import Any
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
 try:
     import torch
     import torch.distributed
@@ -98,7 +100,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
             ValueError: the state is of another worker, or was taken with another number of them.
         """
         if state["shard"] != list(worker_shard()):
-            raise ValueError(
+            raise ArgumentValueError(
                 f"the state is of worker {state['shard'][0]} of {state['shard'][1]}, and this is worker "
                 f"{worker_shard()[0]} of {worker_shard()[1]}: go on with as many ranks and workers as before"
             )
@@ -138,9 +140,9 @@ class ShuffledDataset(StreamDataset):
         **shuffling: Any,
     ) -> None:
         if refused := {"shard", "epoch"} & shuffling.keys():
-            raise TypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
+            raise ArgumentTypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
         if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: at least 1")
+            raise ArgumentValueError(f"batch_size={batch_size}: at least 1")
         super().__init__(_no_stream, transform=transform)
         self._path = path if isinstance(path, Manifest) else fspath(path)
         self._batch_size = batch_size

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from asyncrec.errors import StorageError
+from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.framing.compression import detect_compression
 from asyncrec.framing.frames import HEADER_BYTES
 from asyncrec.records.torn_end import whole_end, zeros_from
@@ -71,11 +71,11 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         StorageError: another writer appends to it.
     """
     if not isinstance(storage, LocalStorage):
-        raise ValueError(
+        raise ArgumentValueError(
             f"{storage.root}: objects cannot be appended to, only local files; write another shard instead"
         )
     if compression == "ZLIB":
-        raise ValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
+        raise ArgumentValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = str(storage.path_of(key))
     fd, end = await acquire_in_thread(
         partial(_open, storage.disk, path, compression), lambda opened: os.close(opened[0])
@@ -116,7 +116,7 @@ def _cut(fd: int, name: str, compression: str) -> int:
         size = os.fstat(fd).st_size
         head = read_at(fd, 64, 0)
         if zeros_from(fd, size) >= HEADER_BYTES and (found := detect_compression(head)) != compression:
-            raise ValueError(f"{name} is {found or 'uncompressed'}; append to it with compression={found!r}")
+            raise ArgumentValueError(f"{name} is {found or 'uncompressed'}; append to it with compression={found!r}")
         end, tail = whole_end(fd, size, name, compression)
         if end < size or tail:
             os.ftruncate(fd, end)

@@ -21,6 +21,8 @@ from collections.abc import Callable
 import anyio
 from anyio.lowlevel import checkpoint
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["ByteBudget"]
 
 
@@ -46,7 +48,7 @@ class ByteBudget:
 
     def __init__(self, limit: int, *, objects: int = 1) -> None:
         if limit <= 0:
-            raise ValueError(f"a memory limit of {limit} bytes holds nothing")
+            raise ArgumentValueError(f"a memory limit of {limit} bytes holds nothing")
         self.limit = limit
         self.share = limit // (4 * objects)
         self.used = 0
@@ -77,7 +79,7 @@ class ByteBudget:
 
     def _refuse(self, reserved: int) -> None:
         if 4 * reserved > 3 * self.limit:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"a memory_limit of {self.limit:,} bytes is too small: {reserved:,} of them would be taken by the "
                 "chunks of the open shards; raise memory_limit, or open fewer shards at once"
             )

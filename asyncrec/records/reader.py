@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import anyio
 
-from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions, CompressionType, detect_compression, parse_compression
 from asyncrec.framing.damage import Damage, DamageLog, DamageReason
@@ -372,9 +372,9 @@ async def open_reader(
     if compression != "auto":
         kind = parse_compression(compression).type
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
-        raise ValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
+        raise ArgumentValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
     if on_corrupt not in ("raise", "skip", "stop"):
-        raise ValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
+        raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
     located_at = located(path, storage=storage, storage_options=storage_options)
     async with located_at as (store, key):
         reader = await open_reader_at(
@@ -456,7 +456,7 @@ async def read_records(
         ValueError: ``limit`` is below 0.
     """
     if limit is not None and limit < 0:
-        raise ValueError(f"limit={limit}: at least 0, or None for all")
+        raise ArgumentValueError(f"limit={limit}: at least 0, or None for all")
     found: list[bytes] = []
     async with open_reader(path, compression=compression, storage=storage, storage_options=storage_options) as reader:
         async for records in reader.batches():

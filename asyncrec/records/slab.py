@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import cast
 
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.storage.base import Buffer
 from asyncrec.tasks import in_thread
@@ -105,7 +106,7 @@ def buffer_size(record: Buffer) -> int:
     if isinstance(record, memoryview):
         return record.nbytes
     hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
-    raise TypeError(f"a record is bytes, bytearray or memoryview, not {type(record).__name__}{hint}")
+    raise ArgumentTypeError(f"a record is bytes, bytearray or memoryview, not {type(record).__name__}{hint}")
 
 
 def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
@@ -115,7 +116,7 @@ def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buf
         TypeError: one of them is no buffer, after those before it were given out; or ``records`` is itself one.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
-        raise TypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
+        raise ArgumentTypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
     source = iter(records)
     while batch := list(islice(source, SLAB_RECORDS)):
         if set(map(type, batch)) == {bytes}:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import anyio
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.append import open_append_sink
@@ -134,7 +135,7 @@ class RecordWriter:
             ValueError: ``require`` is a level that this writer cannot reach.
         """
         if require == "committed" or (require == "spooled" and not self._durable_flush):
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self.path}: flush cannot reach {require!r} here: an object is committed by leaving the context, "
                 "and spooled only on a local disk"
             )
@@ -261,7 +262,7 @@ async def open_writer(
     """
     options = parse_compression(compression)
     if mode not in ("w", "x", "a"):
-        raise ValueError(f"mode is 'w', 'x' or 'a', not {mode!r}")
+        raise ArgumentValueError(f"mode is 'w', 'x' or 'a', not {mode!r}")
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         sink = (
             open_append_sink(store, key, compression=options.type)

@@ -14,6 +14,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.sampling.ahead import ReadAhead
 from asyncrec.sampling.balance import BalancedOrder
@@ -69,12 +70,14 @@ class ClassBalancedSampler:
         shard: tuple[int, int] = (0, 1),
     ) -> None:
         if (class_feature is None) == (class_fn is None):
-            raise TypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
+            raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
         if min(classes_per_batch, per_class) < 1:
-            raise ValueError(f"classes_per_batch={classes_per_batch}, per_class={per_class}: both are at least 1")
+            raise ArgumentValueError(
+                f"classes_per_batch={classes_per_batch}, per_class={per_class}: both are at least 1"
+            )
         self._worker, self._workers = shard
         if not 0 <= self._worker < self._workers:
-            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
+            raise ArgumentValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
         self.classes: tuple[Any, ...] = ()
         self._dataset = dataset
         self._class_fn = class_fn
@@ -107,7 +110,7 @@ class ClassBalancedSampler:
         self.classes = column.labels
         wide = self._identity["classes_per_batch"]
         if len(column.labels) < wide:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._dataset.manifest.path}: {len(column.labels)} classes, and a batch needs {wide}: "
                 "take fewer classes_per_batch"
             )
@@ -155,15 +158,17 @@ class ClassBalancedSampler:
         if self._ahead is not None or self._given:
             raise RuntimeError("load_state_dict comes before iterating; make another sampler")
         if state.get("version") != _VERSION or state.get("kind") != "class_balanced":
-            raise ValueError(
+            raise ArgumentValueError(
                 f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
                 f"this is 'class_balanced', version {_VERSION}"
             )
         for name, value in self._identity.items():
             if state.get(name) != value:
-                raise ValueError(f"the state was made with {name}={state.get(name)!r}, and this sampler has {value!r}")
+                raise ArgumentValueError(
+                    f"the state was made with {name}={state.get(name)!r}, and this sampler has {value!r}"
+                )
         if int(state["position"]) < 0:
-            raise ValueError(f"position {state['position']}: at least 0")
+            raise ArgumentValueError(f"position {state['position']}: at least 0")
         self._position = int(state["position"])
 
     def _ordered(self, column: ClassColumn) -> BalancedOrder:

@@ -24,7 +24,7 @@ from os import PathLike
 import anyio
 from crc32c import crc32c
 
-from asyncrec.errors import IntegrityError
+from asyncrec.errors import ArgumentValueError, IntegrityError
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.chunks import ChunkWriter, ResumingSource
 from asyncrec.storage.local import LocalStorage
@@ -60,7 +60,9 @@ class ShardCache:
 
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
         if max_bytes < 1:
-            raise ValueError(f"cache_bytes is {max_bytes}; a cache that holds nothing is no cache: leave out cache=")
+            raise ArgumentValueError(
+                f"cache_bytes is {max_bytes}; a cache that holds nothing is no cache: leave out cache="
+            )
         self.storage = LocalStorage(folder)
         self.downloads = 0
         self._folder = os.path.abspath(os.fspath(folder))

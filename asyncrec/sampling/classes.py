@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec.errors import DatasetError, ObjectNotFoundError, SchemaError, StorageError
+from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example.codec import decode_example
 from asyncrec.example.kinds import FixedLen
 from asyncrec.example.schema import Schema
@@ -65,7 +65,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         FormatError: a record is damaged.
     """
     if (feature is None) == (class_fn is None):
-        raise TypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
+        raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
     key = None
     if feature is not None:
         digest = hashlib.blake2b(
@@ -177,21 +177,21 @@ def _parse(content: bytes, records: int) -> ClassColumn:
     """Raises ValueError for what `_encode` did not make for so many records."""
     try:
         if _directory_bytes(content) > _DIRECTORY_BYTES:
-            raise ValueError("not an archive of two arrays")
+            raise DatasetError("not an archive of two arrays")
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             codes = _array(archive, "codes.npy", np.dtype("<i4"), most=records)
             text = _array(archive, "labels.npy", np.dtype(np.uint8), most=_LABEL_BYTES).tobytes()
         described = json.loads(text)
         labels = [bytes.fromhex(label) if described["bytes"] else label for label in described["labels"]]
         if not all(isinstance(label, bytes | int | float) for label in labels):
-            raise ValueError("a label is a number or bytes")
+            raise DatasetError("a label is a number or bytes")
     except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise DatasetError(f"{type(error).__name__}: {error}") from error
     if len(codes) != records:
-        raise ValueError(f"{len(codes):,} classes for {records:,} records")
+        raise DatasetError(f"{len(codes):,} classes for {records:,} records")
     known = not records or (codes.min() >= 0 and codes.max() < len(labels))
     if not known or not np.bincount(codes, minlength=len(labels)).all():
-        raise ValueError("the codes are not those of its labels")
+        raise DatasetError("the codes are not those of its labels")
     return ClassColumn(codes, tuple(labels))
 
 
@@ -208,11 +208,11 @@ def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: i
     with archive.open(name) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise ValueError(f"{name} has more than {most:,} values")
+        raise DatasetError(f"{name} has more than {most:,} values")
     data = io.BytesIO(content)
     if np.lib.format.read_magic(data) != (1, 0):
-        raise ValueError(f"{name} is of another version")
+        raise DatasetError(f"{name} is of another version")
     shape, _, found = np.lib.format.read_array_header_1_0(data)
     if len(shape) != 1 or found != dtype:
-        raise ValueError(f"{name} is of {found} and the shape {shape}")
+        raise DatasetError(f"{name} is of {found} and the shape {shape}")
     return np.frombuffer(content, dtype, shape[0], data.tell()).copy()

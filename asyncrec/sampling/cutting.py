@@ -12,7 +12,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.errors import (
+    CorruptRecordError,
+    DisagreesWithIndexError,
+    FormatError,
+    RecordTooLargeError,
+    TruncatedError,
+)
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.damage import Damage, DamageReason
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
@@ -35,10 +41,6 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
             fits = int(np.searchsorted(ends[first:last], begins[first] + most, side="right"))
             yield first, first + max(1, fits)
             first += max(1, fits)
-
-
-class DisagreesWithIndexError(CorruptRecordError):
-    """Nothing need be damaged; but nobody knows where the records stand."""
 
 
 class Cutting:

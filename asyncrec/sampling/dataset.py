@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec.errors import ArgumentTypeError, RecordIndexError
 from asyncrec.example.schema import Schema
 from asyncrec.sampling.access import Reading, ShardAccess
 from asyncrec.sampling.ahead import concurrently
@@ -287,7 +288,7 @@ class Dataset:
     def _checked(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         if isinstance(indices, np.ndarray):
             if indices.dtype.kind not in "iu" or indices.ndim != 1:
-                raise TypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
+                raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
             wanted = indices.astype(np.int64)
         else:
             numbers = [operator.index(number) for number in indices]
@@ -296,7 +297,7 @@ class Dataset:
         count = len(self)
         outside = (wanted < -count) | (wanted >= count)
         if outside.any():
-            raise IndexError(
+            raise RecordIndexError(
                 f"{self.manifest.path}: there is no record {wanted[outside.argmax()]}; it has {count:,} records"
             )
         return np.where(wanted < 0, wanted + count, wanted)

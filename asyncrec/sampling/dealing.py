@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["Dealing", "Part"]
 
 
@@ -38,11 +40,11 @@ class Dealing:
     ) -> None:
         worker, workers = shard
         if uneven not in ("drop", "pad"):
-            raise ValueError(f'uneven={uneven!r}: "drop" or "pad"')
+            raise ArgumentValueError(f'uneven={uneven!r}: "drop" or "pad"')
         if not 0 <= worker < workers:
-            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
+            raise ArgumentValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
         if epoch < 0 or num_repeat < -1:
-            raise ValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
+            raise ArgumentValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
         self._count = count
         self._worker, self._workers = worker, workers
         self._uneven = uneven
@@ -63,7 +65,9 @@ class Dealing:
     def go_to(self, epoch: int, position: int) -> None:
         """Begin there. Before the first `deal`."""
         if epoch < 0 or not 0 <= position <= self._count:
-            raise ValueError(f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records")
+            raise ArgumentValueError(
+                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records"
+            )
         self._epoch, self._start = epoch, position
 
     def deal(self, size: int) -> None:
@@ -120,7 +124,7 @@ class Dealing:
             return -(-batches // self._workers)
         rounds = batches // self._workers
         if not rounds and not start:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._workers} "
                 'workers: take smaller batches, or uneven="pad", which gives some twice'
             )

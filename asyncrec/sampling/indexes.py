@@ -13,7 +13,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from asyncrec.errors import FormatError, ObjectNotFoundError
+from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.records.index import RecordIndex, parse_index
@@ -79,7 +79,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
         most = entry.records if count_known else entry.bytes // _LEAST_FRAME
         text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
         if sidecar is not None and sidecar.crc32c not in (None, await in_thread(crc32c, text)):
-            raise ValueError("its checksum is not the manifest's")
+            raise DatasetError("its checksum is not the manifest's")
         index = await in_thread(parse_index, text)
     except ObjectNotFoundError:
         _log.info("%s: no index; the shard is read through to make one", entry.path)

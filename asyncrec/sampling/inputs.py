@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.position import Position, RecordBatch
 from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
@@ -44,7 +44,7 @@ class Inputs:
 
     def __init__(self, inputs: Sequence[Input], compression: Compression, on_corrupt: OnCorrupt) -> None:
         if on_corrupt not in ("raise", "skip", "stop"):
-            raise ValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
+            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
         self._inputs = inputs
         self._compression = compression
         self._on_corrupt = on_corrupt
@@ -92,7 +92,7 @@ class Inputs:
         async def look(version: Sequence[Any]) -> None:
             source = version[0]
             if not 0 <= source < len(self._inputs):
-                raise ValueError("the state names shards that cannot be")
+                raise ArgumentValueError("the state names shards that cannot be")
             _, storage, key = self._inputs[source]
             self.know(source, await storage.head(key))
 

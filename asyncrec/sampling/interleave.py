@@ -11,6 +11,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, NamedTuple
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["InterleaveOrder", "Take"]
 
 
@@ -29,7 +31,9 @@ class InterleaveOrder:
 
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int) -> None:
         if cycle_length < 1 or block_length < 1:
-            raise ValueError(f"cycle_length={cycle_length} and block_length={block_length}: both are at least 1")
+            raise ArgumentValueError(
+                f"cycle_length={cycle_length} and block_length={block_length}: both are at least 1"
+            )
         self._inputs = inputs
         self._block_length = block_length
         # More slots than inputs would stay empty: the same order, without the walk over them.
@@ -104,7 +108,7 @@ class InterleaveOrder:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         slots, slot = list(state["slots"]), int(state["slot"])
         if len(slots) != len(self._slots) or not 0 <= slot < len(slots) or state["next_input"] > self._inputs:
-            raise ValueError("the state is of an interleave over other inputs, or with another cycle_length")
+            raise ArgumentValueError("the state is of an interleave over other inputs, or with another cycle_length")
         self._slots = slots
         self._slot = slot
         self._in_block = int(state["in_block"])

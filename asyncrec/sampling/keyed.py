@@ -9,7 +9,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.records.slab import KEY_BYTES
 from asyncrec.shards.keys import key_digest
 from asyncrec.shards.naming import keys_key
@@ -43,12 +43,14 @@ class KeyColumn:
                 self._columns = await self._read()
         digests, numbers = self._columns
         if not len(digests):
-            raise KeyError(f"{key!r}: no record of this data set was written with a key (writer.write(..., key=))")
+            raise RecordKeyError(
+                f"{key!r}: no record of this data set was written with a key (writer.write(..., key=))"
+            )
         # S16 compares without trailing zeros on both sides alike.
         wanted = np.frombuffer(key_digest(key), dtype="S16")[0]
         at = int(np.searchsorted(digests, wanted))
         if at == len(digests) or digests[at] != wanted:
-            raise KeyError(key)
+            raise RecordKeyError(key)
         return int(numbers[at])
 
     async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:

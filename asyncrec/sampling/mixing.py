@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.sampling.inputs import Inputs
 from asyncrec.sampling.interleaving import Interleaving, Plan
 from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
@@ -106,7 +107,7 @@ class Mixing:
         pending = unpack_origins(state["pending"], len(self._inputs))
         self._gathering = Taken(await self._inputs.read_again(pending), drawn=pending)
         if ("shuffle" in state) != (self._buffer is not None):
-            raise ValueError("the state is of a stream with another shuffle_buffer")
+            raise ArgumentValueError("the state is of a stream with another shuffle_buffer")
         if self._buffer is not None:
             origins = unpack_origins(state["shuffled"], len(self._inputs))
             records = await self._inputs.read_again(origins)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.records.position import Position, RecordBatch
 
 __all__ = ["Held", "Located", "Origin", "Taken", "pack_origins", "unpack_origins"]
@@ -109,6 +110,6 @@ def unpack_origins(packed: Sequence[Sequence[Any]], sources: int) -> list[Origin
     origins = []
     for source, offset, skip, record in packed:
         if not 0 <= source < sources or min(offset, skip, record) < 0:
-            raise ValueError("the state names records that cannot be")
+            raise ArgumentValueError("the state names records that cannot be")
         origins.append(Origin(source, Position(offset, skip, record)))
     return origins

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["ClassQueues"]
 
 T = TypeVar("T")
@@ -36,9 +38,9 @@ class ClassQueues(Generic[T]):
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
         if classes < 1 or per_class < 1:
-            raise ValueError(f"{classes} classes of {per_class}: both are at least 1")
+            raise ArgumentValueError(f"{classes} classes of {per_class}: both are at least 1")
         if capacity < classes * per_class:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"room for {capacity} examples is too little for a batch of {classes} classes, {per_class} of each: "
                 f"class_buffer is at least {classes * per_class}"
             )
@@ -119,7 +121,7 @@ class ClassQueues(Generic[T]):
         pairs = list(items)
         lengths = [int(length) for length in state["lengths"]]
         if sum(lengths) != len(pairs) or len(pairs) > self._capacity or min(lengths, default=1) < 1:
-            raise ValueError("the state does not fit the class buffer it is loaded into")
+            raise ArgumentValueError("the state does not fit the class buffer it is loaded into")
         self._queues, self._by_length, self._longest = {}, {}, 0
         order: list[Hashable] = []
         begin = 0
@@ -128,7 +130,7 @@ class ClassQueues(Generic[T]):
             begin += length
             cls = run[0][0]
             if cls in self._queues or any(other != cls for other, _ in run):
-                raise ValueError("class_fn tells other classes than when the state was taken")
+                raise ArgumentValueError("class_fn tells other classes than when the state was taken")
             self._queues[cls] = deque(item for _, item in run)
             self._moved(cls, 0, length)
             order.append(cls)

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from asyncrec.errors import ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
@@ -144,13 +144,13 @@ class InterleaveSampler:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if not 1 <= example_per_class <= batch_size:
-            raise ValueError(f"example_per_class={example_per_class} is from 1 to batch_size={batch_size}")
+            raise ArgumentValueError(f"example_per_class={example_per_class} is from 1 to batch_size={batch_size}")
         if (parallelism is not None and parallelism < 1) or (shards_per_cycle is not None and shards_per_cycle < 1):
-            raise ValueError("parallelism and shards_per_cycle are at least 1, or None")
+            raise ArgumentValueError("parallelism and shards_per_cycle are at least 1, or None")
         if prefetch_size < 0 or num_repeat == 0 or num_repeat < -1:
-            raise ValueError("prefetch_size is at least 0; num_repeat at least 1, or -1 for ever")
+            raise ArgumentValueError("prefetch_size is at least 0; num_repeat at least 1, or -1 for ever")
         if on_exhausted not in ("stop", "repeat", "short"):
-            raise ValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
+            raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
         if class_buffer is None:
             class_buffer = max(_CLASS_BUFFER, 16 * batch_size)
         self._folder = fspath(shard_path)
@@ -272,7 +272,7 @@ class InterleaveSampler:
             raise RuntimeError("a state is loaded before iterating")
         checked(state, _KIND, self._identity, self._parameters)
         if self._seed is not None and self._seed != state["seed"]:
-            raise ValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
+            raise ArgumentValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
         self._inputs.check_known(state.get("versions", ()))
         prefetch.load(state)
 

@@ -14,6 +14,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["ShuffleBuffer"]
 
 T = TypeVar("T")
@@ -46,7 +48,7 @@ class ShuffleBuffer(Generic[T]):
         size_of: Callable[[T], int] = len,  # type: ignore[assignment]  # of bytes; other items need their own
     ) -> None:
         if buffer_size < 1 or (max_bytes is not None and max_bytes < 1):
-            raise ValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both are at least 1")
+            raise ArgumentValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both are at least 1")
         self._buffer_size = buffer_size
         self._seed = seed
         self._max_bytes = max_bytes
@@ -131,10 +133,10 @@ class ShuffleBuffer(Generic[T]):
             ValueError: a state of another version, or more items than there is room for.
         """
         if state.get("version") != 1:
-            raise ValueError(f"a shuffle buffer's state of version {state.get('version')!r}; this is version 1")
+            raise ArgumentValueError(f"a shuffle buffer's state of version {state.get('version')!r}; this is version 1")
         held = list(items)
         if len(held) > self._buffer_size:
-            raise ValueError(f"{len(held)} items do not fit into a shuffle buffer of {self._buffer_size}")
+            raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of {self._buffer_size}")
         self._items = held
         self._bytes = sum(map(self._size_of, held)) if self._max_bytes is not None else 0
         self._seed, self._owed = int(state["seed"]), bool(state["owed"])

@@ -23,6 +23,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.sampling.ahead import ReadAhead
 from asyncrec.sampling.damage import DamageByShard, ShardDamage
@@ -89,11 +90,13 @@ class ShuffledStream:
         on_corrupt: Literal["raise", "skip"],
     ) -> None:
         if mode not in get_args(Mode):
-            raise ValueError(f'mode={mode!r}: "block", "buffer" or "global"')
+            raise ArgumentValueError(f'mode={mode!r}: "block", "buffer" or "global"')
         if on_corrupt not in ("raise", "skip"):
-            raise ValueError(f'on_corrupt={on_corrupt!r}: "raise" or "skip"')
+            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: "raise" or "skip"')
         if min(buffer_size, buffer_bytes, cycle_length, block_length, block_records or 1) < 1:
-            raise ValueError("buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1")
+            raise ArgumentValueError(
+                "buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1"
+            )
         self._dataset = dataset
         self._worker, self._workers = shard
         self._dealing = Dealing(len(dataset), epoch=epoch, num_repeat=num_repeat, shard=shard, uneven=uneven)
@@ -176,7 +179,7 @@ class ShuffledStream:
         batches are counted anew from where the stream stands.
         """
         if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: at least 1")
+            raise ArgumentValueError(f"batch_size={batch_size}: at least 1")
         return _Batches(self, batch_size)
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,13 +201,13 @@ class ShuffledStream:
         if self._given or self._dealing.unit:
             raise RuntimeError("load_state_dict comes before iterating; make another stream with dataset.shuffled()")
         if state.get("version") != _VERSION or state.get("kind") != "shuffled":
-            raise ValueError(
+            raise ArgumentValueError(
                 f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
                 f"this is 'shuffled', version {_VERSION}"
             )
         for name, value in self._identity.items():
             if state.get(name) != value:
-                raise ValueError(
+                raise ArgumentValueError(
                     f"the state was made with {name}={state.get(name)!r}, and this stream has {value!r}: it would go "
                     "on in another order"
                     + ("; open the data set by read_manifest(path, at=<that id>)" if name == "snapshot" else "")

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["checked", "enveloped", "fingerprint"]
 
 VERSION = 2
@@ -34,7 +36,7 @@ def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mappin
         ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
     """
     if state.get("version") not in _READ or state.get("kind") != kind:
-        raise ValueError(
+        raise ArgumentValueError(
             f"a state of {state.get('kind')!r}, version {state.get('version')!r}; this is {kind!r}, and reads the "
             f"versions {_READ[0]} to {_READ[-1]}: take a state of a later version to the asyncrec that made it"
         )
@@ -45,7 +47,7 @@ def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mappin
         if theirs.get(name) != mine
     ]
     if different:
-        raise ValueError(f"the state was taken with other parameters: {'; '.join(different)}")
+        raise ArgumentValueError(f"the state was taken with other parameters: {'; '.join(different)}")
     if state.get("inputs") != inputs:
-        raise ValueError("the state was taken over other shards: their names or their order have changed")
+        raise ArgumentValueError("the state was taken over other shards: their names or their order have changed")
     return state

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
@@ -93,7 +94,7 @@ class InterleaveStream:
             ValueError: ``size`` is below 1.
         """
         if size < 1:
-            raise ValueError(f"batches of {size} records: at least 1")
+            raise ArgumentValueError(f"batches of {size} records: at least 1")
         return _Batches(self, size)
 
     def state_dict(self) -> dict[str, Any]:
@@ -251,13 +252,13 @@ async def interleave(
 def check_plan(plan: Plan, paths: Sequence[Any]) -> Sequence[Any]:
     """``paths``, where they and the parameters can be."""
     if isinstance(paths, (str, bytes, PathLike)):
-        raise TypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
+        raise ArgumentTypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
     if not paths:
-        raise ValueError("there are no shards to read")
+        raise ArgumentValueError("there are no shards to read")
     if plan.cycle_length < 1 or plan.block_length < 1 or plan.prefetch < 1 or plan.memory_limit < 1:
-        raise ValueError("cycle_length, block_length, prefetch and memory_limit are at least 1")
+        raise ArgumentValueError("cycle_length, block_length, prefetch and memory_limit are at least 1")
     if plan.parallelism < 0 or plan.shuffle_buffer < 0:
-        raise ValueError("parallelism and shuffle_buffer are at least 0")
+        raise ArgumentValueError("parallelism and shuffle_buffer are at least 0")
     return paths
 
 
@@ -270,9 +271,9 @@ def deal(paths: Sequence[str], shard: tuple[int, int]) -> Sequence[str]:
     """
     index, count = shard
     if not 0 <= index < count:
-        raise ValueError(f"shard={shard}: (i, n) with i from 0 to n - 1")
+        raise ArgumentValueError(f"shard={shard}: (i, n) with i from 0 to n - 1")
     if len(paths) < count:
-        raise ValueError(
+        raise ArgumentValueError(
             f"{len(paths)} shards cannot be dealt to {count} workers: write more shards, or use open_dataset, which "
             "deals records"
         )

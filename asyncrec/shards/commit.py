@@ -15,12 +15,19 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Asyn
 
 import anyio
 
-from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.errors import (
+    ConflictError,
+    IntegrityError,
+    ObjectExistsError,
+    StorageError,
+    TransientStorageError,
+    UnsettledError,
+)
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.output import ObjectOutput
 from asyncrec.shards.closing import abandoned_error, entomb, fence, load_closing
 from asyncrec.shards.deadline import Deadline
-from asyncrec.shards.exclusive import UnsettledError, create
+from asyncrec.shards.exclusive import create
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import closing_segment_key, index_key, keys_key, segment_key, sequence_of, with_maker
 from asyncrec.shards.note import Note

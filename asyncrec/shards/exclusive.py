@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import logging
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError, UnsettledError
 from asyncrec.shards.deadline import Deadline
 from asyncrec.storage.base import Storage
 
-__all__ = ["UnsettledError", "create"]
+__all__ = ["create"]
 
 _log = logging.getLogger("asyncrec.shards")
 
 # Creating one small object, with the backend's retries; and reading it back, once more.
 _SECONDS = 60
-
-
-class UnsettledError(TransientStorageError):
-    """Whether the object was created could not be found out: it may be there, and nothing may be taken back.
-
-    The same call again finds out: it is content when the object is there and its own.
-    """
 
 
 async def create(

@@ -28,13 +28,19 @@ from typing import Any, Literal
 
 import anyio
 
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsettledError,
+)
 from asyncrec.records.budget import ByteBudget
 from asyncrec.shards.abandoning import delete_replaced, delete_unlisted, is_another_data_set
 from asyncrec.shards.claiming import refuse_makers, settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
-from asyncrec.shards.exclusive import UnsettledError
 from asyncrec.shards.journal import Journal, dead_notes, leftovers_of
 from asyncrec.shards.life import Life, this_host
 from asyncrec.shards.manifest import Manifest
@@ -317,10 +323,12 @@ def _refuse_unwritable(note: Note, local: bool) -> None:
     """
     Segment(writer=note.writer, time=note.since, schema=note.schema, metadata=note.metadata).encode()
     if len(note.encode()) > MOST_BYTES:
-        raise ValueError(f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records")
+        raise ArgumentValueError(
+            f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records"
+        )
     longest = f".{note.shard_name(0)}000.index.{note.writer}~begun.partial"
     if local and len(os.fsencode(longest)) > _LONGEST_NAME:
-        raise ValueError(
+        raise ArgumentValueError(
             f"{note.name!r}: with it and the writer_id, the name of an unfinished file has {len(os.fsencode(longest))} "
             f"bytes, and a filesystem takes {_LONGEST_NAME}; choose shorter ones"
         )

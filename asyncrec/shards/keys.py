@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec.errors import DatasetError
 from asyncrec.records.slab import KEY_BYTES
 
 __all__ = ["NO_KEY", "KeySet", "key_digest", "partition_of"]
@@ -71,7 +72,7 @@ class KeySet:
         pairs = [np.column_stack((self._first, self._last))]
         for content in contents:
             if len(content) % KEY_BYTES:
-                raise ValueError(f"{len(content)} bytes of keys are no multiple of {KEY_BYTES}")
+                raise DatasetError(f"{len(content)} bytes of keys are no multiple of {KEY_BYTES}")
             pairs.append(np.frombuffer(content, dtype="<u8").reshape(-1, 2))
         merged = np.concatenate(pairs)
         merged = merged[merged.any(axis=1)]  # all zero is no key

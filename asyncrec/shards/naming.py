@@ -25,6 +25,8 @@ import re
 import secrets
 import time
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = [
     "CLOSED",
     "check_relative",
@@ -164,7 +166,7 @@ def new_writer_id() -> str:
 def validate_writer_id(writer: str) -> str:
     """The id itself, or a ValueError: it becomes part of names, so it has no ``-``, no ``.``, no ``/`` and no space."""
     if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
-        raise ValueError(
+        raise ArgumentValueError(
             f"writer_id {writer!r} becomes part of file names: 1 to 64 letters, digits or '_', beginning with a letter "
             "or digit"
         )
@@ -186,8 +188,8 @@ def check_relative(path: str) -> None:
         or any(part in ("", ".", "..") for part in path.replace("\\", "/").split("/"))
         or path[1:2] == ":"
     ):
-        raise ValueError(f"{path[:80]!r}; a path in a manifest is relative and stays in its folder")
+        raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest is relative and stays in its folder")
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{path[:80]!r}; a path in a manifest is text that UTF-8 can hold") from error
+        raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest is text that UTF-8 can hold") from error

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import anyio
 from crc32c import crc32c
 
-from asyncrec.errors import ManifestError
+from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import ObjectLimits
@@ -132,7 +132,9 @@ async def open_sharded_writer(
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
     if spool is not None and mode == "replace":
-        raise ValueError("what replaces a data set is promised only whole: spool= has no meaning with mode='replace'")
+        raise ArgumentValueError(
+            "what replaces a data set is promised only whole: spool= has no meaning with mode='replace'"
+        )
     options = parse_compression(compression)
     shown = redact(str(path))
     budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
@@ -271,9 +273,9 @@ def _limits(
     given = {"max_shard_bytes": max_bytes, "max_shard_records": max_records, "max_shard_seconds": max_seconds}
     for option, value in {**given, "num_shards": num_shards, "open_shards": open_shards}.items():
         if value is not None and value <= 0:
-            raise ValueError(f"{option} is {value}; it is greater than 0")
+            raise ArgumentValueError(f"{option} is {value}; it is greater than 0")
     if num_shards is not None and num_shards > MOST_SHARDS:
-        raise ValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
+        raise ArgumentValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
     if num_shards is None:
         if max_bytes is None and max_records is None:
             max_bytes = _MAX_SHARD_BYTES
@@ -281,13 +283,15 @@ def _limits(
     rolling = [option for option, value in given.items() if value is not None]
     if rolling or open_shards != 1:
         named = ", ".join(rolling or ["open_shards"])
-        raise ValueError(f"num_shards={num_shards} fixes the shards, and {named} has them roll: give one or the other")
+        raise ArgumentValueError(
+            f"num_shards={num_shards} fixes the shards, and {named} has them roll: give one or the other"
+        )
     return ObjectLimits()
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{option} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise ArgumentValueError(f"{option} is one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
 async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
@@ -298,7 +302,7 @@ async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
     async def read(path: str) -> bytes:
         content = await folder.get(path, max_bytes=sidecars[path].bytes)
         if sidecars[path].crc32c not in (None, await in_thread(crc32c, content)):
-            raise ValueError(f"{path} is not what was committed: its checksum is another")
+            raise DatasetError(f"{path} is not what was committed: its checksum is another")
         return content
 
     try:

@@ -7,6 +7,7 @@ shard of 600 GiB; here it is then the fewest shards that keep each within the ma
 
 from __future__ import annotations
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.framing.frames import FRAME_OVERHEAD
 
 __all__ = ["MAX_SHARD_BYTES", "MIN_SHARD_BYTES", "shard_boundaries", "shard_count"]
@@ -23,7 +24,7 @@ def shard_count(payload_bytes: int, records: int) -> int:
     No shard exceeds 1 GiB unless a record leaves no choice; none is smaller than 64 MiB unless it is the only one.
     """
     if payload_bytes < 0 or records < 0:
-        raise ValueError(f"negative size: {payload_bytes} bytes, {records} records")
+        raise ArgumentValueError(f"negative size: {payload_bytes} bytes, {records} records")
     size = payload_bytes + FRAME_OVERHEAD * records
     fewest = -(-size // MAX_SHARD_BYTES)
     most = min(size // MIN_SHARD_BYTES, records)
@@ -45,7 +46,7 @@ def shard_boundaries(records: int, num_shards: int) -> list[int]:
     beyond what floats count, in whole numbers.
     """
     if num_shards < 1:
-        raise ValueError(f"num_shards is {num_shards}; it is at least 1")
+        raise ArgumentValueError(f"num_shards is {num_shards}; it is at least 1")
     if records < _EXACT:
         return [round(records * (i / num_shards)) for i in range(num_shards + 1)]
     return [(2 * records * i + num_shards) // (2 * num_shards) for i in range(num_shards + 1)]

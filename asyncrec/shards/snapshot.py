@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
-from asyncrec.errors import ManifestError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.shards.manifest import Manifest, merge_segments
 from asyncrec.shards.naming import CLOSED, check_relative, is_segment, manifest_prefix
 from asyncrec.shards.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
@@ -82,14 +82,16 @@ async def dataset_at(
 
 def _check_name(name: str, path: str) -> None:
     if not name or name[0] in "_." or is_pattern(name):
-        raise ValueError(
+        raise ArgumentValueError(
             f"{path}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
             "which begins with neither '_' nor '.' and is no pattern"
         )
     try:
         check_relative(f"{name}-0.tfrecord")  # as its manifest will name its shards
     except ValueError as error:
-        raise ValueError(f"{path}: no manifest could name the shards of a data set of this name: {error}") from error
+        raise ArgumentValueError(
+            f"{path}: no manifest could name the shards of a data set of this name: {error}"
+        ) from error
 
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:

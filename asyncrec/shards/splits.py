@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["Bound", "Split", "SplitPart", "parse_split"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
@@ -81,7 +83,7 @@ def parse_split(text: str) -> Split:
 def _parse_part(text: str, whole: str) -> SplitPart:
     match = _PART.fullmatch(text)
     if match is None or not _NAME.fullmatch(match["name"]):
-        raise ValueError(
+        raise ArgumentValueError(
             f"{text.strip()!r} in {whole!r} is no part of a split; one is a name, and where it begins and ends: "
             "'train', 'train[:80%]', 'train[100:200]', 'train[-10%:]'"
         )
@@ -93,28 +95,30 @@ def _parse_bound(text: str | None, whole: str) -> Bound | None:
         return None
     match = _BOUND.fullmatch(text.strip())
     if match is None or match["number"].endswith("_") or "__" in match["number"]:
-        raise ValueError(f"{text.strip()!r} in {whole!r} is no bound; one is a number of records or a percentage")
+        raise ArgumentValueError(
+            f"{text.strip()!r} in {whole!r} is no bound; one is a number of records or a percentage"
+        )
     bound = Bound(int(match["number"]), match["percent"] is not None)
     if bound.percent and abs(bound.value) > 100:
-        raise ValueError(f"{bound} in {whole!r} is more than the whole; percentages go from -100% to 100%")
+        raise ArgumentValueError(f"{bound} in {whole!r} is more than the whole; percentages go from -100% to 100%")
     return bound
 
 
 def _resolve(part: SplitPart, counts: Mapping[str, int]) -> tuple[str, int, int]:
     if part.name not in counts:
         there = ", ".join(repr(name) for name in sorted(counts)) or "none"
-        raise ValueError(f"there is no split {part.name!r}; there are: {there}")
+        raise ArgumentValueError(f"there is no split {part.name!r}; there are: {there}")
     records = counts[part.name]
     start = 0 if part.start is None else _position(part.start, records, part)
     stop = records if part.stop is None else _position(part.stop, records, part)
     if start > stop:
-        raise ValueError(f"{part} ends before it begins: {start} to {stop} of {records} records")
+        raise ArgumentValueError(f"{part} ends before it begins: {start} to {stop} of {records} records")
     return part.name, start, stop
 
 
 def _position(bound: Bound, records: int, part: SplitPart) -> int:
     value = round(Fraction(bound.value * records, 100)) if bound.percent else bound.value
     if abs(value) > records:
-        raise ValueError(f"{part} reaches beyond the {records} records of {part.name!r}")
+        raise ArgumentValueError(f"{part} reaches beyond the {records} records of {part.name!r}")
     from_end = bound.value < 0
     return records + value if from_end else value

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import ByteSink
 from asyncrec.storage.local import LocalStorage, mapped_errors
@@ -48,7 +49,7 @@ class SpoolFolder(LocalStorage):
 
     def __init__(self, folder: str | os.PathLike[str], owner: str, *, limit: int) -> None:
         if limit <= 0:
-            raise ValueError(f"spool_limit is {limit}; it is a number of bytes, greater than 0")
+            raise ArgumentValueError(f"spool_limit is {limit}; it is a number of bytes, greater than 0")
         super().__init__(folder)
         self.owner = owner
         self.limit = limit

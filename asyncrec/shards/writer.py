@@ -13,7 +13,7 @@ from typing import Literal
 
 import anyio
 
-from asyncrec.errors import StorageError
+from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Lane, ObjectLimits
@@ -183,7 +183,7 @@ class ShardedWriter:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
         """
         if self._keys is None:
-            raise ValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
+            raise ArgumentValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
         return key_digest(key) in self._keys
 
     # -- acknowledging ------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class ShardedWriter:
             ValueError: ``require`` is a level that flushing cannot reach here.
         """
         if require == "committed" or (require == "spooled" and not self._spools):
-            raise ValueError(f"{self.path}: {self._unreachable(require)}")
+            raise ArgumentValueError(f"{self.path}: {self._unreachable(require)}")
         self._check()
         last = self._tickets
         await self._flush()
@@ -229,16 +229,16 @@ class ShardedWriter:
             OSError: the shard failed.
         """
         if level not in ("spooled", "committed"):
-            raise ValueError(f"a level to wait for is 'spooled' or 'committed', not {level!r}")
+            raise ArgumentValueError(f"a level to wait for is 'spooled' or 'committed', not {level!r}")
         if not 0 <= ticket <= self._tickets:
-            raise ValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
+            raise ArgumentValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
             if self._publication.together and not self._progress.ended:
-                raise ValueError(f"{self.path}: {_TOGETHER}")
+                raise ArgumentValueError(f"{self.path}: {_TOGETHER}")
             await self._progress.committed(ticket)
             return
         if not self._spools:
-            raise ValueError(f"{self.path}: {self._unreachable(level)}")
+            raise ArgumentValueError(f"{self.path}: {self._unreachable(level)}")
         while self._progress.level_of(ticket) == "buffered":
             self._check()
             await self._flush()

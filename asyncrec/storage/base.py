@@ -27,6 +27,8 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+from asyncrec.errors import ObjectTooLargeError
+
 from .retry import retrying
 from .url import join
 
@@ -204,7 +206,9 @@ class Storage(ABC):
         async with self.open_source(key) as source:
             size = source.info.size
             if max_bytes is not None and size > max_bytes:
-                raise ValueError(f"{self.root}: {key} has {size:,} bytes, more than the {max_bytes:,} expected of it")
+                raise ObjectTooLargeError(
+                    f"{self.root}: {key} has {size:,} bytes, more than the {max_bytes:,} expected of it"
+                )
             blocks = []
             while block := await source.receive(1 << 20):
                 blocks.append(block)

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from asyncrec.errors import ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.plugins import hookimpl
 from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage.factory import StorageFactory
@@ -65,7 +65,7 @@ class LocalStorage(Storage):
 
     def __init__(self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = os) -> None:
         if chunk_size < 1:
-            raise ValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
+            raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
         self.root = os.fspath(root)
         self.chunk_size = chunk_size
         self.disk = Disk(system)
@@ -82,7 +82,7 @@ class LocalStorage(Storage):
         """
         check_key(key)
         if "//" in key or key.endswith("/"):
-            raise ValueError(f"the key {key!r} has an empty segment: files have no such names")
+            raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
         return Path(self.folder, key)
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
@@ -121,7 +121,7 @@ class LocalStorage(Storage):
     def _local_sink(self, key: str, *, exclusive: bool, zeros: int = 0) -> LocalSink:
         path = self.path_of(key)
         if is_partial(path.name):
-            raise ValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
+            raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
         beside = self.owner is not None and key.startswith("_")
         return LocalSink(
             self.disk,
@@ -140,7 +140,7 @@ class LocalStorage(Storage):
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
-            raise ValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
+            raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
         return LocalSource(
             self.disk, key, str(self.path_of(key)), join(self.root, key), start=start, end=end, etag=etag
         )
@@ -172,7 +172,7 @@ class LocalStorage(Storage):
             StorageError: somebody is writing it, or it is not this user's file.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
-            raise ValueError(f"{join(self.root, upload.key)} is no unfinished file")
+            raise ArgumentValueError(f"{join(self.root, upload.key)} is no unfinished file")
         await self.disk.in_thread(self._remove_unfinished, str(self.path_of(upload.key)))
 
     def _remove_unfinished(self, path: str) -> None:

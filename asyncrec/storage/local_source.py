@@ -13,7 +13,7 @@ from types import TracebackType
 
 import anyio
 
-from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage.base import ByteSource
 from asyncrec.storage.local_disk import Disk, mapped_errors, object_info
 
@@ -88,7 +88,7 @@ class LocalSource(ByteSource):
         if self._fd < 0:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
         await anyio.lowlevel.checkpoint()
         wanted = min(max_bytes, self._end - self._position)
         if wanted <= 0:

@@ -18,7 +18,7 @@ from types import TracebackType
 import anyio
 from crc32c import crc32c
 
-from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.plugins import hookimpl
 from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage.factory import StorageFactory
@@ -58,7 +58,7 @@ class MemoryStorage(Storage):
 
     def __init__(self, name: str | None = None, *, chunk_size: int = _CHUNK_SIZE) -> None:
         if chunk_size < 1:
-            raise ValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
+            raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
         self.root = f"memory://{name or ''}"
         self.chunk_size = chunk_size
         self._store = _Store() if name is None else _named.setdefault(name, _Store())
@@ -73,7 +73,7 @@ class MemoryStorage(Storage):
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
-            raise ValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
+            raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
         return _MemorySource(self, check_key(key), start=start, end=end, etag=etag)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -198,7 +198,7 @@ class _MemorySource(ByteSource):
         if self._data is None:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
         await anyio.lowlevel.checkpoint()
         assert self._end is not None, "set on entering"
         # An empty slice where the position is past the end.

@@ -9,14 +9,21 @@ with `register_writer_factory`. Two backends for one scheme are told apart by ``
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
 
-from asyncrec.errors import AmbiguousSchemeError, UnknownSchemeError, UnsupportedBackendError
+from asyncrec.errors import (
+    AmbiguousSchemeError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    UnknownSchemeError,
+    UnsupportedBackendError,
+)
 from asyncrec.plugins.manager import DISABLE
 from asyncrec.storage.backends import Backends
 from asyncrec.storage.base import Storage
@@ -55,13 +62,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
         TypeError: the factory is neither.
     """
     if not isinstance(prefix, str):
-        raise TypeError(f"a prefix is a str, not {type(prefix).__name__}")
+        raise ArgumentTypeError(f"a prefix is a str, not {type(prefix).__name__}")
     if not prefix or ":" in prefix:
-        raise ValueError(f"the prefix {prefix!r} is empty or contains ':'; give what stands before the colon")
+        raise ArgumentValueError(f"the prefix {prefix!r} is empty or contains ':'; give what stands before the colon")
     if not isinstance(factory, StorageFactory) and not (
         callable(getattr(factory, "open", None)) and callable(getattr(factory, "directory_check", None))
     ):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"the factory for {prefix!r} is neither a StorageFactory nor an object with open(path) and "
             f"directory_check(path): {type(factory).__name__}"
         )
@@ -115,7 +122,7 @@ async def located(
     """
     if storage is not None:
         if storage_options is not None:
-            raise TypeError("storage is open already: give storage_options only where there is no storage")
+            raise ArgumentTypeError("storage is open already: give storage_options only where there is no storage")
         yield storage, os.fspath(path)
         return
     registered = registered_for(path)
@@ -144,14 +151,31 @@ async def _opening(
     factory = registered_for(path)
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
-            raise TypeError(f"{redact(root)}: the factory registered for it takes no options: {', '.join(options)}")
+            raise ArgumentTypeError(
+                f"{redact(root)}: the factory registered for it takes no options: {', '.join(options)}"
+            )
         return ForeignStorage(root, factory)
     if factory is None:
         factory, root = await _find(root, scheme_of(path), path)
     backend = anyio.get_cancelled_exc_class().__module__.partition(".")[0]
     if backend not in factory.backends:
         raise UnsupportedBackendError(_unsupported(factory, backend, redact(os.fspath(path))))
-    return factory.open(root, **options)
+    try:
+        return factory.open(root, **options)
+    except TypeError as error:
+        # A factory may list its options as parameters.
+        if _takes(factory.open, root, options):
+            raise
+        raise ArgumentTypeError(f"{redact(root)}: {error}") from error
+
+
+def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) -> bool:
+    """Whether the function can be called so."""
+    try:
+        inspect.signature(function).bind(root, **options)
+    except TypeError:
+        return False
+    return True
 
 
 async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
@@ -163,7 +187,7 @@ async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[S
     is_url = os.fspath(path)[len(scheme) :].startswith("://") or scheme == "file"
     if scheme and not is_url:
         if factories:
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{shown}: write {scheme}:// for the backend {factories[0].name!r}, or ./{shown} for a local file"
             )
         factories = _backends.by_scheme[""]  # the name of a local file

@@ -16,7 +16,7 @@ from types import TracebackType
 
 import anyio
 
-from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, StorageError, TransientStorageError
 from asyncrec.storage.base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage.retry import Backoff
 from asyncrec.storage.url import join
@@ -112,7 +112,7 @@ class ResumingSource(ByteSource):
         if not self._entered:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
         if self._scope is None:
             block = await self._reader.receive(max_bytes)
             self.info = self._reader.info or self.info

@@ -14,9 +14,11 @@ import os
 import re
 from urllib.parse import quote, unquote
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
 __all__ = ["check_key", "join", "local_path", "redact", "scheme_of", "split_path"]
 
-# RFC 3986, but two characters at least: one letter is a Windows drive.
+# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is somebody's Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
@@ -25,7 +27,7 @@ _SECRETS = ("sig", "token", "secret", "passw", "credential", "key", "auth", "ses
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """The scheme before the first colon, in lower case; ``""`` for a local path, a drive letter, any `PathLike`."""
+    """The scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
     if not isinstance(path, str):
         return ""
     match = _SCHEME.match(path)
@@ -49,11 +51,11 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
     """
     text = os.fspath(path)
     if not isinstance(text, str):
-        raise TypeError(f"a path is a str or a PathLike of str, not {type(path).__name__}")
+        raise ArgumentTypeError(f"a path is a str or a PathLike of str, not {type(path).__name__}")
     if not text:
-        raise ValueError("the path is empty")
+        raise ArgumentValueError("the path is empty")
     if "\0" in text:
-        raise ValueError(f"the path holds a NUL: {redact(text)!r}")
+        raise ArgumentValueError(f"the path holds a NUL: {redact(text)!r}")
     scheme = scheme_of(path)
     if _is_file(scheme) and (scheme == "file" or "://" in text):
         root, key = _split_local(local_path(text))
@@ -79,18 +81,19 @@ def local_path(path: str) -> str:
     if rest.startswith("//"):
         host, slash, rest = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
-            raise ValueError(
+            raise ArgumentValueError(
                 f"{redact(path)}: a file URL of another machine; three slashes begin a local one: {scheme}:///"
             )
         rest = slash + rest
     if not rest.startswith("/"):
-        raise ValueError(f"{redact(path)}: a file URL holds an absolute path; write a relative one without {scheme}:")
+        raise ArgumentValueError(
+            f"{redact(path)}: a file URL holds an absolute path; write a relative one without {scheme}:"
+        )
     # What is not UTF-8 comes back as the bytes it was, as everywhere in `os`.
     decoded = unquote(rest, errors="surrogateescape")
     if "\0" in decoded:
-        raise ValueError(f"{redact(path)}: the path holds a NUL")
-    # /C:/data is C:/data (RFC 8089, appendix E.2).
-    return decoded[1:] if os.name == "nt" and re.match(r"/[A-Za-z]:", decoded) else decoded
+        raise ArgumentValueError(f"{redact(path)}: the path holds a NUL")
+    return decoded
 
 
 def join(root: str, key: str) -> str:
@@ -110,15 +113,15 @@ def check_key(key: str) -> str:
         TypeError: it is no `str`.
     """
     if not isinstance(key, str):
-        raise TypeError(f"a key is a str, not {type(key).__name__}")
+        raise ArgumentTypeError(f"a key is a str, not {type(key).__name__}")
     if not key:
-        raise ValueError("the key is empty: name an object, not its folder or bucket")
+        raise ArgumentValueError("the key is empty: name an object, not its folder or bucket")
     if key.startswith("/"):
-        raise ValueError(f"the key {key!r} begins with '/': keys are relative to the root of the storage")
+        raise ArgumentValueError(f"the key {key!r} begins with '/': keys are relative to the root of the storage")
     if "\0" in key:
-        raise ValueError(f"the key {key!r} holds a NUL")
+        raise ArgumentValueError(f"the key {key!r} holds a NUL")
     if any(segment in (".", "..") for segment in key.split("/")):
-        raise ValueError(f"the key {key!r} has a segment '.' or '..': keys do not climb")
+        raise ArgumentValueError(f"the key {key!r} has a segment '.' or '..': keys do not climb")
     return key
 
 

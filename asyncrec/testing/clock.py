@@ -28,6 +28,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["virtual_backend"]
 
 T = TypeVar("T")
@@ -50,7 +52,7 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
         return name, {"loop_factory": lambda: _VirtualLoop(threshold)}
     if name == "trio":
         return name, _trio_options(threshold)
-    raise ValueError(f"no virtual clock for {name!r}: 'asyncio' or 'trio'")
+    raise ArgumentValueError(f"no virtual clock for {name!r}: 'asyncio' or 'trio'")
 
 
 class _JumpingSelector(selectors.DefaultSelector):

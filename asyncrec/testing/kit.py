@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.plugins.manager import Plugins
 
 __all__ = ["Kit", "PluginKit", "replaces_case"]
@@ -30,7 +31,7 @@ _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "t
 def replaces_case(reason: str) -> Callable[[F], F]:
     """Mark a method that replaces a case of the kit; ``reason`` says why the plugin cannot pass the original."""
     if not reason or not isinstance(reason, str):
-        raise TypeError("replaces_case needs the reason, a sentence: why can the plugin not pass the case?")
+        raise ArgumentTypeError("replaces_case needs the reason, a sentence: why can the plugin not pass the case?")
 
     def mark(case: F) -> F:
         case.replaces_case = reason  # type: ignore[attr-defined]  # the mark __init_subclass__ looks for
@@ -56,10 +57,14 @@ class Kit:
         for name in sorted(inherited):
             case = getattr(cls, name)
             if case is not inherited[name] and not getattr(case, "replaces_case", None):
-                raise TypeError(f"{cls.__name__}.{name} replaces a case of the kit: mark it @replaces_case(reason)")
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name} replaces a case of the kit: mark it @replaces_case(reason)"
+                )
         for name, case in vars(cls).items():
             if getattr(case, "replaces_case", None) and name not in inherited:
-                raise TypeError(f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name")
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name"
+                )
 
 
 class PluginKit(Kit):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from asyncrec.errors import ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.example.schema import Schema
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.plugins.kinds import BadMember, Converted, Format
@@ -130,9 +130,9 @@ async def convert(
     if to != RECORDS:
         encoding = FORMATS.get(to)
         if encoding.encoder is None:
-            raise ValueError(f"{to} is a source only: asyncrec does not write it")
+            raise ArgumentValueError(f"{to} is a source only: asyncrec does not write it")
         if (source_format or FORMATS.of(os.fspath(source))) != RECORDS:
-            raise ValueError("one side of a conversion is TFRecord: convert in two steps")
+            raise ArgumentValueError("one side of a conversion is TFRecord: convert in two steps")
         async with (
             selected(source, storage=storage, storage_options=storage_options) as selection,
             located(target, storage=target_storage, storage_options=target_options) as (store, key),
@@ -142,7 +142,7 @@ async def convert(
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         files, kind = await _files(store, key, source_format, report.source)
         if kind.open is None:
-            raise ValueError(f"{kind.name} is a target only: asyncrec does not read it")
+            raise ArgumentValueError(f"{kind.name} is a target only: asyncrec does not read it")
         if ".tfrec" in os.path.basename(os.fspath(target)):
             async with open_writer(
                 target, compression=compression, storage=target_storage, storage_options=target_options
@@ -189,9 +189,11 @@ async def _files(
         raise ObjectNotFoundError(f"{shown}: there is no file to be converted; --from (source_format) names its format")
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
-        raise ValueError(f"{shown}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one")
+        raise ArgumentValueError(
+            f"{shown}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
+        )
     if kinds == {RECORDS}:
-        raise ValueError(
+        raise ArgumentValueError(
             f"{shown}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
             "(source_format), or use reshard or copy for records"
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.shards.job import open_job, whole_note
 from asyncrec.shards.manifest import Manifest
@@ -155,7 +155,7 @@ async def _copy_dataset(
 ) -> None:
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
-        raise ValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
+        raise ArgumentValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
     folder = PrefixedStorage(store, prefix) if prefix else store
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
     there = await load_manifest(folder, name, path=at)

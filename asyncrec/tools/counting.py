@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec.records.index import RecordIndex
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.indexes import make_index, read_index
 from asyncrec.sampling.places import Places
 from asyncrec.sampling.unlisted import unlisted_entry
+from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.tools.selecting import SelectedShard, Selection, selected
 
-__all__ = ["CountReport", "TooLargeError", "count", "counted"]
+__all__ = ["CountReport", "count", "counted", "counted_by_index"]
 
 Progress = Callable[[int, int | None], None]
 
@@ -72,16 +74,19 @@ async def count(
     return report
 
 
-class TooLargeError(Exception):
-    """To be read for counting."""
+async def counted(selection: Selection, shard: SelectedShard) -> int:
+    """The records of a shard, by its index or by reading it."""
+    folder, entry, index = await _looked_up(selection, shard)
+    return len(index if index is not None else await make_index(Places(folder, [entry], None), 0))
 
 
-async def counted(selection: Selection, shard: SelectedShard, *, readable: bool = True) -> int:
+async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:
+    """The records of a shard, without reading it; `None` where it has no index."""
+    _, _, index = await _looked_up(selection, shard)
+    return None if index is None else len(index)
+
+
+async def _looked_up(selection: Selection, shard: SelectedShard) -> tuple[Storage, ShardEntry, RecordIndex | None]:
     folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
     entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
-    index = await read_index(folder, entry, count_known=False)
-    if index is None:
-        if not readable:
-            raise TooLargeError
-        index = await make_index(Places(folder, [entry], None), 0)
-    return len(index)
+    return folder, entry, await read_index(folder, entry, count_known=False)

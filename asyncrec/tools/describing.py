@@ -16,7 +16,7 @@ from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.manifest import Manifest
 from asyncrec.storage.base import Storage
 from asyncrec.tasks import in_thread
-from asyncrec.tools.counting import TooLargeError, counted
+from asyncrec.tools.counting import counted, counted_by_index
 from asyncrec.tools.jsonvalues import is_example
 from asyncrec.tools.orphans import Orphan, find_orphans
 from asyncrec.tools.selecting import SelectedDataset, SelectedShard, Selection, selected
@@ -200,9 +200,9 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
     entry, info = await unlisted_entry(selection.storage, shard.key)
     records: int | None
     try:
-        records = await counted(selection, shard, readable=readable)
-    except (FormatError, TooLargeError):
-        records = None  # damaged, or not to be read for this
+        records = await (counted if readable else counted_by_index)(selection, shard)
+    except FormatError:
+        records = None  # damaged
     return FileInfo(
         path=shard.shown,
         bytes=entry.bytes,

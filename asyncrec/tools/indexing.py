@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec.errors import ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.records.index import RecordIndex
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.sampling.indexes import make_index, read_index
@@ -73,7 +73,7 @@ async def index(
         ValueError: there is no such layout.
     """
     if layout not in LAYOUTS:
-        raise ValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
+        raise ArgumentValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         report = IndexReport(path=selection.path)
         done = 0

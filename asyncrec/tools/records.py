@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncrec.errors import DatasetError, DecodeError
+from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError, RecordIndexError
 from asyncrec.example.varints import int64_values
 from asyncrec.example.wire import BYTES, INT64, NONE, parse_example
 from asyncrec.records.reader import RecordReader
@@ -55,7 +55,7 @@ class Where:
         """
         match = _WHERE.fullmatch(text)
         if not match:
-            raise ValueError(f"{text!r} is no condition: write FEATURE=VALUE or FEATURE!=VALUE")
+            raise ArgumentValueError(f"{text!r} is no condition: write FEATURE=VALUE or FEATURE!=VALUE")
         return cls(match["feature"], match["value"], match["sign"] == "=")
 
     def holds(self, record: bytes) -> bool:
@@ -173,4 +173,4 @@ async def get_record(
                     last = [*last, *records][record:]
         if len(last) == -record:
             return last[0]
-        raise IndexError(f"{selection.path}: there is no record {record}; it has {before:,} records")
+        raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {before:,} records")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from asyncrec.errors import FormatError, ManifestError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, FormatError, ManifestError, ObjectNotFoundError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.framing.damage import Damage
 from asyncrec.framing.frames import MAX_RECORD_BYTES
@@ -113,7 +113,7 @@ async def repair(
     ):
         both_open = storage is not None and target_storage is not None
         if key == target_key and (store is target_store if both_open else store.root == target_store.root):
-            raise ValueError(f"{shown}: what is whole goes to another file; the damaged one is not overwritten")
+            raise ArgumentValueError(f"{shown}: what is whole goes to another file; the damaged one is not overwritten")
         reader = await open_reader_at(
             store,
             key,

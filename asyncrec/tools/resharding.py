@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asyncrec.datasets.shuffler import MEMORY_LIMIT
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.reader import RecordReader
 from asyncrec.records.slab import KEY_BYTES
@@ -109,14 +109,14 @@ async def reshard(
         ValueError: options that contradict each other.
     """
     if num_shards is not None and (max_shard_bytes is not None or max_shard_records is not None):
-        raise ValueError("num_shards fixes the shards, and max_shard_bytes or max_shard_records has them roll")
+        raise ArgumentValueError("num_shards fixes the shards, and max_shard_bytes or max_shard_records has them roll")
     for option, value in {
         "num_shards": num_shards,
         "max_shard_bytes": max_shard_bytes,
         "max_shard_records": max_shard_records,
     }.items():
         if value is not None and value < 1:
-            raise ValueError(f"{option} is {value}; it is at least 1")
+            raise ArgumentValueError(f"{option} is {value}; it is at least 1")
     options = parse_compression(compression)
     report = ReshardReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     begun = time.monotonic()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.records.index import RecordIndex
 from asyncrec.records.position import BEGINNING, Position
 from asyncrec.records.reader import RecordReader, open_reader_at
@@ -50,7 +51,7 @@ def _position(first: int, index: RecordIndex | None) -> Position:
     if first == 0:
         return BEGINNING
     if index is None:
-        raise ValueError(f"record {first:,} is found by the shard's index: give it, from shard_index")
+        raise ArgumentValueError(f"record {first:,} is found by the shard's index: give it, from shard_index")
     if index.members is None:
         return Position(int(index.offsets[first]), 0, first)
     member = index.members[first]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec.errors import StorageError
+from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.sampling.ahead import concurrently
 from asyncrec.storage.base import Storage
 from asyncrec.tools import orphans as orphans_
@@ -113,7 +113,7 @@ async def verify(
         ValueError: both ``adopt`` and ``delete``.
     """
     if adopt and delete:
-        raise ValueError("adopt and delete exclude each other")
+        raise ArgumentValueError("adopt and delete exclude each other")
     async with selected(path, given_up=delete, storage=storage, storage_options=storage_options) as selection:
         report = VerifyReport(path=selection.path, kind=selection.kind)
         report.conflicts = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts]

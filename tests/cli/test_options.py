@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrec.cli.exits import UsageError
 from asyncrec.cli.options import parse_duration, parse_options, parse_size
+from asyncrec.errors import UsageError
 
 
 def test_storage_options_are_numbers_words_and_text() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from asyncrec import (
+    ArgumentError,
     CorruptRecordError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -476,3 +477,10 @@ def test_a_file_can_be_appended_to() -> None:
 def test_records_of_the_messages_are_those_of_encode_example() -> None:
     example = tf.train.Example(features=tf.train.Features(feature={"a": tf.int64_feature(1)}))
     assert example.SerializeToString() == encode_example({"a": 1})
+
+
+def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
+    with tf.io.TFRecordWriter("x") as writer, pytest.raises(TypeError, match="a record is bytes") as caught:
+        writer.write(7)  # type: ignore[arg-type]  # the mistake
+    assert isinstance(caught.value, ArgumentError)
+    assert not isinstance(caught.value, tf.errors.OpError)

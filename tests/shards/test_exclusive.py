@@ -8,9 +8,15 @@ from typing import Any
 import anyio
 import pytest
 
-from asyncrec.errors import ObjectExistsError, StorageError, StoragePermissionError, TransientStorageError
+from asyncrec.errors import (
+    ObjectExistsError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+    UnsettledError,
+)
 from asyncrec.shards.deadline import Deadline
-from asyncrec.shards.exclusive import UnsettledError, create
+from asyncrec.shards.exclusive import create
 from asyncrec.storage.base import Storage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.clock import virtual_backend

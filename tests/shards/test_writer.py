@@ -20,9 +20,9 @@ from asyncrec.errors import (
     ObjectNotFoundError,
     StorageError,
     TransientStorageError,
+    UnsettledError,
 )
 from asyncrec.records.index import parse_index
-from asyncrec.shards.exclusive import UnsettledError
 from asyncrec.storage.base import Storage
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.clock import virtual_backend

@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from asyncrec.errors import AmbiguousSchemeError, PluginError, UnknownSchemeError, UnsupportedBackendError
+from asyncrec.errors import (
+    AmbiguousSchemeError,
+    ArgumentError,
+    ArgumentTypeError,
+    PluginError,
+    UnknownSchemeError,
+    UnsupportedBackendError,
+)
 from asyncrec.plugins import hookimpl
 from asyncrec.plugins.manager import DISABLE, Plugins
 from asyncrec.storage import registry
@@ -20,7 +27,7 @@ from asyncrec.storage.backends import Backends
 from asyncrec.storage.base import Storage
 from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage.memory import MemoryStorage, open_memory
 from asyncrec.storage.registry import located, open_storage, register_writer_factory
 
 pytestmark = pytest.mark.anyio
@@ -309,6 +316,24 @@ async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
     with pytest.raises(UnknownSchemeError, match="The plugin 'damaged' could not be loaded"):
         async with open_storage("what://x"):
             pass
+
+
+async def test_an_option_that_a_backend_does_not_list_is_a_refused_argument(found: Found) -> None:
+    register_writer_factory("few", StorageFactory("few", (), open_memory))
+    with pytest.raises(ArgumentTypeError, match=r"few:.*'colour'"):
+        async with open_storage("few:x", colour="red"):
+            pass
+
+
+async def test_a_type_error_of_a_backend_s_own_is_no_refused_argument(found: Found) -> None:
+    def broken(url: str, **options: object) -> Any:
+        return len(3)  # type: ignore[arg-type]  # the fault
+
+    register_writer_factory("few", StorageFactory("few", (), broken))
+    with pytest.raises(TypeError, match="has no len") as caught:
+        async with open_storage("few:x", colour="red"):
+            pass
+    assert not isinstance(caught.value, ArgumentError)
 
 
 async def test_two_drivers_for_one_scheme_are_told_apart_by_name(found: Found) -> None:

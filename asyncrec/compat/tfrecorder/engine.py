@@ -24,6 +24,7 @@ from asyncrec.blocking.portal import current_portal
 from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path
 from asyncrec.datasets.csvrows import csv_line
 from asyncrec.datasets.splitting import SplitPlan, SplitWriter, open_splits
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.example.declared import DeclaredExample, IgnoreExample
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
@@ -60,11 +61,11 @@ def write_examples(
         TypeError: a class declares no field.
     """
     if concurrency < 1:
-        raise ValueError(f"examples_concurrency is {concurrency}; at least one example is in work")
+        raise ArgumentValueError(f"examples_concurrency is {concurrency}; at least one example is in work")
     kinds = {type(example) for examples in folders.values() for example in examples}
     for kind in kinds:
         if not kind.fields():
-            raise TypeError(f"{kind.__name__} declares no field with @tfrecordable")
+            raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
     plans = [
         _plan(name, name or _base_name(path), {type(example) for example in examples} or kinds)
         for name, examples in folders.items()

@@ -20,6 +20,7 @@ from asyncrec.compat.tfrecorder.reading import (
     get_examples_list_filepaths,
     get_tfrecord_filepaths,
 )
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.storage.url import join
 
@@ -64,7 +65,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
     if kind is None or rows is None:
-        raise TypeError("example_class and examples_list_filepath are needed")
+        raise ArgumentTypeError("example_class and examples_list_filepath are needed")
     counts = generate_and_save_train_eval_test_tfrecords_files_for_examples(
         save_directory_path,
         _examples_of(kind, rows, kwargs),
@@ -166,9 +167,9 @@ def split_examples_list(
     given = examples_train_eval_test_ratio
     ratios = list(given) if isinstance(given, Sequence) else [given]
     if not 1 <= len(ratios) <= 3:
-        raise ValueError(f"There should be only 3 ratios for train, test and eval, not {ratios}.")
+        raise ArgumentValueError(f"There should be only 3 ratios for train, test and eval, not {ratios}.")
     if len(ratios) > 1 and not math.isclose(math.fsum(ratios), 1, abs_tol=1e-6):
-        raise ValueError(f"Train, eval, test ratio shall sum up to 1.0 (found {math.fsum(ratios):g}).")
+        raise ArgumentValueError(f"Train, eval, test ratio shall sum up to 1.0 (found {math.fsum(ratios):g}).")
     train = int(len(examples) * ratios[0])
     end = train + int(len(examples) * ratios[1]) if len(ratios) == 3 else len(examples)
     return examples[:train], examples[train:end], examples[end:] or None

@@ -17,7 +17,7 @@ from asyncrec.compat.tensors import found_tensorflow
 from asyncrec.compat.tfrecorder.helpers.marshaller import Path
 from asyncrec.datasets.splitting import EXAMPLES_CSV
 from asyncrec.datasets.tuples import stored_schema
-from asyncrec.errors import ObjectNotFoundError, SchemaError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, SchemaError
 from asyncrec.example.declared import DeclaredExample
 from asyncrec.example.entries import Entry
 from asyncrec.example.kinds import FixedLen, Tensor
@@ -105,7 +105,7 @@ def generate_dataset(
     Raises: as `asyncrec.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``.
     """
     if num_workers and worker_index is None:
-        raise ValueError("give worker_index, too")
+        raise ArgumentValueError("give worker_index, too")
     given = tfrecords_filepaths
     paths = [fspath(given)] if isinstance(given, str | PathLike) else [fspath(path) for path in given]
 

@@ -10,7 +10,7 @@ import re
 import threading
 from typing import Any
 
-from asyncrec.errors import PluginError
+from asyncrec.errors import ArgumentValueError, PluginError
 from asyncrec.plugins.kinds import Format
 from asyncrec.plugins.manager import DISABLE, PLUGINS, Plugins
 from asyncrec.tasks import in_thread
@@ -72,7 +72,7 @@ class Formats:
             return found
         if name not in _KNOWN:
             there = ", ".join(sorted({*self._found, *_KNOWN, RECORDS}))
-            raise ValueError(f"{name!r} is no format; there are {there}{self._faults()}")
+            raise ArgumentValueError(f"{name!r} is no format; there are {there}{self._faults()}")
         raise PluginError(f"the format {name!r} is not installed: pip install {_PACKAGES[name]}{self._faults()}")
 
     def _of_built_in(self, name: str) -> Format | None:

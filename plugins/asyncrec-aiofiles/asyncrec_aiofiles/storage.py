@@ -22,6 +22,7 @@ import aiofiles.os
 import anyio
 
 from asyncrec.errors import (
+    ArgumentValueError,
     IntegrityError,
     ObjectChangedError,
     ObjectExistsError,
@@ -141,7 +142,7 @@ class FileStorage(Storage):
         check_key(key)
         parts = key.split("/")
         if "" in parts or _is_partial(parts[-1]):
-            raise ValueError(f"{key!r} cannot be a file's: an empty segment, or the name of an unfinished file")
+            raise ArgumentValueError(f"{key!r} cannot be a file's: an empty segment, or the name of an unfinished file")
         return os.path.join(self._folder, *parts)
 
     async def _call(self, function: Any, *args: Any) -> Any:

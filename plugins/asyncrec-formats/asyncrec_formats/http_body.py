@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from asyncrec.errors import ExampleError
+
 __all__ = ["TooLargeError", "body_of"]
 
 _STEP = 256 << 10
@@ -20,7 +22,7 @@ _STEP = 256 << 10
 _BROTLI_STEP = 64
 
 
-class TooLargeError(ValueError):
+class TooLargeError(ExampleError):
     """A body decodes to more than it may."""
 
 

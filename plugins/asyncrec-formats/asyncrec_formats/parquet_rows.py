@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asyncrec import encode_example
+from asyncrec.errors import ExampleError
 from asyncrec.plugins import BadMember, Converted
 
 __all__ = ["rows_of"]
@@ -181,7 +182,7 @@ def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
             features = _flat(row if isinstance(row, Mapping) else _of_one(row))
             record = encode_example(features, narrow=True)
             if len(record) > most:
-                raise ValueError(f"a record of {len(record):,} bytes, more than {most:,}")
+                raise ExampleError(f"a record of {len(record):,} bytes, more than {most:,}")
             result.records.append(record)
         except Exception as error:
             result.bad.append(BadMember(path, f"row {number}", str(error)))
@@ -195,7 +196,7 @@ def _of_one(row: Any) -> dict[str, Any]:
         try:
             values[name] = _value(column[0])
         except Exception as error:
-            raise ValueError(f"column {name!r}: {error}") from error
+            raise ExampleError(f"column {name!r}: {error}") from error
     return values
 
 

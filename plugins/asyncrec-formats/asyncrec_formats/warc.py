@@ -146,7 +146,7 @@ class _Parser:
                 continue
             try:
                 yield _converted(record, self._most)
-            except (ExampleError, TooLargeError) as error:
+            except ExampleError as error:
                 yield BadMember(self._path, where, str(error))
             except Exception as error:  # warcio raises what it meets: ValueError, KeyError, its own
                 yield BadMember(self._path, where, f"{type(error).__name__}: {error}")

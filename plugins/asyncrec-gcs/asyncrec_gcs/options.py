@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage import redact, scheme_of
 
 from .protocol import UNIT
@@ -58,9 +59,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.chunk_size < UNIT or self.chunk_size % UNIT:
-            raise ValueError(f"chunk_size is a multiple of 256 KiB, as GCS demands, not {self.chunk_size:,}")
+            raise ArgumentValueError(f"chunk_size is a multiple of 256 KiB, as GCS demands, not {self.chunk_size:,}")
         if self.max_concurrency < 1:
-            raise ValueError(f"max_concurrency is at least 1, not {self.max_concurrency}")
+            raise ArgumentValueError(f"max_concurrency is at least 1, not {self.max_concurrency}")
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
@@ -73,15 +74,17 @@ class Options:
         names = {each.name for each in fields(Access)} - {"emulator"}
         known = names | {"chunk_size", "max_concurrency"}
         if unknown := sorted(set(options) - known):
-            raise TypeError(f"gcs has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+            raise ArgumentTypeError(f"gcs has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
         scheme = scheme_of(url)
         if not scheme or not url.startswith("://", len(scheme)):
-            raise ValueError(f"{redact(url)}: not of the form gs://bucket/prefix")
+            raise ArgumentValueError(f"{redact(url)}: not of the form gs://bucket/prefix")
         bucket, _, prefix = url[len(scheme) + 3 :].partition("/")
         if "@" in bucket:
-            raise ValueError(f"{redact(url)}: credentials do not belong in a URL; they have options of their own")
+            raise ArgumentValueError(
+                f"{redact(url)}: credentials do not belong in a URL; they have options of their own"
+            )
         if not bucket:
-            raise ValueError(f"{redact(url)}: the URL names no bucket: gs://bucket/prefix")
+            raise ArgumentValueError(f"{redact(url)}: the URL names no bucket: gs://bucket/prefix")
         access = _access(**{name: options.pop(name) for name in names & set(options)})
         return cls(bucket=bucket, access=access, **options), prefix.strip("/")
 
@@ -94,9 +97,11 @@ def _access(
     anonymous: bool = False,
 ) -> Access:
     if (token is not None) + (service_file is not None) + anonymous > 1:
-        raise ValueError("token, service_file and anonymous exclude each other")
+        raise ArgumentValueError("token, service_file and anonymous exclude each other")
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
-        raise ValueError("token is an OAuth access token, of printable characters and no blanks")  # and is not shown
+        raise ArgumentValueError(
+            "token is an OAuth access token, of printable characters and no blanks"
+        )  # and is not shown
     emulator = os.environ.get("STORAGE_EMULATOR_HOST") if endpoint is None else None
     address = endpoint or emulator or _DEFAULT_ENDPOINT
     if emulator and "://" not in emulator:
@@ -104,15 +109,17 @@ def _access(
     parts = urlsplit(address)
     name = "STORAGE_EMULATOR_HOST" if emulator else "endpoint"
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"{name} begins with http:// or https://, names a host, and has no query")
+        raise ArgumentValueError(f"{name} begins with http:// or https://, names a host, and has no query")
     if parts.username is not None or parts.password is not None:
-        raise ValueError(f"{name} holds no credentials: they have options of their own")
+        raise ArgumentValueError(f"{name} holds no credentials: they have options of their own")
     source = "service_file"
     if service_file is None and token is None and not anonymous:
         source = "GOOGLE_APPLICATION_CREDENTIALS"
         service_file = os.environ.get(source) or None
     if service_file is not None and "{" in os.fspath(service_file):
-        raise ValueError(f"{source} is the path of a file of credentials, not its content")  # which is not shown
+        raise ArgumentValueError(
+            f"{source} is the path of a file of credentials, not its content"
+        )  # which is not shown
     return Access(
         endpoint=address.rstrip("/"),
         emulator=bool(emulator),

@@ -18,7 +18,7 @@ import anyio.to_thread
 import numpy as np
 from crc32c import crc32c
 
-from asyncrec.errors import StorageError
+from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage import Buffer, ByteSink
 
 from .bucket import Bucket
@@ -70,7 +70,7 @@ class GcsSink(ByteSink):
         await self._join()
         size = sum(map(len, buffers))
         if size < self._ahead:
-            raise ValueError("what was flushed has to be sent again, as part of the next chunk")
+            raise ArgumentValueError("what was flushed has to be sent again, as part of the next chunk")
         skip, self._ahead = self._ahead, 0
         await self._pass_on(buffers, skip, hold=True)
         self._state = "open"

@@ -11,7 +11,7 @@ from types import TracebackType
 import anyio
 import anyio.lowlevel
 
-from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, StorageError, TransientStorageError
 from asyncrec.storage import ByteSource
 
 from .bucket import Bucket
@@ -58,7 +58,7 @@ class GcsSource(ByteSource):
         if not self._open:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
         if self._position >= self._end:
             await anyio.lowlevel.checkpoint()
             return b""

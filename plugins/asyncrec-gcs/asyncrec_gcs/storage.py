@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage import DEFAULT, ByteSink, ByteSource, ObjectInfo, RetryPolicy, Storage, check_key, retrying
 
 from .bucket import Bucket
@@ -36,7 +37,9 @@ class GcsStorage(Storage):
         return f"GcsStorage({self.root!r})"
 
     def __reduce__(self) -> str:
-        raise TypeError(f"{self!r} belongs to this process and its event loop: open another with the same options")
+        raise ArgumentTypeError(
+            f"{self!r} belongs to this process and its event loop: open another with the same options"
+        )
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         return GcsSink(self._bucket, check_key(key), exclusive=exclusive)
@@ -45,7 +48,7 @@ class GcsStorage(Storage):
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
-            raise ValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
+            raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
         return GcsSource(self._bucket, check_key(key), start=start, end=end, etag=etag)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

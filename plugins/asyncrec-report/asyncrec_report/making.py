@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from asyncrec import Storage
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage import in_thread
 from asyncrec.tools import selected
 
@@ -90,13 +91,15 @@ async def report(
         ValueError: ``sample`` is less than 1, or no record that was read has the ``class_feature``.
     """
     if sample is not None and sample < 1:
-        raise ValueError(f"sample is {sample}; it is at least 1, or None for all records")
+        raise ArgumentValueError(f"sample is {sample}; it is at least 1, or None for all records")
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         findings = await gather(selection, sample=sample, class_feature=class_feature, progress=progress)
     profile = findings.profile
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
-        raise ValueError(f"{selection.path}: no record read has the feature {class_feature!r}; there are: {there}")
+        raise ArgumentValueError(
+            f"{selection.path}: no record read has the feature {class_feature!r}; there are: {there}"
+        )
     return PageReport(
         path=findings.path,
         html=await in_thread(_render, findings),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage import redact, scheme_of
 
 from .parts import MIB, MIN_PART
@@ -84,27 +85,27 @@ class Options(ClientOptions):
     def __post_init__(self) -> None:
         # The values of credentials are never part of a message.
         if not self.bucket:
-            raise ValueError("the URL names no bucket: s3://bucket/prefix")
+            raise ArgumentValueError("the URL names no bucket: s3://bucket/prefix")
         if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
-            raise ValueError("aws_access_key_id and aws_secret_access_key come together or not at all")
+            raise ArgumentValueError("aws_access_key_id and aws_secret_access_key come together or not at all")
         if self.aws_session_token is not None and self.aws_access_key_id is None:
-            raise ValueError("aws_session_token comes with aws_access_key_id and aws_secret_access_key")
+            raise ArgumentValueError("aws_session_token comes with aws_access_key_id and aws_secret_access_key")
         if self.anonymous and (self.aws_access_key_id or self.profile):
-            raise ValueError("anonymous excludes credentials and a profile")
+            raise ArgumentValueError("anonymous excludes credentials and a profile")
         if self.endpoint_url is not None:
             parts = urlsplit(self.endpoint_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("endpoint_url begins with http:// or https:// and names a host")
+                raise ArgumentValueError("endpoint_url begins with http:// or https:// and names a host")
             if parts.username is not None or parts.password is not None:
-                raise ValueError("endpoint_url holds no credentials: they have options of their own")
+                raise ArgumentValueError("endpoint_url holds no credentials: they have options of their own")
         if self.addressing_style not in ("auto", "path", "virtual"):
-            raise ValueError(f"addressing_style is 'auto', 'path' or 'virtual', not {self.addressing_style!r}")
+            raise ArgumentValueError(f"addressing_style is 'auto', 'path' or 'virtual', not {self.addressing_style!r}")
         if self.checksum not in ("auto", "crc32c", "md5"):
-            raise ValueError(f"checksum is 'auto', 'crc32c' or 'md5', not {self.checksum!r}")
+            raise ArgumentValueError(f"checksum is 'auto', 'crc32c' or 'md5', not {self.checksum!r}")
         if self.chunk_size < MIN_PART:
-            raise ValueError(f"chunk_size is at least 5 MiB, S3's smallest part, not {self.chunk_size:,}")
+            raise ArgumentValueError(f"chunk_size is at least 5 MiB, S3's smallest part, not {self.chunk_size:,}")
         if self.max_concurrency < 1 or self.max_connections <= self.max_concurrency:
-            raise ValueError("max_concurrency is at least 1, and max_connections larger")
+            raise ArgumentValueError("max_concurrency is at least 1, and max_connections larger")
 
     @classmethod
     def of(cls, url: str, **options: Any) -> Options:
@@ -116,12 +117,14 @@ class Options(ClientOptions):
         """
         given = {field.name for field in fields(cls)} - {"bucket", "prefix"}
         if unknown := sorted(set(options) - given):
-            raise TypeError(f"s3 has no option {', '.join(unknown)}; it has {', '.join(sorted(given))}")
+            raise ArgumentTypeError(f"s3 has no option {', '.join(unknown)}; it has {', '.join(sorted(given))}")
         if not scheme_of(url) or not url[len(scheme_of(url)) :].startswith("://"):
-            raise ValueError(f"{redact(url)}: not of the form s3://bucket/prefix")
+            raise ArgumentValueError(f"{redact(url)}: not of the form s3://bucket/prefix")
         bucket, _, prefix = url[len(scheme_of(url)) + 3 :].partition("/")
         if "@" in bucket:
-            raise ValueError(f"{redact(url)}: credentials do not belong in a URL; they have options of their own")
+            raise ArgumentValueError(
+                f"{redact(url)}: credentials do not belong in a URL; they have options of their own"
+            )
         prefix = prefix.rstrip("/")
         result = cls(bucket=bucket, prefix=f"{prefix}/" if prefix else "", **options)
         if result.endpoint_url is None:

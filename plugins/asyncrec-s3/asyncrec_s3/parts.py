@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import crc32c
 
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage import Buffer
 
 __all__ = [
@@ -35,7 +36,7 @@ def part_size(number: int, first: int) -> int:
         ValueError: there is no such part.
     """
     if not 1 <= number <= MAX_PARTS:
-        raise ValueError(f"S3 has parts 1 to {MAX_PARTS:,}, not {number:,}")
+        raise ArgumentValueError(f"S3 has parts 1 to {MAX_PARTS:,}, not {number:,}")
     return min(first << ((number - 1) // _DOUBLED_EVERY), MAX_PART)
 
 

@@ -21,7 +21,7 @@ import anyio
 import anyio.lowlevel
 import crc32c
 
-from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.errors import ArgumentValueError, StorageError, TransientStorageError
 from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, in_thread
 
 from .body import body_of
@@ -98,7 +98,9 @@ class S3Sink(ByteSink):
         self._check()
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if self._last_sent or not 0 < size <= self.chunk_size:
-            raise ValueError(f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}")
+            raise ArgumentValueError(
+                f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}"
+            )
         if self._upload.started == MAX_PARTS:
             raise StorageError(
                 f"{self._bucket.what('write', self._key)}: longer than S3's {MAX_PARTS:,} parts of "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from asyncrec.errors import ObjectChangedError, TransientStorageError
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, TransientStorageError
 from asyncrec.storage import ByteSource
 
 from .parts import MIB
@@ -63,7 +63,7 @@ class S3Source(ByteSource):
         if not self._open:
             raise anyio.ClosedResourceError(f"{self._what()}: its context is not open")
         if max_bytes < 1:
-            raise ValueError(f"max_bytes is at least 1, not {max_bytes}")
+            raise ArgumentValueError(f"max_bytes is at least 1, not {max_bytes}")
         self._storage.check()
         # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
         # reading costs, and after at most `WINDOW` there is one.

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import anyio
 import anyio.lowlevel
 
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage import ByteSink, ByteSource, ObjectInfo, Storage, TaskScope, check_key
 
 from .bucket import Bucket, bare
@@ -93,7 +94,9 @@ class S3Storage(Storage):
         return f"S3Storage({self.root!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{self!r} belongs to this process: open one in each, with open_storage and its options")
+        raise ArgumentTypeError(
+            f"{self!r} belongs to this process: open one in each, with open_storage and its options"
+        )
 
     async def __aenter__(self) -> S3Storage:
         if self._owner is not None:
@@ -161,7 +164,7 @@ class S3Storage(Storage):
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
-            raise ValueError(f"start and end count from the beginning: [{start}, {end})")
+            raise ArgumentValueError(f"start and end count from the beginning: [{start}, {end})")
         return S3Source(self, check_key(key), start, end, etag)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.example.fields import FieldType, Recordable
 from asyncrec.example.fields import tfrecordable as declare
 
@@ -39,4 +40,4 @@ def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
     try:
         return declare(dtype=NATIVE[Field(dtype)])
     except ValueError:
-        raise TypeError(f"dtype={dtype!r}: give one of Example.Field") from None
+        raise ArgumentTypeError(f"dtype={dtype!r}: give one of Example.Field") from None

@@ -1,0 +1,58 @@
+"""What an error means to whoever called the command is told by its type."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrec import errors
+from asyncrec.cli.exits import DAMAGE, FAULT, STORAGE, USAGE, explained
+
+
+def made(error: Exception) -> Exception:
+    """The error as a ``raise`` statement leaves it."""
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.CorruptRecordError("x"), DAMAGE),
+        (errors.DecodeError("x"), DAMAGE),
+        (errors.ManifestError("x"), DAMAGE),
+        (errors.IntegrityError("x"), DAMAGE),
+        (errors.ObjectNotFoundError("x"), STORAGE),
+        (OSError("x"), STORAGE),
+        (errors.ArgumentValueError("x"), USAGE),
+        (errors.ArgumentTypeError("x"), USAGE),
+        (errors.RecordIndexError("x"), USAGE),
+        (errors.RecordKeyError("x"), USAGE),
+        (errors.UsageError("x"), USAGE),
+        (errors.ObjectTooLargeError("x"), USAGE),
+        (errors.UnknownSchemeError("x"), USAGE),
+        (ImportError("x"), USAGE),
+        (ValueError("x"), FAULT),
+        (TypeError("x"), FAULT),
+        (KeyError("x"), FAULT),
+        (IndexError("x"), FAULT),
+        (RuntimeError("x"), FAULT),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_the_type_of_an_error_decides_whether_it_was_raised_here_or_not(error: Exception, code: int) -> None:
+    assert explained(error)[0] == code
+    assert explained(made(error))[0] == code
+    assert explained(ExceptionGroup("of a task group", [error]))[0] == code
+
+
+def test_a_fault_is_told_with_its_type_and_what_to_do() -> None:
+    assert explained(ValueError("x"))[1] == [
+        "ValueError: x",
+        "this is a fault of asyncrec: please report it, with --debug",
+    ]
+
+
+def test_a_key_that_is_not_there_is_told_as_it_was_said() -> None:
+    assert explained(errors.RecordKeyError("no record with it"))[1] == ["no record with it"]

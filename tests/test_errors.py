@@ -1,0 +1,157 @@
+"""Errors are in one tree, in one module, and a refused argument is told from a fault by its type."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import errors
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference.md"
+OURS = [getattr(errors, name) for name in errors.__all__]
+
+# Exceptions that are defined elsewhere, with the reason.
+ELSEWHERE = {
+    "asyncrec/example/declared.py": {"IgnoreExample"},  # no error: what a user's code raises to leave an example out
+    "asyncrec/example/dtypes.py": {"Misfit"},  # never leaves the package: the schema makes it a SchemaError
+    # Subclasses of the tree that are what another library raises, under its names, for `except` written for it.
+    "asyncrec/compat/datum.py": {"DuplicatedKeysError"},
+    "asyncrec/compat/datum_reading.py": {"InstructionError"},
+    "asyncrec/compat/tfrecorder/helpers/marshaller.py": {"FieldError"},
+    "asyncrec/compat/tfrecorder/reading.py": {"NoDirectoryError"},
+    # TensorFlow's own tree, which is mixed into the class of each error that leaves `asyncrec.compat.tensorflow`.
+    "asyncrec/compat/tensorflow_errors.py": {
+        "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError",
+        "FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "OpError",
+        "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
+        "UnavailableError", "UnimplementedError", "UnknownError",
+    },
+    # What a plugin's own modules tell one another by; all but the signals are subclasses of the tree.
+    "plugins/asyncrec-formats/asyncrec_formats/http_body.py": {"TooLargeError"},
+    "plugins/asyncrec-gcs/asyncrec_gcs/errors.py": {"SessionGoneError"},
+    "plugins/asyncrec-s3/asyncrec_s3/errors.py": {"CompletingError", "InvalidPartError", "UploadGoneError"},
+}  # fmt: skip
+
+# Builtin errors that are raised as they are, with the reason; how many there are.
+BUILTIN = {
+    "asyncrec/compat/live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
+    "asyncrec/compat/remote_file.py": 1,  # likewise
+    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object
+    "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a mistake of the report's own, and no argument of a user's
+    "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # what aiohttp asks of a payload
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted([*ROOT.glob("asyncrec/**/*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")]):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The public exceptions of a module: classes whose base is named as an exception is, or is one of the module's."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+            if any(base in found or re.search("(Error|Exception|Exit)$", base) for base in bases):
+                found.add(node.name)
+    return found
+
+
+def raised(tree: ast.Module) -> int:
+    """How often a module raises a ValueError or a TypeError of Python's."""
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            count += isinstance(error, ast.Name) and error.id in ("ValueError", "TypeError")
+    return count
+
+
+def drawn(lines: list[str]) -> list[tuple[int, str, str]]:
+    """The lines of a tree: how deep, the name, the builtin in brackets."""
+    matches = [re.match(r"([│├└─ ]*)(\w+)(?:\((\w+)\))?", line) for line in lines]
+    return [(len(match[1]) // 3, match[2], match[3] or "") for match in matches if match]
+
+
+def docstring_tree() -> list[str]:
+    tree, _, _ = (errors.__doc__ or "").partition("Each is also")
+    return [line[4:] for line in tree.splitlines()[2:] if line]
+
+
+def test_no_module_but_errors_defines_a_public_error() -> None:
+    found = {path: defined(tree) for path, tree in modules() if path != "asyncrec/errors.py"}
+    assert {path: names for path, names in found.items() if names} == ELSEWHERE
+
+
+def test_a_refusal_is_raised_as_an_argument_error() -> None:
+    found = {path: raised(tree) for path, tree in modules()}
+    assert {path: count for path, count in found.items() if count} == BUILTIN
+
+
+def test_the_module_exports_every_error_it_defines() -> None:
+    assert {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type)} == set(errors.__all__)
+
+
+def test_every_error_is_in_the_reference() -> None:
+    text = REFERENCE.read_text("utf-8")
+    shown = {name.rpartition(".")[2] for name in re.findall(r"^::: (asyncrec\.\S+)", text, re.MULTILINE)}
+    assert set(errors.__all__) - shown == set()
+
+
+def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
+    above: list[type] = []
+    names = set()
+    for depth, name, builtin in drawn(docstring_tree()):
+        kind = getattr(errors, name)
+        bases = [*above[depth - 1 : depth], *([getattr(builtins, builtin)] if builtin else [])]
+        assert list(kind.__bases__) == bases, name
+        above[depth:] = [kind]
+        names.add(name)
+    assert names == set(errors.__all__)
+
+
+def test_the_reference_draws_the_tree_of_the_docstring() -> None:
+    tree = REFERENCE.read_text("utf-8").partition("```text\nAsyncRecError")[2].partition("```")[0]
+    assert f"AsyncRecError{tree}".splitlines() == docstring_tree()
+
+
+@pytest.mark.parametrize("kind", OURS, ids=errors.__all__)
+def test_an_error_crosses_processes_with_its_notes(kind: type[Exception]) -> None:
+    error = kind("what happened")
+    error.add_note("what to do")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert str(copy) == str(error)
+    assert copy.__notes__ == ["what to do"]
+
+
+def test_a_value_that_is_refused_is_an_argument_error_and_a_value_error() -> None:
+    with pytest.raises(ValueError, match="BZIP2") as caught:
+        asyncrec.CompressionOptions(type="BZIP2")  # type: ignore[arg-type]  # the mistake
+    assert isinstance(caught.value, asyncrec.ArgumentError)
+
+
+def test_a_type_that_is_refused_is_an_argument_error_and_a_type_error_alone() -> None:
+    with pytest.raises(TypeError, match="several values") as caught:
+        asyncrec.bytes_feature([b"a", b"b"])  # type: ignore[arg-type]  # the mistake
+    assert isinstance(caught.value, asyncrec.ArgumentError)
+    assert not isinstance(caught.value, ValueError)
+
+
+def test_exceptions_and_refusals_are_found_where_they_stand() -> None:
+    """The two rules above see what they are for."""
+    tree = ast.parse(
+        "class NewError(errors.StorageError): ...\nclass Deeper(NewError): ...\nclass _Private(Exception): ...\n"
+        "class Other: ...\ndef f():\n raise ValueError('x') from None\n raise TypeError\n raise RuntimeError('y')\n"
+    )
+    assert defined(tree) == {"NewError", "Deeper"}
+    assert raised(tree) == 2

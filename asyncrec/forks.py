@@ -37,5 +37,4 @@ def _tell_all() -> None:
         owner.forked()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_tell_all)
+os.register_at_fork(after_in_child=_tell_all)

@@ -150,5 +150,4 @@ def _forget_after_fork() -> None:
     _lock = threading.Lock()  # another thread may have held it
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -30,7 +30,7 @@ __all__ = ["LocalSink"]
 logger = logging.getLogger("asyncrec.storage")
 
 # Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.
-_IOV_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") and "SC_IOV_MAX" in os.sysconf_names else 16
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
 # Copied into a filesystem in memory on the event loop at once: about 0.6 ms, where a hop to a thread and back costs
 # more than the copy saves, because the two threads then take turns at the interpreter. It has no disk to wait for.
 _MOST_TO_MEMORY = 2 << 20

@@ -18,9 +18,6 @@ from cli_data import write_data
 import asyncrec
 from asyncrec.cli.table import COMMANDS
 
-if sys.platform == "win32":
-    raise RuntimeError("pseudo-terminals are POSIX's")
-
 # Against hanging, on a machine however busy.
 LIMIT = 100.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")

@@ -6,7 +6,7 @@ import ast
 import builtins
 import pickle
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,9 +50,10 @@ BUILTIN = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted([*ROOT.glob("asyncrec/**/*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")]):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    paths = sorted([*ROOT.glob("asyncrec/**/*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")])
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
 def defined(tree: ast.Module) -> set[str]:

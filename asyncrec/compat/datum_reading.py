@@ -127,9 +127,7 @@ class Dataset:
     def _checked(self, instruction: str) -> Found:
         try:
             found = current_portal().run(find_split, self._path, instruction)
-        except ValueError as error:
-            if type(error) is not ValueError:
-                raise
+        except ArgumentValueError as error:
             raise InstructionError(f"{self._shown}: {error}") from None
         if not found.slices:
             raise InstructionError(f"{instruction!r} of {self._shown} is no record at all")

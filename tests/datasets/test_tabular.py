@@ -537,7 +537,7 @@ async def test_an_example_of_another_class_is_refused() -> None:
         def split(self, **kwargs: Any) -> Any:
             return ["no example"]
 
-    with pytest.raises(DatasetError, match=r"Strange\.split: TypeError: it gave a str, which does not have the fields"):
+    with pytest.raises(DatasetError, match=r"Strange\.split: ArgumentTypeError: it gave a str, which does not have"):
         await write(await stored_csv(), Strange)
 
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
+from asyncrec._sampling.damage import ShardDamage
 from asyncrec.blocking.owner import Handle, Owner
 from asyncrec.forks import on_fork
-from asyncrec.sampling.damage import ShardDamage
 
 __all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
 

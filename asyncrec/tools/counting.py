@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.indexes import make_index, read_index
-from asyncrec.sampling.places import Places
-from asyncrec.sampling.unlisted import unlisted_entry
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._sampling.random_access.shard_files import Places
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.tools.selecting import SelectedShard, Selection, selected

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._sampling.random_access.shard_files import Places
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.records.index import RecordIndex
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.indexes import make_index, read_index
-from asyncrec.sampling.places import Places
-from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.naming import index_key
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage

@@ -1,4 +1,4 @@
-"""`asyncrec.sampling.ahead`: some at a time, and one step ahead."""
+"""`asyncrec._concurrency.ahead`: some at a time, and one step ahead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from asyncrec.sampling.ahead import ReadAhead, concurrently
+from asyncrec._concurrency.ahead import ReadAhead, concurrently
 from asyncrec.tasks import TaskScope
 
 pytestmark = pytest.mark.anyio

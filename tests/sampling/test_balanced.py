@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asyncrec
+from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec.errors import SchemaError, StoragePermissionError
-from asyncrec.sampling.balance import BalancedOrder
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import FlakyStorage
 

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec.errors import CorruptRecordError, IntegrityError, StorageError
-from asyncrec.sampling.cache import ShardCache
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import Fault, FlakyStorage
 

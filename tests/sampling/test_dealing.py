@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.sampling.dealing import Dealing
+from asyncrec._sampling.epochs.worker_batches import Dealing
 
 
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:

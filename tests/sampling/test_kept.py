@@ -1,4 +1,4 @@
-"""`asyncrec.sampling.kept`: made once, kept within a bound."""
+"""`asyncrec._concurrency.lru_cache`: made once, kept within a bound."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from asyncrec.sampling.kept import KeptLately
+from asyncrec._concurrency.lru_cache import KeptLately
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.sampling.order`: each epoch is a permutation, had in any part."""
+"""`asyncrec._sampling.epochs.epoch_order`: each epoch is a permutation, had in any part."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.order import EpochOrder, Mode
-from asyncrec.sampling.permute import shuffled
+from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
+from asyncrec._sampling.epochs.permutation import shuffled
+from asyncrec._sampling.interleave.order import InterleaveOrder
 
 counts = st.lists(st.integers(0, 40), max_size=12)
 

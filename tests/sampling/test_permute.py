@@ -1,4 +1,4 @@
-"""`asyncrec.sampling.permute`: permutations by key, the same for ever."""
+"""`asyncrec._sampling.epochs.permutation`: permutations by key, the same for ever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.sampling.permute import key_of, mix64, permuted, shuffled
+from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted, shuffled
 
 keys = st.integers(0, 2**64 - 1)
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.sampling.dataset import Dataset
-from asyncrec.sampling.shuffled import ShuffledStream
+from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
+from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.shards import segment
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import SlowStorage

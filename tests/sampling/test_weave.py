@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrec._sampling.interleave.order import InterleaveOrder
+from asyncrec._sampling.interleave.provenance import Held
+from asyncrec._sampling.interleave.rounds import Part, Weave
 from asyncrec.records.position import RecordBatch
-from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.origin import Held
-from asyncrec.sampling.weave import Part, Weave
 
 
 def held(source: int, first: int, count: int) -> Held:

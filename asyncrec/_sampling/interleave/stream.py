@@ -11,15 +11,15 @@ from typing import Any
 
 import anyio
 
+from asyncrec._sampling.damage import ShardDamage
+from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, Plan
+from asyncrec._sampling.interleave.provenance import Taken
+from asyncrec._sampling.interleave.shard_inputs import Inputs, inputs_at, parse_reading_compression
+from asyncrec._sampling.interleave.single_pass import Mixing
+from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
-from asyncrec.sampling.damage import ShardDamage
-from asyncrec.sampling.inputs import Inputs, inputs_at, parse_reading_compression
-from asyncrec.sampling.interleaving import MEMORY_LIMIT, PREFETCH, Plan
-from asyncrec.sampling.mixing import Mixing
-from asyncrec.sampling.origin import Taken
-from asyncrec.sampling.state import checked, enveloped, fingerprint
 from asyncrec.storage.base import Storage
 from asyncrec.storage.url import redact
 from asyncrec.tasks import TaskScope

@@ -10,14 +10,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.damage import DamageByShard, ShardDamage
+from asyncrec._sampling.interleave.provenance import Origin
+from asyncrec._sampling.interleave.shard_version import is_version, packed_version
 from asyncrec.errors import DatasetError
 from asyncrec.framing.compression import CompressionOptions, parse_compression
 from asyncrec.records.position import Position, RecordBatch
 from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.damage import DamageByShard, ShardDamage
-from asyncrec.sampling.origin import Origin
-from asyncrec.sampling.versions import is_version, packed_version
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact, scheme_of, split_path

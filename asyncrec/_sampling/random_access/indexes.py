@@ -13,12 +13,12 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.lru_cache import KeptLately
+from asyncrec._sampling.random_access.shard_files import Places
 from asyncrec.errors import FormatError, ObjectNotFoundError
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.records.index import RecordIndex, parse_index
-from asyncrec.sampling.kept import KeptLately
-from asyncrec.sampling.places import Places
 from asyncrec.shards.naming import index_key
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage

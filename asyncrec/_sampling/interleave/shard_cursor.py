@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from asyncrec._sampling.interleave.provenance import Held
+from asyncrec._sampling.interleave.shard_feed import Feed
 from asyncrec.records.position import Position
-from asyncrec.sampling.feeds import Feed
-from asyncrec.sampling.origin import Held
 
 __all__ = ["Cursor"]
 

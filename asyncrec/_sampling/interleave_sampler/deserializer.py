@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
+from asyncrec._sampling.interleave.provenance import Taken
 from asyncrec.errors import DecodeError
-from asyncrec.sampling.origin import Taken
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Deserializer"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec.sampling.permute import key_of, mix64, permuted
+from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted
 
 __all__ = ["BalancedOrder"]
 

@@ -20,12 +20,12 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.lru_cache import KeptLately
+from asyncrec._sampling.random_access.frame_extractor import Cutting, Inflating, join_ranges
+from asyncrec._sampling.random_access.shard_files import Places
 from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.framing.damage import Damage
 from asyncrec.records.index import RecordIndex
-from asyncrec.sampling.cutting import Cutting, Inflating, join_ranges
-from asyncrec.sampling.kept import KeptLately
-from asyncrec.sampling.places import Places
 from asyncrec.tasks import in_thread
 
 __all__ = ["Reading", "ShardAccess"]

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
+from asyncrec._sampling.interleave.interleaver import Plan
+from asyncrec._sampling.interleave.provenance import Origin, Taken, pack_origins, unpack_origins
+from asyncrec._sampling.interleave.shard_inputs import Inputs
+from asyncrec._sampling.interleave.single_pass import Mixing
+from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
+from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec.errors import DatasetError, DecodeError
-from asyncrec.sampling.deserialize import Deserializer
-from asyncrec.sampling.inputs import Inputs
-from asyncrec.sampling.interleaving import Plan
-from asyncrec.sampling.mixing import Mixing
-from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
-from asyncrec.sampling.queues import ClassQueues
 from asyncrec.tasks import TaskScope
 
 __all__ = ["BatchPlan", "OnExhausted", "Production"]

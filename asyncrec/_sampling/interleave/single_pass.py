@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from asyncrec.sampling.inputs import Inputs
-from asyncrec.sampling.interleaving import Interleaving, Plan
-from asyncrec.sampling.origin import Origin, Taken, pack_origins, unpack_origins
-from asyncrec.sampling.shuffle import ShuffleBuffer
+from asyncrec._sampling.interleave.interleaver import Interleaving, Plan
+from asyncrec._sampling.interleave.provenance import Origin, Taken, pack_origins, unpack_origins
+from asyncrec._sampling.interleave.shard_inputs import Inputs
+from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
 from asyncrec.tasks import TaskScope
 
 __all__ = ["Mixing"]

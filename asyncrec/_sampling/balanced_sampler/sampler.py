@@ -14,12 +14,12 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.ahead import ReadAhead
+from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
+from asyncrec._sampling.balanced_sampler.order import BalancedOrder
+from asyncrec._sampling.epochs.permutation import key_of
+from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.forks import forked_error, on_fork
-from asyncrec.sampling.ahead import ReadAhead
-from asyncrec.sampling.balance import BalancedOrder
-from asyncrec.sampling.classes import ClassColumn, ClassFn, class_column
-from asyncrec.sampling.dataset import Dataset
-from asyncrec.sampling.permute import key_of
 from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["ClassBalancedSampler"]
@@ -42,7 +42,7 @@ class ClassBalancedSampler:
     fewer than ``per_class`` records gives some of them more than once in a batch.
 
     An async context: entering reads the class of every record, unless the column of them is there already (see
-    `asyncrec.sampling.classes`). Used by one task.
+    `asyncrec._sampling.balanced_sampler.class_column`). Used by one task.
 
     Args:
         class_feature: the feature that says the class: one value of int64, float32 or bytes.

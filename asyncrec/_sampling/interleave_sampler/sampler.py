@@ -17,18 +17,18 @@ from typing import Any
 
 import anyio
 
+from asyncrec._sampling.damage import ShardDamage
+from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, Plan
+from asyncrec._sampling.interleave.shard_inputs import Input, Inputs, parse_reading_compression
+from asyncrec._sampling.interleave.stream import check_plan, deal, new_seed
+from asyncrec._sampling.interleave_sampler.batch_builder import BatchPlan, OnExhausted, Production
+from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
+from asyncrec._sampling.interleave_sampler.prefetch import Prefetch
+from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
-from asyncrec.sampling.damage import ShardDamage
-from asyncrec.sampling.deserialize import Deserializer
-from asyncrec.sampling.inputs import Input, Inputs, parse_reading_compression
-from asyncrec.sampling.interleaving import MEMORY_LIMIT, PREFETCH, Plan
-from asyncrec.sampling.prefetch import Prefetch
-from asyncrec.sampling.production import BatchPlan, OnExhausted, Production
-from asyncrec.sampling.state import checked, enveloped, fingerprint
-from asyncrec.sampling.stream import check_plan, deal, new_seed
 from asyncrec.shards.naming import is_data
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.registry import located

@@ -21,13 +21,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import DatasetError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example.codec import decode_example
 from asyncrec.example.kinds import FixedLen
 from asyncrec.example.schema import Schema
 from asyncrec.records.reader import open_reader
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.dataset import Dataset
 from asyncrec.tasks import in_thread
 
 __all__ = ["ClassColumn", "class_column"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from asyncrec.sampling.production import Production
+from asyncrec._sampling.interleave_sampler.batch_builder import Production
 from asyncrec.tasks import TaskScope
 
 __all__ = ["Prefetch"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.origin import Held, Origin
+from asyncrec._sampling.interleave.order import InterleaveOrder
+from asyncrec._sampling.interleave.provenance import Held, Origin
 
 __all__ = ["Part", "Weave"]
 

@@ -1,14 +1,14 @@
 """`ReadyOrder`: the interleave order that waits for nobody. Pure.
 
-Slots, blocks and refill as in `asyncrec.sampling.interleave`, but a slot whose input has nothing ready is passed over.
-With everything ready at all times it is the same order.
+Slots, blocks and refill as in `asyncrec._sampling.interleave.order`, but a slot whose input has nothing ready is passed
+over. With everything ready at all times it is the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncrec.sampling.interleave import InterleaveOrder, Take
+from asyncrec._sampling.interleave.order import InterleaveOrder, Take
 
 __all__ = ["ReadyOrder"]
 

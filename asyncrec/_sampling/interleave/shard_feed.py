@@ -12,8 +12,8 @@ from typing import Protocol
 
 import anyio
 
+from asyncrec._sampling.interleave.shard_inputs import ShardReading
 from asyncrec.records.position import RecordBatch
-from asyncrec.sampling.inputs import ShardReading
 from asyncrec.tasks import TaskScope
 
 __all__ = ["Feed", "InlineFeed", "Pool", "PooledFeed"]

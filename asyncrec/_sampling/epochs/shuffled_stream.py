@@ -1,7 +1,7 @@
 """`ShuffledStream`: the records of a data set in a seeded order, dealt to workers by batches, resumable anywhere.
 
-There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec.sampling.order`), and one
-number that says where in it everybody stands. From there the batches are counted; worker (i, n) takes those whose count
+There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec._sampling.epochs.epoch_order`),
+and one number that says where in it everybody stands. From there the batches are counted; worker (i, n) takes those whose count
 is i modulo n. After as many batches each, all workers stand at the same number, so it is the whole state: another
 number of workers goes on from it, and together they give what is left, each record once.
 
@@ -23,16 +23,16 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.ahead import ReadAhead
+from asyncrec._sampling.damage import DamageByShard, ShardDamage
+from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
+from asyncrec._sampling.epochs.permutation import key_of
+from asyncrec._sampling.epochs.worker_batches import Dealing, Part
 from asyncrec.forks import forked_error, on_fork
-from asyncrec.sampling.ahead import ReadAhead
-from asyncrec.sampling.damage import DamageByShard, ShardDamage
-from asyncrec.sampling.dealing import Dealing, Part
-from asyncrec.sampling.order import EpochOrder, Mode
-from asyncrec.sampling.permute import key_of
 from asyncrec.tasks import TaskScope, in_thread
 
 if TYPE_CHECKING:
-    from asyncrec.sampling.dataset import Dataset
+    from asyncrec._sampling.random_access.dataset import Dataset
 
 __all__ = ["BUFFER_BYTES", "BUFFER_SIZE", "ShuffledStream", "StreamStats"]
 

@@ -15,18 +15,18 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.damage import DamageByShard
+from asyncrec._sampling.epochs.epoch_order import Mode
+from asyncrec._sampling.epochs.shuffled_stream import BUFFER_BYTES, BUFFER_SIZE, ShuffledStream
+from asyncrec._sampling.random_access.disk_cache import ShardCache
+from asyncrec._sampling.random_access.indexes import Indexes
+from asyncrec._sampling.random_access.key_index import KeyColumn
+from asyncrec._sampling.random_access.range_reader import Reading, ShardAccess
+from asyncrec._sampling.random_access.record_blocks import runs_of
+from asyncrec._sampling.random_access.scan_manifest import unlisted_manifest
+from asyncrec._sampling.random_access.shard_files import Places
 from asyncrec.example.schema import Schema
-from asyncrec.sampling.access import Reading, ShardAccess
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.cache import ShardCache
-from asyncrec.sampling.damage import DamageByShard
-from asyncrec.sampling.indexes import Indexes
-from asyncrec.sampling.keyed import KeyColumn
-from asyncrec.sampling.order import Mode
-from asyncrec.sampling.places import Places
-from asyncrec.sampling.runs import runs_of
-from asyncrec.sampling.shuffled import BUFFER_BYTES, BUFFER_SIZE, ShuffledStream
-from asyncrec.sampling.unlisted import unlisted_manifest
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.snapshot import dataset_at, load_manifest
 from asyncrec.storage.base import Storage

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
-from asyncrec.sampling.cache import ShardCache
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.resuming import ResumingSource, receive_exactly

@@ -1,7 +1,7 @@
 """The envelope of every stream's state: version, kind, what it was taken of. JSON all through.
 
 What it was taken of is the shards' names in their order, and from version 2 on also which version of them it stands in
-(`asyncrec.sampling.versions`).
+(`asyncrec._sampling.interleave.shard_version`).
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from asyncrec._sampling.interleave.nondeterministic_order import ReadyOrder
+from asyncrec._sampling.interleave.order import InterleaveOrder
+from asyncrec._sampling.interleave.provenance import Held, Taken
+from asyncrec._sampling.interleave.rounds import Part, Weave
+from asyncrec._sampling.interleave.shard_cursor import Cursor
+from asyncrec._sampling.interleave.shard_feed import Feed, InlineFeed, Pool, PooledFeed
+from asyncrec._sampling.interleave.shard_inputs import Inputs
 from asyncrec.records.position import BEGINNING, Position
-from asyncrec.sampling.cursor import Cursor
-from asyncrec.sampling.feeds import Feed, InlineFeed, Pool, PooledFeed
-from asyncrec.sampling.inputs import Inputs
-from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.origin import Held, Taken
-from asyncrec.sampling.ready import ReadyOrder
-from asyncrec.sampling.weave import Part, Weave
 from asyncrec.tasks import TaskScope
 
 __all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Interleaving", "Plan"]

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec.sampling.interleave import InterleaveOrder
-from asyncrec.sampling.permute import key_of, permuted, shuffled
+from asyncrec._sampling.epochs.permutation import key_of, permuted, shuffled
+from asyncrec._sampling.interleave.order import InterleaveOrder
 
 __all__ = ["EpochOrder", "Mode"]
 

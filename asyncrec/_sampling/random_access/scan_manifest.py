@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.shard_files import Places
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.framing.compression import detect_compression
 from asyncrec.framing.frames import HEADER_BYTES
-from asyncrec.sampling.indexes import make_index, read_index
-from asyncrec.sampling.places import Places
 from asyncrec.shards.listing import list_shards
 from asyncrec.shards.manifest import Manifest, merge_segments
 from asyncrec.shards.segment import Segment, ShardEntry

@@ -1,0 +1,5 @@
+"""Small helpers on top of `asyncrec.tasks`; they know nothing of storage or records.
+
+ahead      some things at a time, and one step ahead
+lru_cache  values made once, however many tasks ask, within a bound
+"""

@@ -55,7 +55,6 @@ PURE = (
     "asyncrec._sampling.interleave.provenance",
     "asyncrec._sampling.epochs.permutation",
     "asyncrec._sampling.interleave_sampler.class_queues",
-    "asyncrec._sampling.interleave.nondeterministic_order",
     "asyncrec._sampling.random_access.record_blocks",
     "asyncrec._sampling.interleave.shuffle_buffer",
     "asyncrec._sampling.stream_state",

@@ -1,4 +1,4 @@
-"""`ShardDamage`: what a stream over many shards skipped, each range with the path of its shard."""
+"""What a stream over many shards skipped: each range with the path of its shard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncrec.framing.damage import Damage
 
 __all__ = ["DamageByShard", "ShardDamage"]
 
-# As for one file: who has more needs the shards from elsewhere, not a longer list.
+# As for one file: with more damage than this, intact copies of the shards help, and a longer list does not.
 _LISTED = 1000
 
 
@@ -21,7 +21,7 @@ class ShardDamage(NamedTuple):
 
 
 class DamageByShard:
-    """Each range once, however often it was met: in every pass, say."""
+    """The damaged ranges of all shards. Each is listed once, however often it was met, such as in every pass."""
 
     def __init__(self) -> None:
         self._met: dict[tuple[str, int, int], Damage] = {}
@@ -35,5 +35,5 @@ class DamageByShard:
                 self._met[path, member, damage.offset] = damage
 
     def listed(self) -> list[ShardDamage]:
-        """By path, and as they were met; the first 1,000."""
+        """The first 1,000 ranges, by path and then as they were met."""
         return sorted((ShardDamage(key[0], damage) for key, damage in self._met.items()), key=lambda each: each.path)

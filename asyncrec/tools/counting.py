@@ -10,7 +10,7 @@ from typing import Any
 from asyncrec._concurrency.ahead import concurrently
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
-from asyncrec._sampling.random_access.shard_files import Places
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.tools.selecting import SelectedShard, Selection, selected
@@ -83,5 +83,5 @@ async def counted(selection: Selection, shard: SelectedShard, *, readable: bool 
     if index is None:
         if not readable:
             raise TooLargeError
-        index = await make_index(Places(folder, [entry], None), 0)
+        index = await make_index(ShardFiles(folder, [entry], None), 0)
     return len(index)

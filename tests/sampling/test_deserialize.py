@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from asyncrec._sampling.interleave.provenance import Taken
+from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave_sampler import deserializer
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 
@@ -32,7 +32,7 @@ async def test_others_have_their_turn_after_half_a_millisecond_or_one_slow_recor
     monkeypatch.setattr(deserializer, "perf_counter", lambda: now)
     monkeypatch.setattr(deserializer, "checkpoint", turn)
     records = [b"%d" % number for number in range(2000)]
-    examples, error = await Deserializer(slow, 1, str).run(Taken(records))
+    examples, error = await Deserializer(slow, 1, str).run(TracedRecords(records))
     assert (examples, error) == (records, None)
     assert max(since) <= most + 1  # the first record of all is run before it is known what it gives
     assert min(since[:-1]) >= min(most, 2) / 2
@@ -56,9 +56,9 @@ async def test_a_function_that_gets_slow_is_given_fewer_records_at_once(monkeypa
     monkeypatch.setattr(deserializer, "perf_counter", lambda: now)
     monkeypatch.setattr(deserializer, "checkpoint", turn)
     made = Deserializer(function, 1, str)
-    await made.run(Taken([b"x"] * 500))
+    await made.run(TracedRecords([b"x"] * 500))
     took = 0.01
     turns.clear()
-    await made.run(Taken([b"x"] * 100))
+    await made.run(TracedRecords([b"x"] * 100))
     assert [b - a for a, b in pairwise(turns)] == [1] * (len(turns) - 1)
     assert turns[0] - 500 <= 64

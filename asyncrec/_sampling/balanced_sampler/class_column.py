@@ -48,7 +48,7 @@ FieldKind = Literal["int64", "float32", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class ClassColumn:
-    """``codes[i]`` is the class of record i, a place in ``labels``; int32 (n,)."""
+    """The class of every record: ``codes[i]``, int32 (n,), is the index in ``labels`` of record i's class."""
 
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
@@ -82,7 +82,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         function = class_fn
         column = await _read(dataset, lambda records: [function(record) for record in records])
     if key is not None:
-        await _keep(dataset, key, column)
+        await _store(dataset, key, column)
     return column
 
 
@@ -97,7 +97,7 @@ async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
         return None
 
 
-async def _keep(dataset: Dataset, key: str, column: ClassColumn) -> None:
+async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
     content = await in_thread(_encode, column)
     if len(content) > _most_bytes(len(dataset)):
         _log.info("%s: the column of classes is kept in memory only: its labels are long", key)

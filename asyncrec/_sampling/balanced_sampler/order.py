@@ -20,7 +20,7 @@ Indices = NDArray[np.int64]
 
 
 class BalancedOrder:
-    """All batches.
+    """The order of class-balanced batches: any batch can be computed from its number.
 
     Args:
         codes: int (n,): the class of each record, 0 .. classes - 1, each with at least one record.

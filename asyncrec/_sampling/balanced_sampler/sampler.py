@@ -1,4 +1,4 @@
-"""`ClassBalancedSampler`: balanced batches over random access, for classes scattered over all shards.
+"""Balanced batches over random access, for classes scattered over all shards.
 
 (For shards that each hold one class after another, `InterleaveSampler` reads in order instead.)
 """

@@ -1,4 +1,4 @@
-"""The order of one epoch over a data set whose counts are known: which record stands at which position. Pure.
+"""The order of an epoch over a data set whose counts are known: which record stands at which position. Pure.
 
 Two steps. Records *enter* in one of three ways:
 
@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._sampling.epochs.permutation import key_of, permuted, shuffled
+from asyncrec._sampling.epochs.permutation import key_of, permutation, permuted
 from asyncrec._sampling.interleave.order import InterleaveOrder
 
 __all__ = ["EpochOrder", "Mode"]
@@ -28,7 +28,7 @@ Indices = NDArray[np.int64]
 
 
 class EpochOrder:
-    """Positions 0 .. n - 1 of one epoch.
+    """The order of one epoch: which record stands at each of the positions 0 .. n - 1.
 
     Args:
         mode: how records enter.
@@ -70,7 +70,7 @@ class EpochOrder:
             begin = number * self.window
             entered = self._entering.between(begin, min(self.count, begin + self.window))
             if self._shuffles:
-                entered = entered[shuffled(len(entered), key_of(self._key, "window", number))]
+                entered = entered[permutation(len(entered), key_of(self._key, "window", number))]
             self._entered = (number, entered)
         begin = number * self.window
         return self._entered[1][start - begin : stop - begin]
@@ -86,7 +86,7 @@ class _Everywhere:
 
 class _Blocks:
     def __init__(self, blocks: Indices, key: int) -> None:
-        order = shuffled(len(blocks) - 1, key)
+        order = permutation(len(blocks) - 1, key)
         self._first = blocks[:-1][order]
         # Where each block ends among the positions.
         self._ends = np.cumsum(np.diff(blocks)[order])
@@ -105,7 +105,7 @@ class _Interleaved:
     def __init__(self, starts: Indices, key: int, cycle_length: int, block_length: int) -> None:
         self._cycle_length = cycle_length
         self._block_length = block_length
-        order = shuffled(len(starts) - 1, key)
+        order = permutation(len(starts) - 1, key)
         self._first = starts[:-1][order].tolist()
         self._last = starts[1:][order].tolist()
         self._begin()

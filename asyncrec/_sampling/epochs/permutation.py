@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["key_of", "mix64", "permuted", "shuffled"]
+__all__ = ["key_of", "mix64", "permutation", "permuted"]
 
 _U64 = NDArray[np.uint64]
 
@@ -21,7 +21,7 @@ _ROUNDS = 12
 
 
 def key_of(*parts: object) -> int:
-    """64 bits that stand for the parts: the snapshot's id, the seed, the epoch, and what they are for."""
+    """A key of 64 bits that stands for the parts: the snapshot's id, the seed, the epoch, and what they are for."""
     text = "\0".join(map(repr, parts)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
@@ -34,7 +34,7 @@ def mix64(values: _U64) -> _U64:
     return values ^ (values >> np.uint64(31))
 
 
-def shuffled(count: int, key: int) -> NDArray[np.int64]:
+def permutation(count: int, key: int) -> NDArray[np.int64]:
     """The numbers 0 .. ``count - 1`` in an order that depends on ``key`` alone; 16 bytes of memory each."""
     # The key is mixed first: keys that differ in their low bits alone would only swap numbers.
     hashes = mix64(np.arange(count, dtype=np.uint64) ^ mix64(np.array([key], np.uint64)))
@@ -44,16 +44,16 @@ def shuffled(count: int, key: int) -> NDArray[np.int64]:
 def permuted(
     positions: NDArray[np.int64], counts: NDArray[np.int64] | int, keys: NDArray[np.uint64] | int
 ) -> NDArray[np.int64]:
-    """What stands at ``positions`` of a permutation of 0 .. ``counts - 1``: any part of it is had without the rest.
+    """The numbers at ``positions`` of a permutation of 0 .. ``counts - 1``: any part of it is had without the rest.
 
     ``counts`` and ``keys`` are one for all, or one for each position, which is below its count. For equal count and key
     it is one permutation.
 
     A Feistel network over the next power of four, and cycle walking back into the range (Black and Rogaway, "Ciphers
-    with arbitrary finite domains", CT-RSA 2002): less than 4 steps a number in the mean.
+    with arbitrary finite domains", CT-RSA 2002): fewer than 4 steps for a number on average.
     """
     counts = np.broadcast_to(np.asarray(counts, np.int64), positions.shape)
-    # Mixed first, as in `shuffled`: keys that differ in low bits alone would give the same but for other names.
+    # Mixed first, as in `permutation`: keys that differ in low bits alone would give the same but for other names.
     keys = np.broadcast_to(mix64(np.atleast_1d(np.asarray(keys, np.uint64))), positions.shape)
     # The exponent of a float is the bit length of what it holds, exactly up to 2**53 records.
     bits = np.frexp((counts - 1).astype(np.float64))[1]

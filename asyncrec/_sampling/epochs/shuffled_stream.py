@@ -1,9 +1,9 @@
-"""`ShuffledStream`: the records of a data set in a seeded order, dealt to workers by batches, resumable anywhere.
+"""The records of a data set in a seeded order, dealt to workers by batches, resumable anywhere.
 
 There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec._sampling.epochs.epoch_order`),
-and one number that says where in it everybody stands. From there the batches are counted; worker (i, n) takes those whose count
-is i modulo n. After as many batches each, all workers stand at the same number, so it is the whole state: another
-number of workers goes on from it, and together they give what is left, each record once.
+and one number that says where in it all workers stand. From there the batches are counted; worker (i, n) takes those
+whose count is i modulo n. After as many batches each, all workers stand at the same number, so it is the whole state:
+another number of workers goes on from it, and together they give what is left, each record once.
 
 Windows of the order are read whole, one ahead: two windows of records are held at most. Of several workers each reads
 its own records of a window, nearby ones together.
@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import anyio
 import numpy as np
@@ -27,12 +27,10 @@ from asyncrec._concurrency.ahead import ReadAhead
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
-from asyncrec._sampling.epochs.worker_batches import Dealing, Part
+from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
 from asyncrec.forks import forked_error, on_fork
+from asyncrec.shards.manifest import Manifest
 from asyncrec.tasks import TaskScope, in_thread
-
-if TYPE_CHECKING:
-    from asyncrec._sampling.random_access.dataset import Dataset
 
 __all__ = ["BUFFER_BYTES", "BUFFER_SIZE", "ShuffledStream", "StreamStats"]
 
@@ -64,8 +62,25 @@ class StreamStats:
     held: int
 
 
+class NumberedRecords(Protocol):
+    """What a stream needs of a data set: records by number. `asyncrec.Dataset` is one."""
+
+    manifest: Manifest
+
+    def __len__(self) -> int: ...
+
+    @property
+    def starts(self) -> NDArray[np.int64]: ...
+
+    async def runs(self, block_records: int, most: int) -> NDArray[np.int64]: ...
+
+    async def get_many(self, indices: NDArray[np.int64]) -> list[bytes]: ...
+
+    async def get_whole(self, indices: NDArray[np.int64], damage: DamageByShard) -> list[bytes | None]: ...
+
+
 class ShuffledStream:
-    """Made by `Dataset.shuffled`; its arguments are explained there. An async context; used by one task.
+    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. For one task.
 
     ``async for records in stream.batches(n)`` gives lists of ``n`` records (the last of an epoch may be shorter);
     ``async for record in stream`` single ones. Each goes on where the other stopped. Batches do not span epochs.
@@ -73,7 +88,7 @@ class ShuffledStream:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: NumberedRecords,
         *,
         seed: int,
         epoch: int,
@@ -96,7 +111,7 @@ class ShuffledStream:
             raise ValueError("buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1")
         self._dataset = dataset
         self._worker, self._workers = shard
-        self._dealing = Dealing(len(dataset), epoch=epoch, num_repeat=num_repeat, shard=shard, uneven=uneven)
+        self._batches = WorkerBatches(len(dataset), epoch=epoch, num_repeat=num_repeat, shard=shard, uneven=uneven)
         self._skips = on_corrupt == "skip"
         self._damage = DamageByShard()
         self._lost = 0
@@ -119,7 +134,7 @@ class ShuffledStream:
         self._mode: Mode = mode
         self._window = window
         self._block_records = block_records
-        self._interleaving = (cycle_length, block_length)
+        self._interleave = (cycle_length, block_length)
         self._blocks: NDArray[np.int64] | None = None
         self._order: tuple[int, EpochOrder] | None = None
         self._ordering = threading.Lock()
@@ -128,7 +143,7 @@ class ShuffledStream:
         self._given = 0
         self._records: deque[bytes | None] = deque()  # `None`: damaged
         self._scope: TaskScope | None = None
-        self._ahead: ReadAhead[Part, list[bytes | None]] | None = None
+        self._ahead: ReadAhead[PositionRange, list[bytes | None]] | None = None
         self._forked = False
         on_fork(self)
 
@@ -159,10 +174,10 @@ class ShuffledStream:
         return self
 
     async def __anext__(self) -> bytes:
-        dealing = self._dealing
-        if self._records and dealing.unit == 1 and dealing.goes_on and (record := self._records[0]) is not None:
+        batches = self._batches
+        if self._records and batches.batch_size == 1 and batches.goes_on and (record := self._records[0]) is not None:
             self._records.popleft()
-            dealing.took()
+            batches.took()
             self._given += 1
             return record
         while True:
@@ -185,7 +200,7 @@ class ShuffledStream:
         It is the same for all workers after equally many batches, and may be loaded with another number of them, and
         another size of batches.
         """
-        epoch, position = self._dealing.place
+        epoch, position = self._batches.place
         return {"version": _VERSION, "kind": "shuffled", **self._identity, "epoch": epoch, "position": position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -195,7 +210,7 @@ class ShuffledStream:
             ValueError: the state is of another snapshot of the data set, another order, or a later version.
             RuntimeError: something was given out already.
         """
-        if self._given or self._dealing.unit:
+        if self._given or self._batches.batch_size:
             raise RuntimeError("load_state_dict comes before iterating; make another stream with dataset.shuffled()")
         if state.get("version") != _VERSION or state.get("kind") != "shuffled":
             raise ValueError(
@@ -209,7 +224,7 @@ class ShuffledStream:
                     "on in another order"
                     + ("; open the data set by read_manifest(path, at=<that id>)" if name == "snapshot" else "")
                 )
-        self._dealing.go_to(int(state["epoch"]), int(state["position"]))
+        self._batches.go_to(int(state["epoch"]), int(state["position"]))
 
     @property
     def damage(self) -> list[ShardDamage]:
@@ -217,7 +232,7 @@ class ShuffledStream:
         return self._damage.listed()
 
     def stats(self) -> StreamStats:
-        epoch, position = self._dealing.place
+        epoch, position = self._batches.place
         return StreamStats(self._given - self._lost, epoch, position, len(self._records))
 
     async def _take(self, size: int) -> list[bytes]:
@@ -226,9 +241,9 @@ class ShuffledStream:
             raise forked_error(f"{self._dataset.manifest.path}: the stream")
         if self._scope is None or self._closed:
             raise anyio.ClosedResourceError("a stream is read inside its `async with`")
-        if size != self._dealing.unit:
-            await self._deal(size)
-        batch = self._dealing.batch()
+        if size != self._batches.batch_size:
+            await self._count_batches(size)
+        batch = self._batches.batch()
         if batch is None:
             raise StopAsyncIteration
         assert self._ahead is not None, "dealt"
@@ -237,56 +252,56 @@ class ShuffledStream:
             loaded = await self._ahead.next()
             assert loaded is not None, "there is a batch to come, so there are records to come"
             self._records.extend(loaded)
-        self._dealing.took()
+        self._batches.took()
         self._given += count
         take = self._records.popleft
         records = [record for record in (take() for _ in range(count)) if record is not None]
         self._lost += count - len(records)
         return records
 
-    async def _deal(self, size: int) -> None:
+    async def _count_batches(self, size: int) -> None:
         """Count batches of this size from here."""
         assert self._scope is not None, "checked"
         if self._mode == "block" and self._blocks is None:
             self._blocks = await self._dataset.runs(self._block_records, self._window)
-        self._dealing.deal(size)
+        self._batches.count_batches(size)
         if self._ahead is not None:
             self._ahead.cancel()
             self._records.clear()
-        self._ahead = ReadAhead(self._scope, self._dealing.parts(self._window), self._fetch)
+        self._ahead = ReadAhead(self._scope, self._batches.ranges(self._window), self._fetch)
 
-    async def _fetch(self, part: Part) -> list[bytes | None]:
-        indices = await in_thread(self._indices, part)
+    async def _fetch(self, positions: PositionRange) -> list[bytes | None]:
+        indices = await in_thread(self._indices, positions)
         if self._skips:
             return await self._dataset.get_whole(indices, self._damage)
         return list[bytes | None](await self._dataset.get_many(indices))
 
-    def _indices(self, part: Part) -> NDArray[np.int64]:
+    def _indices(self, positions: PositionRange) -> NDArray[np.int64]:
         """In a worker thread; one at a time, also while another, whose result nobody wants any more, still runs."""
         with self._ordering:
-            return self._indices_alone(part)
+            return self._indices_alone(positions)
 
-    def _indices_alone(self, part: Part) -> NDArray[np.int64]:
-        if self._order is None or self._order[0] != part.epoch:
+    def _indices_alone(self, positions: PositionRange) -> NDArray[np.int64]:
+        if self._order is None or self._order[0] != positions.epoch:
             identity = self._identity
-            cycle_length, block_length = self._interleaving
+            cycle_length, block_length = self._interleave
             order = EpochOrder(
                 self._mode,
                 self._dataset.starts,
                 blocks=self._dataset.starts if self._blocks is None else self._blocks,
                 window=self._window,
-                key=key_of(identity["snapshot"], identity["seed"], part.epoch),
+                key=key_of(identity["snapshot"], identity["seed"], positions.epoch),
                 cycle_length=cycle_length,
                 block_length=block_length,
             )
-            self._order = (part.epoch, order)
+            self._order = (positions.epoch, order)
         order = self._order[1]
-        if part.counted_from is None:
-            borders = range((part.first // self._window + 1) * self._window, part.last, self._window)
-            cuts = [part.first, *borders, part.last]
+        if positions.counted_from is None:
+            borders = range((positions.first // self._window + 1) * self._window, positions.last, self._window)
+            cuts = [positions.first, *borders, positions.last]
             return np.concatenate([order.at(first, last) for first, last in pairwise(cuts)])
-        batches = (np.arange(part.first, part.last) - part.counted_from) // self._dealing.unit
-        own: NDArray[np.int64] = order.at(part.first, part.last)[batches % self._workers == self._worker]
+        batches = (np.arange(positions.first, positions.last) - positions.counted_from) // self._batches.batch_size
+        own: NDArray[np.int64] = order.at(positions.first, positions.last)[batches % self._workers == self._worker]
         return own
 
 

@@ -1,4 +1,4 @@
-"""`Dealing`: which positions of an epoch are a worker's next batch. Pure.
+"""Which positions of an epoch are a worker's next batch. Pure.
 
 From the position where everybody stands batches are counted; worker (i, n) takes those whose count is i modulo n. After
 as many batches each, all workers stand at the same position, from where any number of them may go on.
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Dealing", "Part"]
+__all__ = ["PositionRange", "WorkerBatches"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Positions ``[first, last)`` of an epoch, of which this worker's are read; all when nothing is counted."""
+class PositionRange:
+    """Positions ``[first, last)`` of an epoch. The worker reads its own, or all where ``counted_from`` is `None`."""
 
     epoch: int
     counted_from: int | None
@@ -23,11 +23,16 @@ class Part:
     last: int
 
 
-class Dealing:
-    """Args: ``count``, records in an epoch; the others as for `asyncrec.Dataset.shuffled`.
+class WorkerBatches:
+    """The batches of one worker, as ranges of positions.
+
+    Args:
+        count: records in an epoch.
+
+    The other arguments are those of `asyncrec.Dataset.shuffled`.
 
     Attributes:
-        unit: records in a batch; 0 before the first `deal`.
+        batch_size: records in a batch; 0 before the first `count_batches`.
 
     Raises:
         ValueError: an argument out of its range.
@@ -51,22 +56,22 @@ class Dealing:
         self._start = 0  # where the batches are counted from
         self._rounds = 0  # of this epoch, from there
         self._done = 0  # of those
-        self.unit = 0
+        self.batch_size = 0
 
     @property
     def place(self) -> tuple[int, int]:
         """Epoch and position at which all workers stand after as many batches as this one has had."""
-        if self.unit and self._done and self._done == self._rounds:
+        if self.batch_size and self._done and self._done == self._rounds:
             return self._epoch + 1, 0
-        return self._epoch, min(self._count, self._start + self._done * self._workers * self.unit)
+        return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
 
     def go_to(self, epoch: int, position: int) -> None:
-        """Begin there. Before the first `deal`."""
+        """Begin there. Before the first `count_batches`."""
         if epoch < 0 or not 0 <= position <= self._count:
             raise ValueError(f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records")
         self._epoch, self._start = epoch, position
 
-    def deal(self, size: int) -> None:
+    def count_batches(self, size: int) -> None:
         """Count batches of this size from here.
 
         Raises:
@@ -74,7 +79,7 @@ class Dealing:
         """
         epoch, start = self.place
         self._rounds = self._rounds_from(epoch, start, size)
-        self._epoch, self._start, self.unit, self._done = epoch, start, size, 0
+        self._epoch, self._start, self.batch_size, self._done = epoch, start, size, 0
 
     @property
     def goes_on(self) -> bool:
@@ -87,25 +92,26 @@ class Dealing:
             if not self._has(self._epoch + 1):
                 return None
             self._epoch, self._start, self._done = self._epoch + 1, 0, 0
-            self._rounds = self._rounds_from(self._epoch, 0, self.unit)
+            self._rounds = self._rounds_from(self._epoch, 0, self.batch_size)
         return self._batch(self._start, self._done)
 
     def took(self) -> None:
         """The batch was given out."""
         self._done += 1
 
-    def parts(self, window: int) -> Iterator[Part]:
+    def ranges(self, window: int) -> Iterator[PositionRange]:
         """What to read from here, one after the other: this worker's records of a window; and what pads an epoch."""
-        epoch, start, unit, worker, workers = self._epoch, self._start, self.unit, self._worker, self._workers
+        epoch, start, batch_size = self._epoch, self._start, self.batch_size
+        worker, workers = self._worker, self._workers
         while self._has(epoch):
-            rounds = self._rounds_from(epoch, start, unit)
-            end = min(self._count, start + rounds * workers * unit)
+            rounds = self._rounds_from(epoch, start, batch_size)
+            end = min(self._count, start + rounds * workers * batch_size)
             for number in range(start // window, -(-end // window)):
                 begin = number * window
-                yield Part(epoch, start, max(start, begin), min(end, begin + window))
-            if rounds and start + ((rounds - 1) * workers + worker) * unit >= self._count:
+                yield PositionRange(epoch, start, max(start, begin), min(end, begin + window))
+            if rounds and start + ((rounds - 1) * workers + worker) * batch_size >= self._count:
                 first, last = self._batch(start, rounds - 1)
-                yield Part(epoch, None, first, last)
+                yield PositionRange(epoch, None, first, last)
             epoch, start = epoch + 1, 0
 
     def _has(self, epoch: int) -> bool:
@@ -129,8 +135,8 @@ class Dealing:
     def _batch(self, start: int, number: int) -> tuple[int, int]:
         """The positions of this worker's batch of a round."""
         count = number * self._workers + self._worker
-        first = start + count * self.unit
+        first = start + count * self.batch_size
         if first >= self._count:  # padding: from the beginning of the epoch
-            beyond = count - -(-(self._count - start) // self.unit)
-            first = beyond % -(-self._count // self.unit) * self.unit
-        return first, min(first + self.unit, self._count)
+            beyond = count - -(-(self._count - start) // self.batch_size)
+            first = beyond % -(-self._count // self.batch_size) * self.batch_size
+        return first, min(first + self.batch_size, self._count)

@@ -1,4 +1,4 @@
-"""`Interleaving`: one pass over shards in interleave order, read as they are needed; where each of them stands.
+"""One pass over shards in interleave order, read as they are needed, and the place where each of them stands.
 
 Memory: every shard of the cycle holds record batches, and those bounds divide one budget between them, so that a cycle
 of a thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards none keeps its file open between reads.
@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from asyncrec._sampling.interleave.nondeterministic_order import ReadyOrder
-from asyncrec._sampling.interleave.order import InterleaveOrder
-from asyncrec._sampling.interleave.provenance import Held, Taken
-from asyncrec._sampling.interleave.rounds import Part, Weave
-from asyncrec._sampling.interleave.shard_cursor import Cursor
-from asyncrec._sampling.interleave.shard_feed import Feed, InlineFeed, Pool, PooledFeed
-from asyncrec._sampling.interleave.shard_inputs import Inputs
+from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder
+from asyncrec._sampling.interleave.provenance import SourcedBatch, TracedRecords
+from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
+from asyncrec._sampling.interleave.shard_cursor import ShardCursor
+from asyncrec._sampling.interleave.shard_feed import InlineFeed, PooledFeed, ReadPool, ShardFeed
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec.records.position import BEGINNING, Position
 from asyncrec.tasks import TaskScope
 
-__all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Interleaving", "Plan"]
+__all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Interleaver", "InterleavePlan"]
 
 # For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
 # compressed ones a member of 4 MiB at a time.
@@ -37,11 +36,11 @@ _CHUNK = 256 << 10
 _REMOTE_CHUNK = 1 << 20
 # An eighth of the 1,024 open files that a process usually may have.
 _MOST_OPEN = 128
-# Records laid out at once, as references: so many that what is done once for each shard and each batch costs nothing.
-_WOVEN = 8192
+# Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
+_MOST_ARRANGED = 8192
 
 
-class Plan(NamedTuple):
+class InterleavePlan(NamedTuple):
     """The parameters of a pass; see `asyncrec.interleave`."""
 
     cycle_length: int
@@ -53,28 +52,31 @@ class Plan(NamedTuple):
     shuffle_buffer: int
 
 
-class Interleaving:
-    """Records in order, by `gather`. Used by one task; tasks that read for it run in ``scope``.
+class Interleaver:
+    """Interleaves the records of shards; `gather` gives them in order. Used by one task; its readers run in ``scope``.
 
     Args:
-        sequence: which inputs, in which order. A *place* is a number in this sequence.
+        sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
 
     Attributes:
         begun: whether anything was asked for.
-        shards, seconds_waited: read to their end; for reads.
+        shards: how many were read to their end.
+        seconds_waited: how long reads were waited for.
     """
 
-    def __init__(self, inputs: Inputs, sequence: Sequence[int], plan: Plan, *, scope: TaskScope | None) -> None:
+    def __init__(
+        self, inputs: ShardInputs, sequence: Sequence[int], plan: InterleavePlan, *, scope: TaskScope | None
+    ) -> None:
         self._inputs = inputs
         self._sequence = sequence
         self._plan = plan
         self._slots = max(1, min(plan.cycle_length, len(sequence)))
-        self._pool: Pool | None = None
+        self._pool: ReadPool | None = None
         self._ahead = 0
         batches = 1
         if plan.parallelism:
             assert scope is not None, "a pool runs somewhere"
-            self._pool = Pool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
+            self._pool = ReadPool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
             self._ahead = min(plan.parallelism, len(sequence) - self._slots)
             batches += plan.prefetch
         # And a quarter of a batch that is left beside the one that came early.
@@ -86,16 +88,16 @@ class Interleaving:
         if plan.deterministic or self._pool is None:
             self._order = InterleaveOrder(len(sequence), cycle_length=plan.cycle_length, block_length=plan.block_length)
         else:
-            self._order = ReadyOrder(
+            self._order = NondeterministicOrder(
                 len(sequence),
                 cycle_length=plan.cycle_length,
                 block_length=plan.block_length,
                 ready=self._is_ready,
             )
-        self._cursors: dict[int, Cursor] = {}
-        self._woven: Weave | None = None
-        self._woven_at = 0
-        self._blocks_alone = 0  # until weaving is tried again
+        self._cursors: dict[int, ShardCursor] = {}
+        self._rounds: InterleaveRounds | None = None
+        self._rounds_index = 0
+        self._blocks_until_rounds = 0  # to take before whole rounds are tried again
         self._starts: dict[int, Position] = {}
         self.begun = False
         self._error: Exception | None = None
@@ -114,25 +116,25 @@ class Interleaving:
             await cursor.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """What gives the state of now, later: most are never asked for. It keeps alive what is held now.
+        """A function that gives the state of now, later: most are never asked for. It keeps the batches of now alive.
 
         The state: that of the order, and the position of each open shard.
         """
         order = self._order.copy()
         starts = dict(self._starts)
-        standing: dict[int, tuple[Held, int]] = {}
-        weave, woven_at = self._woven, self._woven_at
-        if weave is None:
+        standing: dict[int, tuple[SourcedBatch, int]] = {}
+        rounds, index = self._rounds, self._rounds_index
+        if rounds is None:
             for place, cursor in self._cursors.items():
-                if cursor.held is None:
+                if cursor.current is None:
                     starts[place] = cursor.start
                 else:
-                    standing[place] = cursor.held, cursor.at
+                    standing[place] = cursor.current, cursor.index
         shards = self.shards
 
         def state_dict() -> dict[str, Any]:
-            stands = standing if weave is None else weave.standing(woven_at)
-            ordered = order if weave is None else weave.order(order, woven_at)
+            stands = standing if rounds is None else rounds.cursors_after(index)
+            ordered = order if rounds is None else rounds.order_after(order, index)
             positions = {place: starts.get(place, BEGINNING) for place in ordered.open_inputs()}
             positions |= {place: stands[place][0].position(stands[place][1]) for place in positions if place in stands}
             return {
@@ -155,63 +157,65 @@ class Interleaving:
         }
         self.shards = int(state["shards"])
 
-    async def gather(self, taken: Taken, count: int, *, held_only: bool = False, or_nothing: bool = False) -> None:
+    async def gather(
+        self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
+    ) -> None:
         """Add the next records, up to ``count`` in all; fewer at the end.
 
-        ``held_only``: no more than are at hand, but one batch of one shard where ``taken`` has none yet; with
+        ``buffered_only``: no more than are in memory, except for one batch of one shard where ``out`` is empty; with
         ``or_nothing`` not even that. An error comes again at every later call. Cancelled, nothing is lost.
         """
-        order, cursors, records, runs = self._order, self._cursors, taken.records, taken.runs
+        order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
         if self._error is not None:
             raise self._error
         self.begun = True
         while (missing := count - len(records)) > 0:
-            if self._woven is None and not self._blocks_alone:
-                await self._weave(early=not held_only)
-            if self._woven is not None:
-                woven, begin = self._woven, self._woven_at
-                some = woven.records[begin : begin + missing]
-                records += some
-                runs.append((woven, begin, len(some)))
-                self._woven_at += len(some)
-                if self._woven_at == len(woven.records):
-                    self._woven = None
+            if self._rounds is None and not self._blocks_until_rounds:
+                await self._arrange_rounds(early=not buffered_only)
+            if self._rounds is not None:
+                rounds, begin = self._rounds, self._rounds_index
+                taken = rounds.records[begin : begin + missing]
+                records += taken
+                slices.append((rounds, begin, len(taken)))
+                self._rounds_index += len(taken)
+                if self._rounds_index == len(rounds.records):
+                    self._rounds = None
                 continue
             take = order.next()
             if take is None:
                 return
             place, wanted = take
             cursor = cursors.get(place)
-            if cursor is None or cursor.at == cursor.size:
-                if held_only and (records or or_nothing):
+            if cursor is None or cursor.index == cursor.size:
+                if buffered_only and (records or or_nothing):
                     return
                 if not await self._fill(place):
                     continue
                 cursor = cursors[place]
-            held, at = cursor.held, cursor.at
-            assert held is not None, "filled"
-            some = held.batch.records[at : min(at + min(wanted, missing), cursor.size)]
-            records += some
-            runs.append((held, at, len(some)))
-            cursor.advance(len(some))
-            order.took(len(some), ended=False)
-            self._blocks_alone = max(0, self._blocks_alone - 1)
+            current, index = cursor.current, cursor.index
+            assert current is not None, "filled"
+            taken = current.batch.records[index : min(index + min(wanted, missing), cursor.size)]
+            records += taken
+            slices.append((current, index, len(taken)))
+            cursor.advance(len(taken))
+            order.took(len(taken), ended=False)
+            self._blocks_until_rounds = max(0, self._blocks_until_rounds - 1)
 
-    async def _weave(self, *, early: bool) -> None:
-        """Put as many whole rounds in order as are at hand; ``early``: read for those shards that would soon ask.
+    async def _arrange_rounds(self, *, early: bool) -> None:
+        """Arrange as many whole rounds as are in memory; ``early``: also fetch for the shards that will soon need it.
 
-        Where there is not one, the next round is taken block by block, before this is tried again.
+        Where not even one is complete, the next round is taken block by block, and only then is this tried again.
         """
         places = self._order.round()
-        self._blocks_alone = 1 if self._order.in_block else self._slots
+        self._blocks_until_rounds = 1 if self._order.in_block else self._slots
         block = self._plan.block_length
-        rounds = _WOVEN // (block * max(1, len(places)))
+        rounds = _MOST_ARRANGED // (block * max(1, len(places)))
         if not rounds:  # large blocks are cheap one by one, and so many shards would hold the loop
             return
-        parts = []
+        inputs = []
         for place in places:
             cursor = self._cursors.get(place)
-            if cursor is None or cursor.held is None:
+            if cursor is None or cursor.current is None:
                 return
             if early and cursor.wants(rounds * block, block):
                 began = anyio.current_time()
@@ -219,13 +223,13 @@ class Interleaving:
                     await cursor.fetch()
                 finally:
                     self.seconds_waited += anyio.current_time() - began
-            rounds = min(rounds, cursor.at_hand // block)
+            rounds = min(rounds, cursor.available // block)
             if not rounds:
                 return
-            parts.append(Part(place, cursor.held, cursor.at, cursor.coming))
-        if parts:
-            self._woven, self._woven_at = Weave(parts, rounds, block), 0
-            self._blocks_alone = 0
+            inputs.append(RoundInput(place, cursor.current, cursor.index, cursor.next))
+        if inputs:
+            self._rounds, self._rounds_index = InterleaveRounds(inputs, rounds, block), 0
+            self._blocks_until_rounds = 0
             for place in places:
                 self._cursors[place].advance(rounds * block)
 
@@ -265,14 +269,14 @@ class Interleaving:
         for place in places:
             if place not in self._cursors:
                 start = self._starts.pop(place, BEGINNING)
-                source = self._sequence[place]
-                reading = self._inputs.reading(source, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes)
-                feed: Feed
+                shard = self._sequence[place]
+                reader = self._inputs.reader(shard, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes)
+                feed: ShardFeed
                 if self._pool is None:
-                    feed = InlineFeed(reading, park=self._park)
+                    feed = InlineFeed(reader, park=self._park)
                 else:
-                    feed = PooledFeed(self._pool, reading, park=self._park)
-                self._cursors[place] = Cursor(source, feed, start)
+                    feed = PooledFeed(self._pool, reader, park=self._park)
+                self._cursors[place] = ShardCursor(shard, feed, start)
 
     def _is_ready(self, place: int) -> bool:
         cursor = self._cursors.get(place)

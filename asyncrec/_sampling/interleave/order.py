@@ -1,4 +1,4 @@
-"""tf.data's interleave order, exactly. Pure: it says what to take next, and is told what came.
+"""The interleave order of tf.data, exactly. Pure: it says what to take next, and is told what came.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the next
@@ -8,10 +8,11 @@ version gives the same order unless it is told to be sloppy.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any, NamedTuple
 
-__all__ = ["InterleaveOrder", "Take"]
+__all__ = ["InterleaveOrder", "NondeterministicOrder", "Take"]
 
 
 class Take(NamedTuple):
@@ -22,7 +23,7 @@ class Take(NamedTuple):
 
 
 class InterleaveOrder:
-    """Ask `next`, take the records, say with `took` how many came and whether the input ended.
+    """tf.data's order: ask `next`, take the records, say with `took` how many came and whether the input ended.
 
     Inputs are numbers 0 .. ``inputs - 1``, opened in that order.
     """
@@ -77,7 +78,7 @@ class InterleaveOrder:
 
     @property
     def in_block(self) -> int:
-        """Records taken of the block that is begun."""
+        """How many records of the current block were taken."""
         return self._in_block
 
     def copy(self) -> InterleaveOrder:
@@ -86,11 +87,11 @@ class InterleaveOrder:
         return copied
 
     def open_inputs(self) -> list[int]:
-        """Those with a slot now, in the order of the slots."""
+        """The inputs that have a slot now, in the order of the slots."""
         return [source for source in self._slots if source is not None]
 
     def coming_inputs(self, count: int) -> list[int]:
-        """Those that get a slot next."""
+        """The inputs that get a slot next."""
         return list(range(self._next_input, min(self._inputs, self._next_input + count)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -113,3 +114,28 @@ class InterleaveOrder:
     def _advance(self) -> None:
         self._slot = (self._slot + 1) % len(self._slots)
         self._in_block = 0
+
+
+class NondeterministicOrder(InterleaveOrder):
+    """The interleave order that waits for no input, as tf.data's with ``deterministic=False``.
+
+    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is passed over.
+    With everything ready at all times it is the same order.
+
+    Args:
+        ready: ``ready(source)`` says whether that input can be asked without waiting.
+    """
+
+    def __init__(self, inputs: int, *, cycle_length: int, block_length: int, ready: Callable[[int], bool]) -> None:
+        super().__init__(inputs, cycle_length=cycle_length, block_length=block_length)
+        self._ready = ready
+
+    def next(self) -> Take | None:
+        """What to take next. Where nothing is ready it is some input that is not: wait for any, and ask again."""
+        take = super().next()
+        for _ in range(len(self._slots)):
+            if take is None or self._ready(take.source):
+                break
+            self._advance()
+            take = super().next()
+        return take

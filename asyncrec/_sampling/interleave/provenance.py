@@ -1,6 +1,7 @@
-"""Where records that were mixed came from: `Origin`; `Held`, a record batch of one shard; `Taken`, records of one step.
+"""Where each record of an interleaved stream comes from: which shard, and which position in it.
 
-Origins are found when somebody asks: most records need none.
+A `RecordSource` is computed when it is asked for: most records never need one. Until then a record is known by the
+`SourcedBatch` it lies in; `TracedRecords` are records of many shards with what traces them.
 """
 
 from __future__ import annotations
@@ -11,104 +12,106 @@ from typing import Any, NamedTuple, Protocol
 
 from asyncrec.records.position import Position, RecordBatch
 
-__all__ = ["Held", "Located", "Origin", "Taken", "pack_origins", "unpack_origins"]
+__all__ = ["SourcedBatch", "Traceable", "RecordSource", "TracedRecords", "pack_sources", "unpack_sources"]
 
 
-class Origin(NamedTuple):
-    """A record: the number of its shard, and its position in that."""
+class RecordSource(NamedTuple):
+    """Where a record comes from: the number of its shard, and the position there."""
 
-    source: int
+    shard: int
     position: Position
 
 
-class Located(Protocol):
-    """Records in a row that can say where they came from."""
+class Traceable(Protocol):
+    """A sequence of records that can say where each of them comes from."""
 
-    def origins(self, begin: int, end: int) -> list[Origin]:
-        """Of the records ``begin`` to ``end - 1``."""
+    def sources(self, begin: int, end: int) -> list[RecordSource]:
+        """The sources of the records ``begin`` to ``end - 1``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A record batch of shard number ``source``."""
+class SourcedBatch:
+    """A record batch together with the number of the shard it was read from."""
 
-    source: int
+    shard: int
     batch: RecordBatch
 
-    def origins(self, begin: int, end: int) -> list[Origin]:
-        return [Origin(self.source, position) for position in self.batch.positions(begin, end)]
+    def sources(self, begin: int, end: int) -> list[RecordSource]:
+        return [RecordSource(self.shard, position) for position in self.batch.positions(begin, end)]
 
     def position(self, index: int) -> Position:
         return self.batch.position(index)
 
 
 @dataclass(slots=True)
-class Taken:
-    """Records in the order they were taken.
+class TracedRecords:
+    """Records in the order they were read, each of which can be traced to its shard and position.
 
     Attributes:
-        drawn: the origins of the first of them, where they are known one by one.
-        runs: of the rest: what they were taken from, from which index on, how many.
+        known: the sources of the first records, where they are known one by one.
+        slices: where the rest came from: each a sequence, the index of the first record in it, and how many.
     """
 
     records: list[bytes] = field(default_factory=list)
-    drawn: list[Origin] = field(default_factory=list)
-    runs: list[tuple[Located, int, int]] = field(default_factory=list)
+    known: list[RecordSource] = field(default_factory=list)
+    slices: list[tuple[Traceable, int, int]] = field(default_factory=list)
 
-    def add(self, record: bytes, origin: Origin) -> None:
-        """One more, while there are no runs."""
+    def add(self, record: bytes, source: RecordSource) -> None:
+        """Append one record. Only while there are no slices."""
         self.records.append(record)
-        self.drawn.append(origin)
+        self.known.append(source)
 
-    def extend(self, other: Taken) -> None:
-        """What was taken after this; it is not to be used afterwards."""
+    def extend(self, other: TracedRecords) -> None:
+        """Append records that were read after these. ``other`` must not be used afterwards."""
         if not self.records:
-            self.records, self.drawn, self.runs = other.records, other.drawn, other.runs
+            self.records, self.known, self.slices = other.records, other.known, other.slices
             return
-        if other.drawn:
-            self.drawn, self.runs = self.origins(), []
+        if other.known:
+            self.known, self.slices = self.sources(), []
         self.records += other.records
-        self.drawn += other.drawn
-        self.runs += other.runs
+        self.known += other.known
+        self.slices += other.slices
 
-    def split(self, count: int) -> tuple[Taken, Taken]:
-        """The first ``count``, and the rest. Neither is to be extended where nothing is cut off: it is this one."""
+    def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
+        """The first ``count``, and the rest. Where nothing is cut off, the first is this object: do not extend it."""
         if count >= len(self.records):
-            return self, Taken()
-        origins = self.origins()
-        return Taken(self.records[:count], drawn=origins[:count]), Taken(self.records[count:], drawn=origins[count:])
+            return self, TracedRecords()
+        sources = self.sources()
+        first = TracedRecords(self.records[:count], known=sources[:count])
+        return first, TracedRecords(self.records[count:], known=sources[count:])
 
-    def origins(self) -> list[Origin]:
-        origins = self.drawn.copy()
-        for located, begin, count in self.runs:
-            origins += located.origins(begin, begin + count)
-        return origins
+    def sources(self) -> list[RecordSource]:
+        sources = self.known.copy()
+        for traceable, begin, count in self.slices:
+            sources += traceable.sources(begin, begin + count)
+        return sources
 
-    def origin(self, index: int) -> Origin:
-        """Of ``records[index]``."""
-        if index < len(self.drawn):
-            return self.drawn[index]
-        index -= len(self.drawn)
-        for located, begin, count in self.runs:
+    def source_of(self, index: int) -> RecordSource:
+        """The source of ``records[index]``."""
+        if index < len(self.known):
+            return self.known[index]
+        index -= len(self.known)
+        for traceable, begin, count in self.slices:
             if index < count:
-                return located.origins(begin + index, begin + index + 1)[0]
+                return traceable.sources(begin + index, begin + index + 1)[0]
             index -= count
         raise IndexError(index)
 
 
-def pack_origins(origins: Iterable[Origin]) -> list[list[int]]:
-    """As JSON: four numbers each."""
-    return [[source, *position] for source, position in origins]
+def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
+    """The sources as JSON: four numbers each."""
+    return [[shard, *position] for shard, position in sources]
 
 
-def unpack_origins(packed: Sequence[Sequence[Any]], sources: int) -> list[Origin]:
-    """
+def unpack_sources(packed: Sequence[Sequence[Any]], shards: int) -> list[RecordSource]:
+    """The sources that `pack_sources` packed.
+
     Raises:
-        ValueError: they are not what `pack_origins` gave, or name a source that is not there.
+        ValueError: they are not what `pack_sources` gave, or name a shard that is not there.
     """
-    origins = []
-    for source, offset, skip, record in packed:
-        if not 0 <= source < sources or min(offset, skip, record) < 0:
+    sources = []
+    for shard, offset, skip, record in packed:
+        if not 0 <= shard < shards or min(offset, skip, record) < 0:
             raise ValueError("the state names records that cannot be")
-        origins.append(Origin(source, Position(offset, skip, record)))
-    return origins
+        sources.append(RecordSource(shard, Position(offset, skip, record)))
+    return sources

@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, Plan
-from asyncrec._sampling.interleave.provenance import Taken
-from asyncrec._sampling.interleave.shard_inputs import Inputs, inputs_at, parse_reading_compression
-from asyncrec._sampling.interleave.single_pass import Mixing
+from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.provenance import TracedRecords
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
+from asyncrec._sampling.interleave.single_pass import SinglePass
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions
@@ -38,9 +38,9 @@ class InterleaveStats:
     """What an `InterleaveStream` did so far, or in all where it went on from a state.
 
     Attributes:
-        records: given out.
-        shards: read to their end.
-        seconds_waited: for reads, this time.
+        records: how many were given out.
+        shards: how many were read to their end.
+        seconds_waited: how long reads were waited for, this time.
     """
 
     records: int
@@ -49,19 +49,19 @@ class InterleaveStats:
 
 
 class InterleaveStream:
-    """Made by `interleave`. A single pass; used by one task.
+    """A stream of the records of many shards, made by `interleave`. It is a single pass; used by one task.
 
     ``async for record in stream`` gives records; ``async for records in stream.batches(1024)`` gives lists of them,
     the fast way. Each goes on where the other stopped. Cancelled while waiting, nothing is lost.
     """
 
-    def __init__(self, mixing: Mixing, inputs: Inputs, identity: str, parameters: dict[str, Any]) -> None:
-        self._mixing = mixing
+    def __init__(self, single_pass: SinglePass, inputs: ShardInputs, identity: str, parameters: dict[str, Any]) -> None:
+        self._single_pass = single_pass
         self._inputs = inputs
         self._identity = identity
         self._parameters = parameters
-        self._left = Taken()  # taken for `__anext__`
-        self._left_at = 0
+        self._buffered = TracedRecords()  # records taken together for `__anext__`
+        self._buffered_index = 0
         self._loaded: Mapping[str, Any] | None = None
         self._begun = False
         self._closed = False
@@ -71,19 +71,19 @@ class InterleaveStream:
     def forked(self) -> None:
         """In the child of a fork: whoever reads on is told."""
         self._forked = True
-        self._left, self._left_at = Taken(), 0
+        self._buffered, self._buffered_index = TracedRecords(), 0
 
     def __aiter__(self) -> InterleaveStream:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._left_at == len(self._left.records):
-            self._left = await self._take(_AT_ONCE, held_only=True)
-            self._left_at = 0
-            if not self._left.records:
+        if self._buffered_index == len(self._buffered.records):
+            self._buffered = await self._take(_AT_ONCE, buffered_only=True)
+            self._buffered_index = 0
+            if not self._buffered.records:
                 raise StopAsyncIteration
-        record = self._left.records[self._left_at]
-        self._left_at += 1
+        record = self._buffered.records[self._buffered_index]
+        self._buffered_index += 1
         return record
 
     def batches(self, size: int) -> AsyncIterator[list[bytes]]:
@@ -108,11 +108,13 @@ class InterleaveStream:
             raise forked_error("the stream")
         if self._loaded is not None and not self._begun:
             return dict(self._loaded)
-        state = self._mixing.state_dict()
-        left = [[source, *position] for source, position in self._left.origins()[self._left_at :]]
+        state = self._single_pass.state_dict()
+        left = [
+            [shard_number, *position] for shard_number, position in self._buffered.sources()[self._buffered_index :]
+        ]
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
-        stands_in = {origin[0] for origin in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
+        stands_in = {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
         state["versions"] = self._inputs.versions(stands_in)
         return enveloped(_KIND, self._identity, self._parameters, state)
 
@@ -134,20 +136,20 @@ class InterleaveStream:
         return self._inputs.damage
 
     def stats(self) -> InterleaveStats:
-        mixing = self._mixing
-        records = mixing.records - (len(self._left.records) - self._left_at)
-        return InterleaveStats(records, mixing.shards, mixing.seconds_waited)
+        single_pass = self._single_pass
+        records = single_pass.records - (len(self._buffered.records) - self._buffered_index)
+        return InterleaveStats(records, single_pass.shards, single_pass.seconds_waited)
 
     async def _next_batch(self, size: int) -> list[bytes]:
-        records = self._left.records[self._left_at :]
+        records = self._buffered.records[self._buffered_index :]
         if len(records) >= size:
-            self._left_at += size
+            self._buffered_index += size
             return records[:size]
         more = (await self._take(size - len(records))).records
-        self._left, self._left_at = Taken(), 0
+        self._buffered, self._buffered_index = TracedRecords(), 0
         return records + more if records else more
 
-    async def _take(self, count: int, *, held_only: bool = False) -> Taken:
+    async def _take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         if self._forked:
             raise forked_error("the stream")
         if self._closed:
@@ -155,9 +157,9 @@ class InterleaveStream:
         if not self._begun:
             if self._loaded is not None:
                 await self._inputs.check(self._loaded.get("versions", ()))
-                await self._mixing.load_state_dict(dict(self._loaded))
+                await self._single_pass.load_state_dict(dict(self._loaded))
             self._begun = True
-        return await self._mixing.take(count, held_only=held_only)
+        return await self._single_pass.take(count, buffered_only=buffered_only)
 
 
 class _Batches:
@@ -220,8 +222,10 @@ async def interleave(
         ObjectNotFoundError, FormatError, StorageError: while reading, after the records that came before; it names the
             shard.
     """
-    plan = Plan(cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer)
-    dealt = deal([fspath(path) for path in check_plan(plan, paths)], shard)
+    plan = InterleavePlan(
+        cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
+    )
+    share = worker_share([fspath(path) for path in check_plan(plan, paths)], shard)
     parameters = {
         "cycle_length": cycle_length,
         "block_length": block_length,
@@ -229,7 +233,7 @@ async def interleave(
         "shard": list(shard),
     }
     opening = inputs_at(
-        dealt,
+        share,
         compression=parse_reading_compression(compression),
         on_corrupt=on_corrupt,
         storage=storage,
@@ -237,19 +241,21 @@ async def interleave(
     )
     async with opening as inputs, AsyncExitStack() as stack:
         scope = await stack.enter_async_context(TaskScope()) if parallelism else None
-        mixing = Mixing(inputs, range(len(dealt)), plan, scope=scope, seed=new_seed() if seed is None else seed)
-        stream = InterleaveStream(mixing, inputs, fingerprint(map(redact, dealt)), parameters)
+        single_pass = SinglePass(
+            inputs, range(len(share)), plan, scope=scope, seed=new_seed() if seed is None else seed
+        )
+        stream = InterleaveStream(single_pass, inputs, fingerprint(map(redact, share)), parameters)
         try:
             yield stream
         finally:
             stream._closed = True
             if scope is not None:
                 scope.cancel()
-            await mixing.aclose()
+            await single_pass.aclose()
 
 
-def check_plan(plan: Plan, paths: Sequence[Any]) -> Sequence[Any]:
-    """``paths``, where they and the parameters can be."""
+def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
+    """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
         raise TypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
     if not paths:
@@ -261,8 +267,8 @@ def check_plan(plan: Plan, paths: Sequence[Any]) -> Sequence[Any]:
     return paths
 
 
-def deal(paths: Sequence[str], shard: tuple[int, int]) -> Sequence[str]:
-    """The share of worker i of n.
+def worker_share(paths: Sequence[str], shard: tuple[int, int]) -> Sequence[str]:
+    """The paths that worker i of n reads.
 
     Raises:
         ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed
@@ -280,5 +286,5 @@ def deal(paths: Sequence[str], shard: tuple[int, int]) -> Sequence[str]:
 
 
 def new_seed() -> int:
-    """53 bits, which every JSON reader keeps."""
+    """A random seed of 53 bits, which every JSON reader keeps exactly."""
     return secrets.randbits(53)

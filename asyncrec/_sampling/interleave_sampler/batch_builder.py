@@ -1,6 +1,6 @@
-"""`Production`: the batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
+"""The batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
 
-A pass reads every shard once, in an order drawn from (seed, number of the pass). Without a class function a batch is
+A pass reads every shard once, in an order known from (seed, number of the pass). Without a class function a batch is
 the next records, and runs on into the next pass. With one, `ClassQueues` makes the batches.
 """
 
@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
-from asyncrec._sampling.interleave.interleaver import Plan
-from asyncrec._sampling.interleave.provenance import Origin, Taken, pack_origins, unpack_origins
-from asyncrec._sampling.interleave.shard_inputs import Inputs
-from asyncrec._sampling.interleave.single_pass import Mixing
+from asyncrec._sampling.interleave.interleaver import InterleavePlan
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, unpack_sources
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs
+from asyncrec._sampling.interleave.single_pass import SinglePass
 from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec.errors import DatasetError, DecodeError
 from asyncrec.tasks import TaskScope
 
-__all__ = ["BatchPlan", "OnExhausted", "Production"]
+__all__ = ["BatchPlan", "OnExhausted", "BatchBuilder"]
 
 _log = logging.getLogger("asyncrec.sampling")
 
@@ -44,18 +44,21 @@ class BatchPlan(NamedTuple):
     on_exhausted: OnExhausted
 
 
-class Production:
-    """Used by one task. Cancelled, nothing is lost. An error comes after the batches before it, and again each time.
+class BatchBuilder:
+    """Builds batches of examples from pass after pass over the shards. Used by one task.
+
+    Cancelled, nothing is lost. An error comes after the batches before it, and again each time.
 
     Attributes:
-        batches, records: made; read for them.
+        batches: how many were made.
+        records: how many were read for them.
         epoch: the number of the pass, from 0.
     """
 
     def __init__(
         self,
-        inputs: Inputs,
-        plan: Plan,
+        inputs: ShardInputs,
+        plan: InterleavePlan,
         batch_plan: BatchPlan,
         deserializer: Deserializer,
         *,
@@ -77,34 +80,34 @@ class Production:
         self._ended = False
         self._error: Exception | None = None
         self._failed: DecodeError | None = None  # behind the examples that wait
-        self._gathered = Taken()
-        self._examples: deque[tuple[Any, Origin]] = deque()  # read, and not yet in a queue
-        self._queues: ClassQueues[tuple[Any, Origin]] | None = None
+        self._gathered = TracedRecords()
+        self._examples: deque[tuple[Any, RecordSource]] = deque()  # read, and not yet in a queue
+        self._queues: ClassQueues[tuple[Any, RecordSource]] | None = None
         if batch_plan.class_fn is not None:
             classes = batch_plan.batch_size // batch_plan.per_class
             self._queues = ClassQueues(classes, batch_plan.per_class, batch_plan.class_buffer)
-        self._mixing = self._pass()
+        self._single_pass = self._pass()
 
     @property
     def records(self) -> int:
-        return self._records_before + self._mixing.records
+        return self._records_before + self._single_pass.records
 
     @property
     def seconds_waited(self) -> float:
-        return self._waited_before + self._mixing.seconds_waited
+        return self._waited_before + self._single_pass.seconds_waited
 
     @property
     def dropped(self) -> int:
         return self._queues.dropped if self._queues is not None else 0
 
     @property
-    def held(self) -> int:
-        """Records whose making costs about what a `snapshot` costs now."""
+    def snapshot_cost(self) -> int:
+        """How many records cost about as much to make as a `snapshot` costs now."""
         queued = len(self._queues) if self._queues is not None else 0
         return (self._plan.cycle_length + self._plan.shuffle_buffer) // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
-        """One to ``most``; none at the end, and again after it.
+        """The next batches, from one to ``most``; none at the end and ever after.
 
         Args:
             examples: `False`: what is in them is of no use to the caller, and need not be deserialised.
@@ -125,11 +128,11 @@ class Production:
         return batches
 
     async def aclose(self) -> None:
-        await self._mixing.aclose()
+        await self._single_pass.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """What gives the `state_dict` of now, later: see `Mixing.snapshot`."""
-        mixing = self._mixing.snapshot()
+        """A function that gives the `state_dict` of now, later: see `SinglePass.snapshot`."""
+        single_pass = self._single_pass.snapshot()
         state: dict[str, Any] = {
             "seed": self.seed,
             "epoch": self.epoch,
@@ -138,18 +141,18 @@ class Production:
             "in_pass": self._in_pass,
             "last_batch": self._last_batch,
             "ended": self._ended,
-            "gathered": pack_origins(self._gathered.origins()),
+            "gathered": pack_sources(self._gathered.sources()),
         }
-        origins = {}
+        sources = {}
         if self._queues is not None:
             state["queues"] = self._queues.state_dict()
-            origins = {
-                "queued": [origin for _, origin in self._queues.items()],
-                "examples": [origin for _, origin in self._examples],
+            sources = {
+                "queued": [source for _, source in self._queues.items()],
+                "examples": [source for _, source in self._examples],
             }
 
         def state_dict() -> dict[str, Any]:
-            return {**state, "mixing": mixing(), **{name: pack_origins(each) for name, each in origins.items()}}
+            return {**state, "mixing": single_pass(), **{name: pack_sources(each) for name, each in sources.items()}}
 
         return state_dict
 
@@ -159,45 +162,45 @@ class Production:
         self.batches, self._records_before = int(state["batches"]), int(state["records_before"])
         self._in_pass, self._last_batch = int(state["in_pass"]), bool(state["last_batch"])
         self._ended = bool(state["ended"])
-        await self._mixing.aclose()  # of a loading that was cancelled
-        self._mixing = self._pass()
-        await self._mixing.load_state_dict(state["mixing"])
+        await self._single_pass.aclose()  # of a loading that was cancelled
+        self._single_pass = self._pass()
+        await self._single_pass.load_state_dict(state["mixing"])
         self._gathered = await self._again(state["gathered"])
         if self._queues is not None:
             queued = await self._again(state["queued"])
-            pairs = zip(await self._deserialised(queued), queued.drawn, strict=True)
+            pairs = zip(await self._deserialised(queued), queued.known, strict=True)
             classed = [(self._class_of(queued, index, pair[0]), pair) for index, pair in enumerate(pairs)]
             self._queues.load_state_dict(state["queues"], classed)
             waiting = await self._again(state["examples"])
-            self._examples = deque(zip(await self._deserialised(waiting), waiting.drawn, strict=True))
+            self._examples = deque(zip(await self._deserialised(waiting), waiting.known, strict=True))
 
-    async def _deserialised(self, taken: Taken) -> list[Any]:
+    async def _deserialised(self, taken: TracedRecords) -> list[Any]:
         examples, error = await self._deserializer.run(taken)
         if error is not None:
             raise error
         return examples
 
-    async def _again(self, packed: list[list[int]]) -> Taken:
-        origins = unpack_origins(packed, len(self._inputs))
-        return Taken(await self._inputs.read_again(origins), drawn=origins)
+    async def _again(self, packed: list[list[int]]) -> TracedRecords:
+        sources = unpack_sources(packed, len(self._inputs))
+        return TracedRecords(await self._inputs.read_again(sources), known=sources)
 
-    def _pass(self) -> Mixing:
+    def _pass(self) -> SinglePass:
         """The order of the shards, and what the shuffle buffer draws, are functions of seed and epoch."""
-        source = random.Random(f"{self.seed}/{self.epoch}")
+        rng = random.Random(f"{self.seed}/{self.epoch}")
         sequence = list(range(len(self._inputs)))
-        source.shuffle(sequence)
-        return Mixing(self._inputs, sequence, self._plan, scope=self._scope, seed=source.getrandbits(53))
+        rng.shuffle(sequence)
+        return SinglePass(self._inputs, sequence, self._plan, scope=self._scope, seed=rng.getrandbits(53))
 
     async def _begin_pass(self) -> None:
-        mixing = self._mixing
-        if not mixing.records:
+        single_pass = self._single_pass
+        if not single_pass.records:
             raise DatasetError(f"there is no record in any of the {len(self._inputs)} shards")
-        await mixing.aclose()
-        self._records_before += mixing.records
-        self._waited_before += mixing.seconds_waited
+        await single_pass.aclose()
+        self._records_before += single_pass.records
+        self._waited_before += single_pass.seconds_waited
         self.epoch += 1
         self._in_pass = 0
-        self._mixing = self._pass()
+        self._single_pass = self._pass()
 
     @property
     def _is_last_pass(self) -> bool:
@@ -208,7 +211,7 @@ class Production:
         gathered = self._gathered
         while (missing := most * size - len(gathered.records)) > 0:
             try:
-                taken = await self._mixing.take(missing)
+                taken = await self._single_pass.take(missing)
             except Exception:
                 if len(gathered.records) < size:
                     raise
@@ -234,26 +237,26 @@ class Production:
                 raise error
         return [examples[begin : begin + size] for begin in range(0, len(examples), size)]
 
-    async def _balanced(self, queues: ClassQueues[tuple[Any, Origin]]) -> list[Any] | None:
+    async def _balanced(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> list[Any] | None:
         plan = self._batch_plan
         if self._last_batch and self._in_pass:
             return None
         while True:
             while self._examples:
-                example, origin = self._examples.popleft()
-                cls = self._class_of(Taken([b""], drawn=[origin]), 0, example)
-                batch = queues.push(cls, (example, origin))
+                example, source = self._examples.popleft()
+                cls = self._class_of(TracedRecords([b""], known=[source]), 0, example)
+                batch = queues.push(cls, (example, source))
                 if batch is not None:
                     return [example for example, _ in batch]
             if self._failed is not None:
                 self._error = self._failed
                 raise self._failed
             if not self._gathered.records:
-                self._gathered = await self._mixing.take(plan.batch_size)
+                self._gathered = await self._single_pass.take(plan.batch_size)
             if self._gathered.records:
                 examples, self._failed = await self._deserializer.run(self._gathered)
-                self._examples.extend(zip(examples, self._gathered.origins(), strict=False))
-                self._gathered = Taken()
+                self._examples.extend(zip(examples, self._gathered.sources(), strict=False))
+                self._gathered = TracedRecords()
                 continue
             if queues.ready >= plan.batch_size // plan.per_class:
                 return [example for example, _ in queues.take()]
@@ -264,8 +267,8 @@ class Production:
             elif plan.on_exhausted == "short":
                 return [example for example, _ in queues.take()]
 
-    async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, Origin]]) -> bool:
-        """The last pass is over, or a whole pass gave no batch. Whether there is to be another batch for all that."""
+    async def _go_on_exhausted(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> bool:
+        """Whether there is to be another batch although the last pass is over, or a whole pass gave none."""
         plan = self._batch_plan
         classes = plan.batch_size // plan.per_class
         if plan.on_exhausted == "short" and queues.ready:
@@ -289,7 +292,7 @@ class Production:
             )
         return False
 
-    def _class_of(self, taken: Taken, index: int, example: Any) -> Hashable:
+    def _class_of(self, taken: TracedRecords, index: int, example: Any) -> Hashable:
         assert self._batch_plan.class_fn is not None, "only with one"
         try:
             cls = self._batch_plan.class_fn(example)

@@ -1,4 +1,4 @@
-"""`ClassQueues`: batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
+"""Batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
 
 Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
 At most ``capacity`` items are held. When there is no room and fewer than P classes are ready, the longest queue drops
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ClassQueues(Generic[T]):
-    """Used by one task.
+    """Sorts items by class, and gives batches of P classes, K items of each. Used by one task.
 
     Args:
         classes: P, how many distinct classes make a batch.
@@ -54,17 +54,17 @@ class ClassQueues(Generic[T]):
         self.dropped = 0
 
     def __len__(self) -> int:
-        """Items held."""
+        """How many items are held."""
         return self._held
 
     @property
     def ready(self) -> int:
-        """Classes that could be in a batch now."""
+        """How many classes could be in a batch now."""
         return len(self._ready)
 
     @property
     def waiting(self) -> int:
-        """Classes with at least one item held."""
+        """How many classes have at least one item held."""
         return len(self._queues)
 
     def push(self, cls: Hashable, item: T) -> list[T] | None:
@@ -98,7 +98,7 @@ class ClassQueues(Generic[T]):
         return batch
 
     def items(self) -> list[T]:
-        """What it holds, in the order that `load_state_dict` wants."""
+        """The items held, in the order that `load_state_dict` wants."""
         return [item for cls in self._in_order() for item in self._queues[cls]]
 
     def state_dict(self) -> dict[str, Any]:

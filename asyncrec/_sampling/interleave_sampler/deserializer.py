@@ -1,4 +1,4 @@
-"""`Deserializer`: a user's function over many records: inline, in worker threads, or as coroutines side by side."""
+"""A user's function applied to many records: inline, in worker threads, or as coroutines side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
-from asyncrec._sampling.interleave.provenance import Taken
+from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
 from asyncrec.tasks import TaskScope, in_thread
 
@@ -24,7 +24,7 @@ _SECONDS_AT_ONCE = 0.0005
 
 
 class _FailedAt(Exception):
-    """At record number ``index``; the error itself is the cause. ``before``: the examples before it."""
+    """The function raised at record number ``index``; the cause is its error. ``before``: the examples before it."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -33,13 +33,15 @@ class _FailedAt(Exception):
 
 
 class Deserializer:
-    """Whether the function is a coroutine function shows in what it gives for the first record, which is run inline.
+    """Applies a user's function to records.
+
+    Whether the function is a coroutine function shows in what it gives for the first record, which is run inline.
 
     Args:
         parallelism: more than 1 runs a sync function in so many threads, and an async one so many times at once.
             Otherwise a sync one holds the event loop for half a millisecond, or as long as one record takes it: where
             that is longer, threads are for it.
-        path: of an input, for messages.
+        path: gives the path of a shard by its number, for messages.
     """
 
     def __init__(self, function: Callable[[bytes], Any], parallelism: int, path: Callable[[int], str]) -> None:
@@ -50,25 +52,25 @@ class Deserializer:
         self._threads = anyio.CapacityLimiter(parallelism)
         self._at_once = 1
 
-    async def run(self, taken: Taken) -> tuple[list[Any], DecodeError | None]:
+    async def run(self, traced: TracedRecords) -> tuple[list[Any], DecodeError | None]:
         """What the function gives, in the order of the records; where it raised, what came before, and the error.
 
         The error says at which record of which shard; what the function raised is its cause.
         """
-        records = taken.records
+        records = traced.records
         if not records:
             return [], None
         try:
             return await self._run(records), None
         except _FailedAt as failed:
-            error = self.error(taken, failed.index, "deserialization_fn", failed.__cause__)
+            error = self.error(traced, failed.index, "deserialization_fn", failed.__cause__)
             error.__cause__ = failed.__cause__
             return failed.before, error
 
-    def error(self, taken: Taken, index: int, what: str, cause: BaseException | None) -> DecodeError:
-        source, position = taken.origin(index)
+    def error(self, traced: TracedRecords, index: int, what: str, cause: BaseException | None) -> DecodeError:
+        shard, position = traced.source_of(index)
         return DecodeError(
-            f"{self._path(source)}, record {position.record}: {what} raised {type(cause).__name__}: {cause}"
+            f"{self._path(shard)}, record {position.record}: {what} raised {type(cause).__name__}: {cause}"
         )
 
     async def _run(self, records: Sequence[bytes]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`Prefetch`: batches made ahead of whoever takes them, by a task, with what it takes to go on behind each of them."""
+"""Batches made ahead of whoever takes them, by a task, with what it takes to go on after each of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 
-from asyncrec._sampling.interleave_sampler.batch_builder import Production
+from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder
 from asyncrec.tasks import TaskScope
 
-__all__ = ["Prefetch"]
+__all__ = ["Prefetcher"]
 
 Snapshot = Callable[[], dict[str, Any]]
 
@@ -22,8 +22,10 @@ _SECONDS_TOGETHER = 0.002
 _NO_STATE = "with deterministic=False the order depends on timing: there is no state to go on from"
 
 
-class Prefetch:
-    """Used by one task. The task that makes batches begins with the first `wait`, and ends with ``scope``.
+class Prefetcher:
+    """Makes batches ahead. Used by one task.
+
+    The task that makes batches begins with the first `wait`, and ends with ``scope``.
 
     Where they are made fast, several are made at a time: one change of tasks for all of them. Where they are not, each
     can be taken as soon as it is there.
@@ -35,12 +37,12 @@ class Prefetch:
 
     Attributes:
         batches: those that wait, each with the last snapshot before it and how many were made since, it included. Who
-            takes one calls `took`.
+            takes one calls `take`.
         seconds_idle: spent in `wait`.
     """
 
-    def __init__(self, production: Production, *, size: int, scope: TaskScope | None, has_state: bool) -> None:
-        self._production = production
+    def __init__(self, builder: BatchBuilder, *, size: int, scope: TaskScope | None, has_state: bool) -> None:
+        self._builder = builder
         self._size = size
         self._scope = scope
         self._has_state = has_state
@@ -55,13 +57,13 @@ class Prefetch:
         self.seconds_idle = 0.0
 
     def take(self) -> list[Any]:
-        """One that waits."""
+        """Take a batch that waits."""
         batch, self._last = self.batches.popleft()
         self._room.set()
         return batch
 
     async def wait(self) -> None:
-        """Until there is a batch.
+        """Wait until there is a batch.
 
         Raises:
             StopAsyncIteration: there are no more.
@@ -72,12 +74,12 @@ class Prefetch:
                 if not self.begun:
                     await self._load()
                     self.begun = True
-                self.batches.extend((batch, None) for batch in await self._production.next_batches(1))
+                self.batches.extend((batch, None) for batch in await self._builder.next_batches(1))
                 self._ended = not self.batches
             elif not self.begun:
                 self.begun = True
                 if self._loaded is None and self._has_state:
-                    self._last = self._production.snapshot(), 0
+                    self._last = self._builder.snapshot(), 0
                 assert self._scope is not None, "it runs somewhere"
                 self._scope.start_soon(self._make)
             while not self.batches:
@@ -91,11 +93,11 @@ class Prefetch:
             self.seconds_idle += anyio.current_time() - began
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Begin there: what `state_dict` gave."""
+        """Begin at ``state``, which `state_dict` gave."""
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
-        """Behind the last batch that was taken.
+        """The state after the last batch that was taken.
 
         Raises:
             RuntimeError: there is none, since the order depends on timing.
@@ -107,39 +109,39 @@ class Prefetch:
             return {**snapshot(), "skip": skip}
         if self._loaded is not None and (self._size or not self.begun):
             return dict(self._loaded)
-        return {**self._production.snapshot()(), "skip": 0}
+        return {**self._builder.snapshot()(), "skip": 0}
 
     async def aclose(self) -> None:
         """Where there is no task: it closes what it read by itself."""
         self.batches.clear()
         if not self._size or not self.begun:
-            await self._production.aclose()
+            await self._builder.aclose()
 
     async def _load(self) -> None:
         if self._loaded is None:
             return
-        await self._production.load_state_dict(dict(self._loaded))
+        await self._builder.load_state_dict(dict(self._loaded))
         left = int(self._loaded["skip"])
         while left:
-            left -= len(await self._production.next_batches(left, examples=False)) or left
+            left -= len(await self._builder.next_batches(left, examples=False)) or left
 
     async def _make(self) -> None:
         """A snapshot is taken once as many records were made since the last one as it costs: so it costs nothing."""
-        production = self._production
+        builder = self._builder
         try:
             await self._load()
-            snapshot = production.snapshot() if self._has_state else None
+            snapshot = builder.snapshot() if self._has_state else None
             made = since = 0
             together = 1
             while True:
                 while (room := self._size - len(self.batches)) <= 0:
                     self._room = anyio.Event()
                     await self._room.wait()
-                if snapshot is not None and since >= production.held:
-                    snapshot = production.snapshot()
+                if snapshot is not None and since >= builder.snapshot_cost:
+                    snapshot = builder.snapshot()
                     made = since = 0
                 began = perf_counter()
-                batches = await production.next_batches(min(room, together))
+                batches = await builder.next_batches(min(room, together))
                 together = 2 * together if perf_counter() - began < _SECONDS_TOGETHER / 2 else -(-together // 2)
                 together = min(together, self._size)
                 if not batches:
@@ -153,7 +155,7 @@ class Prefetch:
             self._error = error
         finally:
             try:
-                await production.aclose()
+                await builder.aclose()
             finally:
                 self._ended = True
                 self._changed.set()

@@ -18,12 +18,12 @@ from typing import Any
 import anyio
 
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, Plan
-from asyncrec._sampling.interleave.shard_inputs import Input, Inputs, parse_reading_compression
-from asyncrec._sampling.interleave.stream import check_plan, deal, new_seed
-from asyncrec._sampling.interleave_sampler.batch_builder import BatchPlan, OnExhausted, Production
+from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.shard_inputs import ShardInput, ShardInputs, parse_reading_compression
+from asyncrec._sampling.interleave.stream import check_plan, new_seed, worker_share
+from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BatchPlan, OnExhausted
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
-from asyncrec._sampling.interleave_sampler.prefetch import Prefetch
+from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.forks import forked_error, on_fork
@@ -49,12 +49,12 @@ class SamplerStats:
     """What an `InterleaveSampler` did so far, the batches that wait included; in all, where it went on from a state.
 
     Attributes:
-        batches: made.
-        records: read for them.
-        dropped: examples given up because the class buffer was full.
+        batches: how many were made.
+        records: how many were read for them.
+        dropped: how many examples were given up because the class buffer was full.
         epoch: the number of the pass over the shards, from 0.
-        seconds_waited: for reads, this time.
-        seconds_idle: the caller waited for a batch, this time.
+        seconds_waited: how long reads were waited for, this time.
+        seconds_idle: how long the caller waited for a batch, this time.
     """
 
     batches: int
@@ -66,7 +66,7 @@ class SamplerStats:
 
 
 class InterleaveSampler:
-    """An async context manager, and in it an async iterator of batches: lists of what ``deserialization_fn`` gives.
+    """An async context manager that iterates over batches: lists of what ``deserialization_fn`` gives.
 
     ::
 
@@ -164,7 +164,7 @@ class InterleaveSampler:
         self._shard = shard
         self._prefetch_size = prefetch_size
         reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
-        self._plan = Plan(
+        self._plan = InterleavePlan(
             shards_per_cycle or 0, example_per_class, reads, deterministic, PREFETCH, MEMORY_LIMIT, shuffle_buffer
         )
         self._batch_plan = BatchPlan(
@@ -179,11 +179,11 @@ class InterleaveSampler:
             "shard": list(shard),
         }
         self._identity = ""
-        self._inputs = Inputs([], self._compression, on_corrupt)
+        self._inputs = ShardInputs([], self._compression, on_corrupt)
         self._stack = AsyncExitStack()
         self._scope: TaskScope | None = None
-        self._production: Production | None = None
-        self._prefetch: Prefetch | None = None
+        self._builder: BatchBuilder | None = None
+        self._prefetch: Prefetcher | None = None
         self._forked = False
         on_fork(self)
 
@@ -193,28 +193,28 @@ class InterleaveSampler:
         self._prefetch = None
 
     async def __aenter__(self) -> InterleaveSampler:
-        if self._production is not None:
+        if self._builder is not None:
             raise RuntimeError("a sampler is entered once; make another")
         self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
             place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
             store, key = await stack.enter_async_context(place)
             found = await self._find(store, key[:-1])
-            names = deal(list(found), self._shard)
+            names = worker_share(list(found), self._shard)
             self._identity = fingerprint(names)
-            shown = redact(self._folder)
-            self._inputs = inputs = Inputs(
-                [Input(join(shown, name), store, key[:-1] + name) for name in names],
+            display_path = redact(self._folder)
+            self._inputs = inputs = ShardInputs(
+                [ShardInput(join(display_path, name), store, key[:-1] + name) for name in names],
                 self._compression,
                 self._on_corrupt,
             )
-            for source, name in enumerate(names):
-                inputs.know(source, found[name])
+            for number, name in enumerate(names):
+                inputs.know(number, found[name])
             plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
             check_plan(plan, names)
             if self._prefetch_size or plan.parallelism:
                 self._scope = await stack.enter_async_context(TaskScope())
-            self._production = Production(
+            self._builder = BatchBuilder(
                 inputs,
                 plan,
                 self._batch_plan,
@@ -222,8 +222,8 @@ class InterleaveSampler:
                 seed=new_seed() if self._seed is None else self._seed,
                 scope=self._scope,
             )
-            self._prefetch = Prefetch(
-                self._production, size=self._prefetch_size, scope=self._scope, has_state=plan.deterministic
+            self._prefetch = Prefetcher(
+                self._builder, size=self._prefetch_size, scope=self._scope, has_state=plan.deterministic
             )
             self._stack = stack.pop_all()
         return self
@@ -282,18 +282,18 @@ class InterleaveSampler:
         return self._inputs.damage
 
     def stats(self) -> SamplerStats:
-        prefetch, production = self._open(), self._production
-        assert production is not None, "open"
+        prefetch, builder = self._open(), self._builder
+        assert builder is not None, "open"
         return SamplerStats(
-            batches=production.batches,
-            records=production.records,
-            dropped=production.dropped,
-            epoch=production.epoch,
-            seconds_waited=production.seconds_waited,
+            batches=builder.batches,
+            records=builder.records,
+            dropped=builder.dropped,
+            epoch=builder.epoch,
+            seconds_waited=builder.seconds_waited,
             seconds_idle=prefetch.seconds_idle,
         )
 
-    def _open(self) -> Prefetch:
+    def _open(self) -> Prefetcher:
         if self._forked:
             raise forked_error(f"{redact(self._folder)}: the sampler")
         if self._prefetch is None:

@@ -21,11 +21,11 @@ from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_stream import BUFFER_BYTES, BUFFER_SIZE, ShuffledStream
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.indexes import Indexes
-from asyncrec._sampling.random_access.key_index import KeyColumn
-from asyncrec._sampling.random_access.range_reader import Reading, ShardAccess
-from asyncrec._sampling.random_access.record_blocks import runs_of
-from asyncrec._sampling.random_access.scan_manifest import unlisted_manifest
-from asyncrec._sampling.random_access.shard_files import Places
+from asyncrec._sampling.random_access.key_index import KeyIndex
+from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
+from asyncrec._sampling.random_access.record_blocks import record_blocks
+from asyncrec._sampling.random_access.scan_manifest import scan_manifest
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.example.schema import Schema
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.snapshot import dataset_at, load_manifest
@@ -41,14 +41,14 @@ T = TypeVar("T")
 _FEW = 1000
 # Beyond any data set, and within int64.
 _FAR = 1 << 62
-# At once in one call, of shards and of reads in each; what is really read at once is `ShardAccess`'s to bound.
+# At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
 _TASKS = 16
 # Of all cached shards: what fits beside other things on the disk of a machine that trains.
 _CACHE_BYTES = 64 << 30
 
 
 class RecordLocation(NamedTuple):
-    """Where a record stands.
+    """Where a record is stored.
 
     ``offset`` and ``size`` are of its frame, payload plus 16; in a compressed shard the offset counts in what the
     member that begins at the stored byte ``member`` decompresses to. `None` for ``member`` where nothing is compressed.
@@ -61,7 +61,9 @@ class RecordLocation(NamedTuple):
 
 
 class Dataset:
-    """Made by `open_dataset`. Used by any number of tasks at once.
+    """A data set whose records are read by number or by key; made by `open_dataset`.
+
+    Used by any number of tasks at once.
 
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list.
 
@@ -78,10 +80,10 @@ class Dataset:
         counts = np.fromiter((shard.records for shard in manifest.shards), np.int64, len(manifest.shards))
         # The number of each shard's first record, and at last the number of records.
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        self._places = Places(folder, manifest.shards, cache)
-        self._indexes = Indexes(folder, self._places)
-        self._access = ShardAccess(self._places)
-        self._keys = KeyColumn(folder, manifest.shards, self._starts)
+        self._files = ShardFiles(folder, manifest.shards, cache)
+        self._indexes = Indexes(folder, self._files)
+        self._reader = RangeReader(self._files)
+        self._keys = KeyIndex(folder, manifest.shards, self._starts)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -116,7 +118,7 @@ class Dataset:
             IndexError: there is no such record; nothing was read.
             Others: as `get`; the first error ends it.
         """
-        return await self._many(indices, self._access.records)
+        return await self._many(indices, self._reader.records)
 
     async def get_whole(
         self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], damage: DamageByShard
@@ -127,9 +129,9 @@ class Dataset:
             CorruptRecordError: a shard does not agree with its index.
         """
 
-        async def whole(reading: Reading) -> list[bytes | None]:
-            records, lost = await self._access.whole(reading)
-            damage.add(self._places.shown(reading.shard), lost)
+        async def whole(part: RangeRead) -> list[bytes | None]:
+            records, lost = await self._reader.whole(part)
+            damage.add(self._files.display_path(part.shard), lost)
             return records
 
         return await self._many(indices, whole)
@@ -137,7 +139,7 @@ class Dataset:
     async def _many(
         self,
         indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]],
-        records_of: Callable[[Reading], Awaitable[list[T]]],
+        records_of: Callable[[RangeRead], Awaitable[list[T]]],
     ) -> list[T]:
         wanted = self._checked(indices)
         if not len(wanted):
@@ -151,13 +153,13 @@ class Dataset:
         async def read_shard(part: tuple[int, int, int]) -> None:
             shard, first, last = part
             index = await self._indexes.get(shard)
-            readings = self._access.readings(shard, index, distinct[first:last] - self._starts[shard])
+            reads = self._reader.reads(shard, index, distinct[first:last] - self._starts[shard])
 
-            async def read(reading: Reading) -> None:
-                records = await records_of(reading)
-                found[first + reading.first : first + reading.first + len(records)] = records
+            async def read(part: RangeRead) -> None:
+                records = await records_of(part)
+                found[first + part.first : first + part.first + len(records)] = records
 
-            await concurrently(read, readings, tasks=_TASKS)
+            await concurrently(read, reads, tasks=_TASKS)
 
         await concurrently(read_shard, zip(used.tolist(), firsts.tolist(), lasts, strict=True), tasks=_TASKS)
         return found if inverse is None else list(map(found.__getitem__, inverse.tolist()))
@@ -187,7 +189,7 @@ class Dataset:
         local = number - int(self._starts[shard])
         found = await self._indexes.get(shard)
         return RecordLocation(
-            path=self._places.shown(shard),
+            path=self._files.display_path(shard),
             offset=int(found.offsets[local]),
             size=int(found.sizes[local]),
             member=None if found.members is None else int(found.members[local]),
@@ -275,7 +277,7 @@ class Dataset:
                 members[shard] = np.flatnonzero(np.diff(index.members, prepend=-1))
 
             await concurrently(look, zipped, tasks=_TASKS)
-            found = await in_thread(runs_of, self._starts, members, block_records, most)
+            found = await in_thread(record_blocks, self._starts, members, block_records, most)
             self._blocks[block_records, most] = found
         return found
 
@@ -337,15 +339,15 @@ async def open_dataset(
     """
     given = path if isinstance(path, Manifest) else None
     where = path.path if isinstance(path, Manifest) else path
-    kept = None if cache is None else ShardCache(cache, cache_bytes)
-    if kept is not None:
-        await kept.trim()
+    shard_cache = None if cache is None else ShardCache(cache, cache_bytes)
+    if shard_cache is not None:
+        await shard_cache.trim()
     opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
     async with opening as (folder, name):
-        shown = redact(str(where))
+        display_path = redact(str(where))
         manifest = given
         if manifest is None and name and not any(character in name for character in "*?["):
-            manifest = await load_manifest(folder, name, path=shown)
+            manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
-            manifest = await unlisted_manifest(folder, name, path=shown)
-        yield Dataset(folder, name, manifest, kept)
+            manifest = await scan_manifest(folder, name, path=display_path)
+        yield Dataset(folder, name, manifest, shard_cache)

@@ -1,4 +1,4 @@
-"""From the bytes of a read to the records in it, checked: `Cutting`, `Inflating`, `join_ranges`. Pure.
+"""From the bytes of a read to the records in it, checked. Pure.
 
 Where records stand is known from an index, so damage to one says nothing of its neighbours.
 """
@@ -17,7 +17,7 @@ from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.damage import Damage, DamageReason
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 
-__all__ = ["Cutting", "Inflating", "join_ranges"]
+__all__ = ["FrameExtractor", "RangeInflater", "join_ranges"]
 
 Indices = NDArray[np.int64]
 
@@ -38,11 +38,11 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
 
 
 class DisagreesWithIndexError(CorruptRecordError):
-    """Nothing need be damaged; but nobody knows where the records stand."""
+    """The index is not of this shard: nothing need be damaged, but where the records stand is not known."""
 
 
-class Cutting:
-    """From the bytes of a read to its records, checked. Pure; in a worker thread where it is much."""
+class FrameExtractor:
+    """Extracts the records from the bytes of one read, and checks them. In a worker thread where they are many."""
 
     def __init__(
         self, path: str, within: Indices, begins: Indices, sizes: Indices, *, member: int | None = None
@@ -54,7 +54,7 @@ class Cutting:
         self._member = member
 
     def of(self, data: bytes, start: int) -> list[bytes]:
-        """``data`` begins at byte ``start``."""
+        """The records in ``data``, which begins at byte ``start``."""
         # Runs of neighbours are cut out together; what lies between them is not asked for, and not looked at.
         cuts = np.flatnonzero(np.diff(self._within) != 1) + 1
         firsts = np.concatenate([[0], cuts])
@@ -64,7 +64,7 @@ class Cutting:
         return self.of_pieces([data[begin:end] for begin, end in zip(begins, ends, strict=True)])
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
-        """The frames in order, and nothing else."""
+        """The records of these frames, which are all that was wanted, in order."""
         # One decoder for all of them: it checks many small records at once in a third of the time.
         frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         decoder = FrameDecoder(max_record_bytes=int(self._sizes.max()))
@@ -75,7 +75,7 @@ class Cutting:
         raise self._explain(frames)
 
     def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
-        """The frames one by one: `None` for each that does not hold, and what that is. Those that are missing do not.
+        """The records one by one: `None` for each that is damaged or missing, and the damage.
 
         Raises:
             CorruptRecordError: the shard does not agree with its index: nothing is known of what is where.
@@ -86,7 +86,7 @@ class Cutting:
             begin, size = int(self._begins[at]), int(self._sizes[at])
             reason: DamageReason = "compression"
             if at < len(pieces):
-                only = Cutting(
+                only = FrameExtractor(
                     self._path,
                     self._within[at : at + 1],
                     self._begins[at : at + 1],
@@ -134,8 +134,8 @@ class Cutting:
         )
 
 
-class Inflating:
-    """Compressed bytes in; kept of what comes out are ``ranges``, ascending, and nothing else. In a worker thread.
+class RangeInflater:
+    """Decompresses a member and keeps only ``ranges`` of the output, which ascend. For a worker thread.
 
     Attributes:
         pieces: the ranges that are whole.
@@ -151,7 +151,7 @@ class Inflating:
         self.made = 0
 
     def feed(self, block: bytes) -> bool:
-        """Whether all ranges are there."""
+        """Take compressed bytes; whether all ranges are there."""
         self._decompressor.feed(block)
         while len(self.pieces) < len(self._ranges):
             output = self._decompressor.read(_INFLATE_STEP)

@@ -1,4 +1,4 @@
-"""Where the records of each shard begin: read when first needed, held against the shard, and made anew if it must be.
+"""Where the records of each shard begin: read when first needed, checked against the shard, and made anew if need be.
 
 An index is believed when it has as many records as the manifest says, begins at 0, leaves no gap and ends where the
 shard ends; for GZIP, when its members lie in the shard, in order. Any other, and a missing one, is made by reading the
@@ -13,8 +13,8 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.lru_cache import KeptLately
-from asyncrec._sampling.random_access.shard_files import Places
+from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import FormatError, ObjectNotFoundError
 from asyncrec.framing.compression import Decompressor
 from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
@@ -40,12 +40,12 @@ _INFLATE_STEP = 256 << 10
 
 
 class Indexes:
-    """The indexes of a data set's shards, by the number of the shard."""
+    """The indexes of a data set's shards, by the number of the shard; those used lately stay in memory."""
 
-    def __init__(self, folder: Storage, places: Places) -> None:
+    def __init__(self, folder: Storage, files: ShardFiles) -> None:
         self._folder = folder
-        self._places = places
-        self._kept: KeptLately[int, RecordIndex] = KeptLately(_HELD_BYTES, lambda index: 24 * len(index) + 1000)
+        self._files = files
+        self._cache: AsyncLRUCache[int, RecordIndex] = AsyncLRUCache(_HELD_BYTES, lambda index: 24 * len(index) + 1000)
 
     async def get(self, shard: int) -> RecordIndex:
         """The index of one shard.
@@ -56,19 +56,19 @@ class Indexes:
         """
 
         async def make() -> RecordIndex:
-            entry = self._places.shards[shard]
+            entry = self._files.shards[shard]
             found = await read_index(self._folder, entry)
             if found is None:
                 try:
-                    found = await make_index(self._places, shard)
+                    found = await make_index(self._files, shard)
                 except FormatError:
-                    if not await self._places.drop_damaged(shard):
+                    if not await self._files.drop_damaged(shard):
                         raise
-                    found = await make_index(self._places, shard)
-                self._places.check_count(shard, len(found))
+                    found = await make_index(self._files, shard)
+                self._files.check_count(shard, len(found))
             return found
 
-        return await self._kept.get(shard, make)
+        return await self._cache.get(shard, make)
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
@@ -120,25 +120,25 @@ def _as_one_member(index: RecordIndex) -> RecordIndex:
     return RecordIndex(index.offsets, index.sizes, np.zeros(len(index), np.int64))
 
 
-async def make_index(places: Places, shard: int) -> RecordIndex:
+async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
     """Read a shard once for its lengths.
 
     Raises:
         FormatError: it is damaged where lengths or compression are; payloads are not checked.
     """
-    scan = _Scan(places.shards[shard].compression)
-    async with places.opened(shard) as source:
+    scan = _Scan(files.shards[shard].compression)
+    async with files.opened(shard) as source:
         try:
             while block := await source.receive(_READ_BYTES):
                 await in_thread(scan.feed, block)
             return scan.finish()
         except FormatError as error:
-            error.path = places.shown(shard)
+            error.path = files.display_path(shard)
             raise
 
 
 class _Scan:
-    """Bytes of a shard in, its index out."""
+    """Makes the index of a shard from its bytes."""
 
     def __init__(self, compression: str) -> None:
         self._decoder = FrameDecoder(verify=False)

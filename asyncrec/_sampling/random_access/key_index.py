@@ -18,11 +18,11 @@ from asyncrec.shards.snapshot import for_each
 from asyncrec.storage.base import Storage
 from asyncrec.tasks import in_thread
 
-__all__ = ["KeyColumn"]
+__all__ = ["KeyIndex"]
 
 
-class KeyColumn:
-    """Reads the keys when it is first asked."""
+class KeyIndex:
+    """Finds the number of a record by its key. The keys are read when it is first asked."""
 
     def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: NDArray[np.int64]) -> None:
         self._folder = folder

@@ -20,15 +20,15 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.lru_cache import KeptLately
-from asyncrec._sampling.random_access.frame_extractor import Cutting, Inflating, join_ranges
-from asyncrec._sampling.random_access.shard_files import Places
+from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, join_ranges
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.framing.damage import Damage
 from asyncrec.records.index import RecordIndex
 from asyncrec.tasks import in_thread
 
-__all__ = ["Reading", "ShardAccess"]
+__all__ = ["RangeRead", "RangeReader"]
 
 Indices = NDArray[np.int64]
 
@@ -42,17 +42,22 @@ _MOST_READ_LOCAL = 1 << 20
 # Reads at once: enough to hide a store's delay, few enough for its connections; times a read it bounds what is held
 # beside the records themselves.
 _CONCURRENT = 16
-# Decompressed members kept, and the largest that is: sixteen of those asyncrec writes.
-_KEPT_BYTES = 64 << 20
-_MOST_KEPT = 16 << 20
+# Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
+_CACHED_BYTES = 64 << 20
+_MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
 # Cutting and checking less than this costs less than the hop to a thread.
 _CUT_ON_LOOP = 64 << 10
 _FEW_RUNS = 8
 
 
-class Reading:
-    """One read: the records ``within`` a shard, ascending and distinct; the ``first`` of them as it was asked for."""
+class RangeRead:
+    """One read of a shard.
+
+    Attributes:
+        within: the numbers of the wanted records in the shard, ascending and distinct.
+        first: the place of the first of them among all those asked for.
+    """
 
     __slots__ = ("first", "index", "shard", "within")
 
@@ -63,18 +68,18 @@ class Reading:
         self.first = first
 
 
-class ShardAccess:
-    """Cuts what is wanted of a shard into reads, and does them. Used by any number of tasks."""
+class RangeReader:
+    """Reads chosen records of the shards of a data set, nearby ones together. Used by any number of tasks."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self._members: KeptLately[tuple[int, int], bytes] = KeptLately(_KEPT_BYTES, len)
-        self._most_read = _MOST_READ_REMOTE if places.remote else _MOST_READ_LOCAL
+    def __init__(self, files: ShardFiles) -> None:
+        self._files = files
+        self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
+        self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
-        self._cutting = anyio.CapacityLimiter(1)
+        self._extracting = anyio.CapacityLimiter(1)
 
-    def readings(self, shard: int, index: RecordIndex, within: Indices) -> Iterator[Reading]:
+    def reads(self, shard: int, index: RecordIndex, within: Indices) -> Iterator[RangeRead]:
         """The reads that give these records, ascending and distinct."""
         if index.members is not None:
             cuts = np.flatnonzero(np.diff(index.members[within])) + 1
@@ -83,9 +88,9 @@ class ShardAccess:
             begins = index.offsets[within]
             parts = join_ranges(begins, begins + index.sizes[within], gap=_GAP, most=self._most_read)
         for first, last in parts:
-            yield Reading(shard, index, within[first:last], first)
+            yield RangeRead(shard, index, within[first:last], first)
 
-    async def records(self, reading: Reading) -> list[bytes]:
+    async def records(self, read: RangeRead) -> list[bytes]:
         """The records of one read, in its order.
 
         Raises:
@@ -93,117 +98,117 @@ class ShardAccess:
         """
         async with self._limiter:
             try:
-                return await self._records(reading)
+                return await self._records(read)
             except FormatError as error:
                 first = error
-            dropped = await self._places.drop_damaged(reading.shard)
-            if not dropped and not self._places.remote:
+            dropped = await self._files.drop_damaged(read.shard)
+            if not dropped and not self._files.remote:
                 raise first
             try:
-                return await self._records(reading)
+                return await self._records(read)
             except FormatError as error:
                 error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
                 raise
 
-    async def whole(self, reading: Reading) -> tuple[list[bytes | None], list[Damage]]:
+    async def whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
         """As `records`, but `None` for each that is damaged, and what of the shard that is.
 
         Raises:
             CorruptRecordError: the shard does not agree with its index.
         """
         try:
-            return list(await self.records(reading)), []
+            return list(await self.records(read)), []
         except FormatError:
             pass
-        index, within = reading.index, reading.within
+        index, within = read.index, read.within
         begins, sizes = index.offsets[within], index.sizes[within]
         member = None if index.members is None else int(index.members[within[0]])
-        cutting = Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
+        extractor = FrameExtractor(self._files.display_path(read.shard), within, begins, sizes, member=member)
         async with self._limiter:
             if member is None:
                 start, end = int(begins[0]), int(begins[-1] + sizes[-1])
-                data = await self._places.read(reading.shard, start, end)
+                data = await self._files.read(read.shard, start, end)
                 ranges = zip((begins - start).tolist(), (begins + sizes - start).tolist(), strict=True)
                 pieces = [data[begin:stop] for begin, stop in ranges]
             else:
-                inflating = self._inflating(reading)
+                inflater = self._inflater(read)
                 with suppress(FormatError):
-                    await self._inflate(reading, inflating)
-                pieces = inflating.pieces
-            return await in_thread(cutting.whole_of, pieces, limiter=self._cutting)
+                    await self._inflate(read, inflater)
+                pieces = inflater.pieces
+            return await in_thread(extractor.whole_of, pieces, limiter=self._extracting)
 
-    async def _records(self, reading: Reading) -> list[bytes]:
-        if reading.index.members is not None:
-            return await self._of_member(reading)
-        begins = reading.index.offsets[reading.within]
-        sizes = reading.index.sizes[reading.within]
+    async def _records(self, read: RangeRead) -> list[bytes]:
+        if read.index.members is not None:
+            return await self._of_member(read)
+        begins = read.index.offsets[read.within]
+        sizes = read.index.sizes[read.within]
         start, end = int(begins[0]), int(begins[-1] + sizes[-1])
-        data = await self._places.read(reading.shard, start, end)
-        cutting = Cutting(self._places.shown(reading.shard), reading.within, begins, sizes)
-        if len(data) <= _CUT_ON_LOOP and len(reading.within) <= _FEW_RUNS:
-            return cutting.of(data, start)
-        return await in_thread(cutting.of, data, start, limiter=self._cutting)
+        data = await self._files.read(read.shard, start, end)
+        extractor = FrameExtractor(self._files.display_path(read.shard), read.within, begins, sizes)
+        if len(data) <= _CUT_ON_LOOP and len(read.within) <= _FEW_RUNS:
+            return extractor.of(data, start)
+        return await in_thread(extractor.of, data, start, limiter=self._extracting)
 
-    async def _of_member(self, reading: Reading) -> list[bytes]:
-        index, within = reading.index, reading.within
+    async def _of_member(self, read: RangeRead) -> list[bytes]:
+        index, within = read.index, read.within
         assert index.members is not None, "asked for where there are members"
         member = int(index.members[within[0]])
         after = int(np.searchsorted(index.members, member, side="right"))
         size = int(index.offsets[after - 1] + index.sizes[after - 1])
         begins, sizes = index.offsets[within], index.sizes[within]
-        cutting = Cutting(self._places.shown(reading.shard), within, begins, sizes, member=member)
-        if size <= _MOST_KEPT:
-            key = (reading.shard, member)
+        extractor = FrameExtractor(self._files.display_path(read.shard), within, begins, sizes, member=member)
+        if size <= _MOST_CACHED:
+            key = (read.shard, member)
 
             async def make() -> bytes:
-                (whole,) = await self._inflate(reading, Inflating(self._kind(reading), [(0, size)]))
+                (whole,) = await self._inflate(read, RangeInflater(self._kind(read), [(0, size)]))
                 return whole
 
             data = await self._members.get(key, make)
             try:
-                return await in_thread(cutting.of, data, 0, limiter=self._cutting)
+                return await in_thread(extractor.of, data, 0, limiter=self._extracting)
             except FormatError:
                 self._members.forget(key)
                 raise
-        pieces = await self._inflate(reading, self._inflating(reading))
-        return await in_thread(cutting.of_pieces, pieces, limiter=self._cutting)
+        pieces = await self._inflate(read, self._inflater(read))
+        return await in_thread(extractor.of_pieces, pieces, limiter=self._extracting)
 
-    def _kind(self, reading: Reading) -> Literal["GZIP", "ZLIB"]:
-        return cast(Literal["GZIP", "ZLIB"], self._places.shards[reading.shard].compression)
+    def _kind(self, read: RangeRead) -> Literal["GZIP", "ZLIB"]:
+        return cast(Literal["GZIP", "ZLIB"], self._files.shards[read.shard].compression)
 
-    def _inflating(self, reading: Reading) -> Inflating:
-        begins, sizes = reading.index.offsets[reading.within], reading.index.sizes[reading.within]
-        return Inflating(self._kind(reading), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
+    def _inflater(self, read: RangeRead) -> RangeInflater:
+        begins, sizes = read.index.offsets[read.within], read.index.sizes[read.within]
+        return RangeInflater(self._kind(read), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
 
-    async def _inflate(self, reading: Reading, inflating: Inflating) -> list[bytes]:
+    async def _inflate(self, read: RangeRead, inflater: RangeInflater) -> list[bytes]:
         """The pieces: ranges of what a member, and where a record leads on those behind it, decompress to.
 
         Raises:
-            FormatError: it does not decompress, or to less. Those before are in ``inflating.pieces``.
+            FormatError: it does not decompress, or to less. Those before are in ``inflater.pieces``.
         """
-        shard, members, record = reading.shard, reading.index.members, int(reading.within[0])
+        shard, members, record = read.shard, read.index.members, int(read.within[0])
         assert members is not None, "asked for where there are members"
         member = int(members[record])
         after = int(np.searchsorted(members, member, side="right"))
-        shard_ends = self._places.shards[shard].bytes
+        shard_ends = self._files.shards[shard].bytes
         end = int(members[after]) if after < len(members) else shard_ends
         try:
             # Its own bytes; and where a record of another writer's ends in a later member, those as well.
             for start, stop in ((member, end), (end, shard_ends)):
-                async with self._places.opened(shard, start, stop) as source:
+                async with self._files.opened(shard, start, stop) as source:
                     while block := await source.receive(_READ_BYTES):
-                        if await in_thread(inflating.feed, block):
-                            return inflating.pieces
-            inflating.finish()
+                        if await in_thread(inflater.feed, block):
+                            return inflater.pieces
+            inflater.finish()
         except FormatError as error:
-            error.path = self._places.shown(shard)
+            error.path = self._files.display_path(shard)
             error.record = record
-            error.member_offset = member + (error.member_offset or 0) if self._kind(reading) == "GZIP" else None
+            error.member_offset = member + (error.member_offset or 0) if self._kind(read) == "GZIP" else None
             raise
         raise CorruptRecordError(
-            f"the member ends after {inflating.made:,} bytes, and the index says {inflating.wanted:,}: "
+            f"the member ends after {inflater.made:,} bytes, and the index says {inflater.wanted:,}: "
             "the index is of another version of the shard",
-            path=self._places.shown(shard),
+            path=self._files.display_path(shard),
             record=record,
             member_offset=member,
             part="compression",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from asyncrec._sampling.random_access.indexes import make_index, read_index
-from asyncrec._sampling.random_access.shard_files import Places
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.framing.compression import detect_compression
 from asyncrec.framing.frames import HEADER_BYTES
@@ -16,13 +16,13 @@ from asyncrec.shards.snapshot import for_each
 from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.resuming import read_head
 
-__all__ = ["unlisted_entry", "unlisted_manifest"]
+__all__ = ["unlisted_entry", "scan_manifest"]
 
 # There is no time of a commit to be known; any will do, for there is one segment.
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
 
 
-async def unlisted_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
+async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
     """What is stored under a name or a pattern, in the order of names.
 
     Its id depends on names, counts and sizes, and on the store's checksum where it keeps one.
@@ -42,7 +42,7 @@ async def unlisted_manifest(folder: Storage, name: str, *, path: str) -> Manifes
         entry, _ = await unlisted_entry(folder, key)
         index = await read_index(folder, entry, count_known=False)
         if index is None:
-            index = await make_index(Places(folder, [entry], None), 0)
+            index = await make_index(ShardFiles(folder, [entry], None), 0)
         return replace(entry, records=len(index))
 
     entries = await for_each(look, keys)

@@ -16,11 +16,11 @@ from asyncrec.storage.base import ObjectInfo, Storage
 from asyncrec.storage.resuming import ResumingSource, receive_exactly
 from asyncrec.storage.url import join
 
-__all__ = ["Places"]
+__all__ = ["ShardFiles"]
 
 
-class Places:
-    """The shards of a data set.
+class ShardFiles:
+    """The shard files of a data set, read from the store or from a local cache.
 
     Args:
         folder: where they are; paths in ``shards`` are keys in it.
@@ -38,7 +38,7 @@ class Places:
         self._cache = cache
         self._versions: dict[int, ObjectInfo] = {}
 
-    def shown(self, shard: int) -> str:
+    def display_path(self, shard: int) -> str:
         """The shard's path, for messages."""
         return join(self.folder.root, self.shards[shard].path)
 
@@ -62,7 +62,7 @@ class Places:
             return await receive_exactly(source, end - start)
 
     async def drop_damaged(self, shard: int) -> bool:
-        """A record of the shard is damaged: whether it was read from a cached copy, and may come right from the store.
+        """Whether a damaged record was read from a cached copy, and may be intact in the store.
 
         A copy that is not what came from the store any more is dropped.
         """
@@ -73,10 +73,10 @@ class Places:
         return await self._cache.drop_damaged(self.folder, entry.path, info, crc32c=entry.crc32c)
 
     def check_count(self, shard: int, records: int) -> None:
-        """Raises DatasetError unless the shard holds what the manifest says."""
+        """Raise DatasetError unless the shard holds what the manifest says."""
         if records != self.shards[shard].records:
             raise DatasetError(
-                f"{self.shown(shard)}: it holds {records:,} records, and the manifest says "
+                f"{self.display_path(shard)}: it holds {records:,} records, and the manifest says "
                 f"{self.shards[shard].records:,}; it was changed, or the manifest is another data set's"
             )
 
@@ -113,6 +113,6 @@ class Places:
     def _check(self, shard: int, info: ObjectInfo) -> None:
         if info.size != self.shards[shard].bytes:
             raise ObjectChangedError(
-                f"{self.shown(shard)}: it has {info.size:,} bytes, and {self.shards[shard].bytes:,} are expected "
-                "of it; the data set was rewritten: open it again"
+                f"{self.display_path(shard)}: it has {info.size:,} bytes, and {self.shards[shard].bytes:,} are "
+                "expected of it; the data set was rewritten: open it again"
             )

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._sampling.epochs.worker_batches import Dealing
+from asyncrec._sampling.epochs.worker_batches import WorkerBatches
 
 
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
     """A worker's batches, and where it stands after each."""
     defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
-    dealing = Dealing(count, shard=(worker, workers), **{**defaults, **options})
-    dealing.go_to(*place)
-    dealing.deal(size)
+    batches = WorkerBatches(count, shard=(worker, workers), **{**defaults, **options})
+    batches.go_to(*place)
+    batches.count_batches(size)
     found = []
-    while (batch := dealing.batch()) is not None:
-        dealing.took()
-        found.append((batch, dealing.place))
+    while (batch := batches.batch()) is not None:
+        batches.took()
+        found.append((batch, batches.place))
     return found
 
 
@@ -68,14 +68,14 @@ def test_without_padding_the_last_batches_that_are_not_one_for_each_are_left_out
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.integers(1, 20), st.data())
 def test_what_is_read_is_what_is_dealt(count: int, size: int, workers: int, window: int, data: st.DataObject) -> None:
     worker = data.draw(st.integers(0, workers - 1))
-    dealing = Dealing(count, epoch=0, num_repeat=2, shard=(worker, workers), uneven="pad")
-    dealing.deal(size)
+    batches = WorkerBatches(count, epoch=0, num_repeat=2, shard=(worker, workers), uneven="pad")
+    batches.count_batches(size)
     read = []
-    for part in dealing.parts(window):
-        if part.counted_from is None:
-            read += range(part.first, part.last)
+    for each in batches.ranges(window):
+        if each.counted_from is None:
+            read += range(each.first, each.last)
         else:
-            assert part.last - part.first <= window
-            read += [at for at in range(part.first, part.last) if at // size % workers == worker]
+            assert each.last - each.first <= window
+            read += [at for at in range(each.first, each.last) if at // size % workers == worker]
     given_out = [at for batch, _ in dealt(count, worker, workers, size, num_repeat=2) for at in range(*batch)]
     assert read == given_out

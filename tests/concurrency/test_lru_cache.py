@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from asyncrec._concurrency.lru_cache import KeptLately
+from asyncrec._concurrency.lru_cache import AsyncLRUCache
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ class Maker:
 
 
 async def test_many_who_ask_at_once_get_what_is_made_once() -> None:
-    kept: KeptLately[str, bytes] = KeptLately(10, len)
+    kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     make = Maker()
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
@@ -32,7 +32,7 @@ async def test_many_who_ask_at_once_get_what_is_made_once() -> None:
 
 
 async def test_what_was_not_used_for_longest_goes_first() -> None:
-    kept: KeptLately[str, bytes] = KeptLately(10, len)
+    kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     make = Maker(4)
     for key in ("a", "b", "a", "c"):
         await kept.get(key, make)
@@ -44,14 +44,14 @@ async def test_what_was_not_used_for_longest_goes_first() -> None:
 
 
 async def test_one_that_is_too_heavy_is_given_out_all_the_same() -> None:
-    kept: KeptLately[str, bytes] = KeptLately(10, len)
+    kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     assert len(await kept.get("a", Maker(99))) == 99
     await kept.get("b", Maker(3))
     assert kept.weight == 3
 
 
 async def test_when_making_fails_the_next_who_waits_tries_for_itself() -> None:
-    kept: KeptLately[str, bytes] = KeptLately(10, len)
+    kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     answers: list[bytes | str] = []
 
     async def fail() -> bytes:
@@ -72,7 +72,7 @@ async def test_when_making_fails_the_next_who_waits_tries_for_itself() -> None:
 
 
 async def test_what_is_forgotten_is_made_again() -> None:
-    kept: KeptLately[str, bytes] = KeptLately(10, len)
+    kept: AsyncLRUCache[str, bytes] = AsyncLRUCache(10, len)
     make = Maker()
     await kept.get("a", make)
     kept.forget("a")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
-from asyncrec._sampling.epochs.permutation import shuffled
+from asyncrec._sampling.epochs.permutation import permutation
 from asyncrec._sampling.interleave.order import InterleaveOrder
 
 counts = st.lists(st.integers(0, 40), max_size=12)
@@ -48,7 +48,7 @@ def test_an_epoch_holds_every_record_once_and_any_part_is_had_alone(
 def test_a_window_holds_the_records_that_tf_datas_interleave_gives_next(sizes: list[int]) -> None:
     order = order_of("buffer", sizes, window=4)
     starts = np.cumsum([0, *sizes])
-    shards = shuffled(len(sizes), 1)
+    shards = permutation(len(sizes), 1)
     left = [list(range(starts[shard], starts[shard + 1])) for shard in shards]
     expected = []
     plain = InterleaveOrder(len(sizes), cycle_length=3, block_length=2)

@@ -16,6 +16,8 @@ __all__ = ["checked", "enveloped", "fingerprint"]
 VERSION = 2
 # Of these a state is read. 1 says nothing of the shards but their names.
 _READ = (1, 2)
+# Parameters whose argument has another name than they have in a state, which stays what it was.
+_ARGUMENTS = {"shard": "worker"}
 
 
 def fingerprint(names: Iterable[str]) -> str:
@@ -40,7 +42,7 @@ def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mappin
         )
     theirs = state.get("parameters") or {}
     different = [
-        f"{name}={theirs.get(name)!r} there, {mine!r} here"
+        f"{_ARGUMENTS.get(name, name)}={theirs.get(name)!r} there, {mine!r} here"
         for name, mine in parameters.items()
         if theirs.get(name) != mine
     ]

@@ -101,8 +101,8 @@ def _of_dataset(
 
 
 def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
-    shard = options.get("shard", (0, 1))
-    return Opened(lambda owner, value: Stream(owner, value, shard=shard, chunk=chunk), open_)
+    worker = options.get("worker", (0, 1))
+    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)

@@ -14,7 +14,7 @@ from asyncrec._sampling.epochs.worker_batches import WorkerBatches
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
     """A worker's batches, and where it stands after each."""
     defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
-    batches = WorkerBatches(count, shard=(worker, workers), **{**defaults, **options})
+    batches = WorkerBatches(count, worker=(worker, workers), **{**defaults, **options})
     batches.go_to(*place)
     batches.count_batches(size)
     found = []
@@ -68,7 +68,7 @@ def test_without_padding_the_last_batches_that_are_not_one_for_each_are_left_out
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.integers(1, 20), st.data())
 def test_what_is_read_is_what_is_dealt(count: int, size: int, workers: int, window: int, data: st.DataObject) -> None:
     worker = data.draw(st.integers(0, workers - 1))
-    batches = WorkerBatches(count, epoch=0, num_repeat=2, shard=(worker, workers), uneven="pad")
+    batches = WorkerBatches(count, epoch=0, num_repeat=2, worker=(worker, workers), uneven="pad")
     batches.count_batches(size)
     read = []
     for each in batches.ranges(window):

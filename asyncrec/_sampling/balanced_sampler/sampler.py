@@ -47,7 +47,7 @@ class ClassBalancedSampler:
     Args:
         class_feature: the feature that says the class: one value of int64, float32 or bytes.
         class_fn: or a function from a record to its class, anything hashable; called in worker threads.
-        shard: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
+        worker: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
 
     Attributes:
         classes: the label of each class, sorted; once entered.
@@ -66,15 +66,15 @@ class ClassBalancedSampler:
         class_feature: str | None = None,
         class_fn: ClassFn | None = None,
         seed: int = 0,
-        shard: tuple[int, int] = (0, 1),
+        worker: tuple[int, int] = (0, 1),
     ) -> None:
         if (class_feature is None) == (class_fn is None):
             raise TypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
         if min(classes_per_batch, per_class) < 1:
             raise ValueError(f"classes_per_batch={classes_per_batch}, per_class={per_class}: both are at least 1")
-        self._worker, self._workers = shard
+        self._worker, self._workers = worker
         if not 0 <= self._worker < self._workers:
-            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
+            raise ValueError(f"worker={worker}: (i, n) is worker i of n, counted from 0")
         self.classes: tuple[Any, ...] = ()
         self._dataset = dataset
         self._class_fn = class_fn

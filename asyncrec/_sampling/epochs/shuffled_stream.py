@@ -99,7 +99,7 @@ class ShuffledStream:
         block_records: int | None,
         cycle_length: int,
         block_length: int,
-        shard: tuple[int, int],
+        worker: tuple[int, int],
         uneven: Literal["drop", "pad"],
         on_corrupt: Literal["raise", "skip"],
     ) -> None:
@@ -110,8 +110,8 @@ class ShuffledStream:
         if min(buffer_size, buffer_bytes, cycle_length, block_length, block_records or 1) < 1:
             raise ValueError("buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1")
         self._dataset = dataset
-        self._worker, self._workers = shard
-        self._batches = WorkerBatches(len(dataset), epoch=epoch, num_repeat=num_repeat, shard=shard, uneven=uneven)
+        self._worker, self._workers = worker
+        self._batches = WorkerBatches(len(dataset), epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven)
         self._skips = on_corrupt == "skip"
         self._damage = DamageByShard()
         self._lost = 0

@@ -39,17 +39,17 @@ class WorkerBatches:
     """
 
     def __init__(
-        self, count: int, *, epoch: int, num_repeat: int, shard: tuple[int, int], uneven: Literal["drop", "pad"]
+        self, count: int, *, epoch: int, num_repeat: int, worker: tuple[int, int], uneven: Literal["drop", "pad"]
     ) -> None:
-        worker, workers = shard
+        number, workers = worker
         if uneven not in ("drop", "pad"):
             raise ValueError(f'uneven={uneven!r}: "drop" or "pad"')
-        if not 0 <= worker < workers:
-            raise ValueError(f"shard={shard}: (i, n) is worker i of n, counted from 0")
+        if not 0 <= number < workers:
+            raise ValueError(f"worker={worker}: (i, n) is worker i of n, counted from 0")
         if epoch < 0 or num_repeat < -1:
             raise ValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
         self._count = count
-        self._worker, self._workers = worker, workers
+        self._worker, self._workers = number, workers
         self._uneven = uneven
         self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
         self._epoch = epoch

@@ -189,7 +189,7 @@ async def interleave(
     on_corrupt: OnCorrupt = "raise",
     shuffle_buffer: int = 0,
     seed: int | None = None,
-    shard: tuple[int, int] = (0, 1),
+    worker: tuple[int, int] = (0, 1),
     prefetch: int = PREFETCH,
     memory_limit: int = MEMORY_LIMIT,
     storage: Storage | None = None,
@@ -210,7 +210,7 @@ async def interleave(
             given out; ``"stop"``, the shard ends there. `InterleaveStream.damage` lists what was lost, with its paths.
         shuffle_buffer: records of a `ShuffleBuffer` behind the interleaving; 0, the default: none.
         seed: of that; `None` draws one, which the state holds.
-        shard: ``(i, n)``: read only every n-th of ``paths``, from the i-th on: the share of one of n workers.
+        worker: ``(i, n)``: read only every n-th of ``paths``, from the i-th on: the share of one of n workers.
         prefetch: record batches waiting for each shard of a pool.
         memory_limit: bytes for the record batches of all open shards, 64 MiB unless told; each gets an equal share, of
             64 KiB at least.
@@ -225,12 +225,12 @@ async def interleave(
     plan = InterleavePlan(
         cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
     )
-    share = worker_share([fspath(path) for path in check_plan(plan, paths)], shard)
+    share = worker_share([fspath(path) for path in check_plan(plan, paths)], worker)
     parameters = {
         "cycle_length": cycle_length,
         "block_length": block_length,
         "shuffle_buffer": shuffle_buffer,
-        "shard": list(shard),
+        "shard": list(worker),
     }
     opening = inputs_at(
         share,
@@ -267,16 +267,16 @@ def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
     return paths
 
 
-def worker_share(paths: Sequence[str], shard: tuple[int, int]) -> Sequence[str]:
+def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]:
     """The paths that worker i of n reads.
 
     Raises:
         ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed
             training all others would wait for it.
     """
-    index, count = shard
+    index, count = worker
     if not 0 <= index < count:
-        raise ValueError(f"shard={shard}: (i, n) with i from 0 to n - 1")
+        raise ValueError(f"worker={worker}: (i, n) with i from 0 to n - 1")
     if len(paths) < count:
         raise ValueError(
             f"{len(paths)} shards cannot be dealt to {count} workers: write more shards, or use open_dataset, which "

@@ -98,7 +98,7 @@ class InterleaveSampler:
             full, the class with the most gives up its oldest, counted in `stats`.
         shuffle_buffer: records of a `ShuffleBuffer` between reading and deserialising; 0: none.
         drop_remainder: leave out a last batch that is short. (With ``class_fn`` see ``on_exhausted``.)
-        shard: ``(i, n)``: only every n-th of the shards, sorted by name, from the i-th on: the share of one of n
+        worker: ``(i, n)``: only every n-th of the shards, sorted by name, from the i-th on: the share of one of n
             workers.
         on_exhausted: with ``class_fn``, when the last pass is over, or a whole pass gave no batch because too few
             classes came: ``"stop"`` ends; ``"short"`` gives what is complete, in batches of fewer classes; ``"repeat"``
@@ -137,7 +137,7 @@ class InterleaveSampler:
         class_buffer: int | None = None,
         shuffle_buffer: int = 0,
         drop_remainder: bool = False,
-        shard: tuple[int, int] = (0, 1),
+        worker: tuple[int, int] = (0, 1),
         on_exhausted: OnExhausted = "stop",
         on_corrupt: OnCorrupt = "raise",
         storage: Storage | None = None,
@@ -161,7 +161,7 @@ class InterleaveSampler:
         self._storage, self._storage_options = storage, storage_options
         self._parallelism = parallelism or 1
         self._seed = seed
-        self._shard = shard
+        self._worker = worker
         self._prefetch_size = prefetch_size
         reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
         self._plan = InterleavePlan(
@@ -176,7 +176,7 @@ class InterleaveSampler:
             "shards_per_cycle": shards_per_cycle,
             "shuffle_buffer": shuffle_buffer,
             "class_buffer": class_buffer if class_fn is not None else None,
-            "shard": list(shard),
+            "shard": list(worker),
         }
         self._identity = ""
         self._inputs = ShardInputs([], self._compression, on_corrupt)
@@ -200,7 +200,7 @@ class InterleaveSampler:
             place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
             store, key = await stack.enter_async_context(place)
             found = await self._find(store, key[:-1])
-            names = worker_share(list(found), self._shard)
+            names = worker_share(list(found), self._worker)
             self._identity = fingerprint(names)
             display_path = redact(self._folder)
             self._inputs = inputs = ShardInputs(

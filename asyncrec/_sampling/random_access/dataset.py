@@ -207,7 +207,7 @@ class Dataset:
         block_records: int | None = None,
         cycle_length: int = 16,
         block_length: int = 16,
-        shard: tuple[int, int] = (0, 1),
+        worker: tuple[int, int] = (0, 1),
         uneven: Literal["drop", "pad"] = "drop",
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> ShuffledStream:
@@ -229,11 +229,11 @@ class Dataset:
                 ``"global"``: any record anywhere, each order as likely as another; the most reads.
             buffer_size: records shuffled together, and held; up to twice as many are in memory, for those that come
                 next are read ahead.
-            buffer_bytes: lowers ``buffer_size`` where records are so large, in the mean, that this would be exceeded.
+            buffer_bytes: lowers ``buffer_size`` where records are so large, on average, that this would be exceeded.
             block_records: of a run, in ``"block"``; by default what has about 256 KiB, but at most a 128th of the
                 buffer, so that neighbours in a batch seldom come from one run.
             cycle_length, block_length: in ``"buffer"``, as for `asyncrec.interleave`.
-            shard: ``(i, n)``: of n workers that take the batches in turn this is number i. All must use the same batch
+            worker: ``(i, n)``: of n workers that take the batches in turn this is number i. All must use the same batch
                 size. Together they give every record once (with ``uneven="drop"`` all but the last few batches).
             uneven: when the last batches are not one for each worker: ``"drop"`` leaves them out, ``"pad"`` gives
                 batches from the beginning of the same epoch again. Every worker gets equally many either way.
@@ -255,7 +255,7 @@ class Dataset:
             block_records=block_records,
             cycle_length=cycle_length,
             block_length=block_length,
-            shard=shard,
+            worker=worker,
             uneven=uneven,
             on_corrupt=on_corrupt,
         )

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.ahead import ReadAhead
+from asyncrec._concurrency.batches import Batches
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
@@ -192,7 +194,7 @@ class ShuffledStream:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: at least 1")
-        return _Batches(self, batch_size)
+        return Batches(partial(self._take, batch_size))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands, as of the last batch given out; JSON, a few hundred bytes.
@@ -303,17 +305,3 @@ class ShuffledStream:
         batches = (np.arange(positions.first, positions.last) - positions.counted_from) // self._batches.batch_size
         own: NDArray[np.int64] = order.at(positions.first, positions.last)[batches % self._workers == self._worker]
         return own
-
-
-class _Batches:
-    """A class, since an async generator is not closed when its loop is left."""
-
-    def __init__(self, stream: ShuffledStream, size: int) -> None:
-        self._stream = stream
-        self._size = size
-
-    def __aiter__(self) -> _Batches:
-        return self
-
-    async def __anext__(self) -> list[bytes]:
-        return await self._stream._take(self._size)

@@ -6,11 +6,13 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.batches import Batches
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.provenance import TracedRecords
@@ -94,7 +96,7 @@ class InterleaveStream:
         """
         if size < 1:
             raise ValueError(f"batches of {size} records: at least 1")
-        return _Batches(self, size)
+        return Batches(partial(self._next_batch, size))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands now: JSON, for `load_state_dict` of a stream over the same shards.
@@ -147,7 +149,11 @@ class InterleaveStream:
             return records[:size]
         more = (await self._take(size - len(records))).records
         self._buffered, self._buffered_index = TracedRecords(), 0
-        return records + more if records else more
+        if records:
+            return records + more
+        if not more:
+            raise StopAsyncIteration
+        return more
 
     async def _take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         if self._forked:
@@ -160,21 +166,6 @@ class InterleaveStream:
                 await self._single_pass.load_state_dict(dict(self._loaded))
             self._begun = True
         return await self._single_pass.take(count, buffered_only=buffered_only)
-
-
-class _Batches:
-    def __init__(self, stream: InterleaveStream, size: int) -> None:
-        self._stream = stream
-        self._size = size
-
-    def __aiter__(self) -> _Batches:
-        return self
-
-    async def __anext__(self) -> list[bytes]:
-        records = await self._stream._next_batch(self._size)
-        if not records:
-            raise StopAsyncIteration
-        return records
 
 
 @asynccontextmanager

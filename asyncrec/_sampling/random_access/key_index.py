@@ -52,10 +52,7 @@ class KeyIndex:
         return int(numbers[at])
 
     async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        numbers = {str(number): shard for number, shard in enumerate(self._shards)}
-
-        async def read(number: str) -> bytes:
-            shard = numbers[number]
+        async def read(shard: ShardEntry) -> bytes:
             if shard.keys is None and shard.committed:
                 return b""  # written without keys
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
@@ -74,7 +71,7 @@ class KeyIndex:
                 raise DatasetError(f"{path}: its checksum is not the manifest's; 'asyncrec verify' says more")
             return content
 
-        return await in_thread(self._sorted, await for_each(read, list(numbers)))
+        return await in_thread(self._sorted, await for_each(read, self._shards))
 
     def _sorted(self, contents: list[bytes]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         digests = np.frombuffer(b"".join(contents), dtype="S16")

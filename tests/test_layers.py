@@ -41,6 +41,19 @@ LAYERS = {
     "asyncrec": 7,
 }
 
+# Within a package: a room imports from those before it, so there is no circle.
+ROOMS = {
+    "asyncrec._sampling": (
+        "stream_state",
+        "damage",
+        "interleave",
+        "interleave_sampler",
+        "epochs",
+        "random_access",
+        "balanced_sampler",
+    ),
+}
+
 PURE = (
     "asyncrec.errors",
     "asyncrec.framing",
@@ -151,6 +164,23 @@ def test_imports_only_from_lower_layers_and_its_own(module: str) -> None:
 def test_pure_code_does_no_io(module: str) -> None:
     path = SOURCES[module]
     assert impure(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_room_imports_only_from_the_rooms_before_it(package: str) -> None:
+    rooms = [f"{package}.{room}" for room in ROOMS[package]]
+
+    def place(module: str) -> int:
+        return next(number for number, room in enumerate(rooms) if within(module, room))
+
+    inner = [module for module in SOURCES if within(module, package) and module != package]
+    later = [
+        f"{module}:{line} imports {name}"
+        for module in inner
+        for line, name in imports_of(SOURCES[module].read_text("utf-8"), module, KNOWN)
+        if within(name, package) and place(name) > place(module)
+    ]
+    assert later == []
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from asyncrec.framing.compression import CompressionOptions
 from asyncrec.records.reader import OnCorrupt
 from asyncrec.shards.naming import is_data
 from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.registry import located
+from asyncrec.storage.registry import located_folder
 from asyncrec.storage.url import join, redact
 from asyncrec.tasks import TaskScope
 
@@ -197,14 +197,14 @@ class InterleaveSampler:
             raise RuntimeError("a sampler is entered once; make another")
         self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
-            place = located(join(self._folder, "_"), storage=self._storage, storage_options=self._storage_options)
-            store, key = await stack.enter_async_context(place)
-            found = await self._find(store, key[:-1])
+            place = located_folder(self._folder, storage=self._storage, storage_options=self._storage_options)
+            store, prefix = await stack.enter_async_context(place)
+            found = await self._find(store, prefix)
             names = worker_share(list(found), self._worker)
             self._identity = fingerprint(names)
             display_path = redact(self._folder)
             self._inputs = inputs = ShardInputs(
-                [ShardInput(join(display_path, name), store, key[:-1] + name) for name in names],
+                [ShardInput(join(display_path, name), store, prefix + name) for name in names],
                 self._compression,
                 self._on_corrupt,
             )

@@ -11,6 +11,19 @@ from typing import TYPE_CHECKING
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
+    from asyncrec._sampling.balanced_sampler.sampler import ClassBalancedSampler as ClassBalancedSampler
+    from asyncrec._sampling.damage import ShardDamage as ShardDamage
+    from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream as ShuffledStream
+    from asyncrec._sampling.epochs.shuffled_stream import StreamStats as StreamStats
+    from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer as ShuffleBuffer
+    from asyncrec._sampling.interleave.stream import InterleaveStats as InterleaveStats
+    from asyncrec._sampling.interleave.stream import InterleaveStream as InterleaveStream
+    from asyncrec._sampling.interleave.stream import interleave as interleave
+    from asyncrec._sampling.interleave_sampler.sampler import InterleaveSampler as InterleaveSampler
+    from asyncrec._sampling.interleave_sampler.sampler import SamplerStats as SamplerStats
+    from asyncrec._sampling.random_access.dataset import Dataset as Dataset
+    from asyncrec._sampling.random_access.dataset import RecordLocation as RecordLocation
+    from asyncrec._sampling.random_access.dataset import open_dataset as open_dataset
     from asyncrec.datasets.reader import SplitReader as SplitReader
     from asyncrec.datasets.reader import open_split as open_split
     from asyncrec.datasets.tabular import WrittenSplits as WrittenSplits
@@ -81,19 +94,6 @@ if TYPE_CHECKING:
     from asyncrec.records.writer import WriterStats as WriterStats
     from asyncrec.records.writer import open_writer as open_writer
     from asyncrec.records.writer import write_records as write_records
-    from asyncrec.sampling.balanced import ClassBalancedSampler as ClassBalancedSampler
-    from asyncrec.sampling.damage import ShardDamage as ShardDamage
-    from asyncrec.sampling.dataset import Dataset as Dataset
-    from asyncrec.sampling.dataset import RecordLocation as RecordLocation
-    from asyncrec.sampling.dataset import open_dataset as open_dataset
-    from asyncrec.sampling.sampler import InterleaveSampler as InterleaveSampler
-    from asyncrec.sampling.sampler import SamplerStats as SamplerStats
-    from asyncrec.sampling.shuffle import ShuffleBuffer as ShuffleBuffer
-    from asyncrec.sampling.shuffled import ShuffledStream as ShuffledStream
-    from asyncrec.sampling.shuffled import StreamStats as StreamStats
-    from asyncrec.sampling.stream import InterleaveStats as InterleaveStats
-    from asyncrec.sampling.stream import InterleaveStream as InterleaveStream
-    from asyncrec.sampling.stream import interleave as interleave
     from asyncrec.shards.listing import list_shards as list_shards
     from asyncrec.shards.manifest import Manifest as Manifest
     from asyncrec.shards.manifest import WriterState as WriterState
@@ -187,13 +187,13 @@ _HOMES = {
     "asyncrec.records.index": ("RecordIndex",),
     "asyncrec.records.reader": ("ReaderStats", "RecordReader", "open_reader", "read_records"),
     "asyncrec.records.writer": ("RecordWriter", "WriterStats", "open_writer", "write_records"),
-    "asyncrec.sampling.balanced": ("ClassBalancedSampler",),
-    "asyncrec.sampling.damage": ("ShardDamage",),
-    "asyncrec.sampling.dataset": ("Dataset", "RecordLocation", "open_dataset"),
-    "asyncrec.sampling.sampler": ("InterleaveSampler", "SamplerStats"),
-    "asyncrec.sampling.shuffle": ("ShuffleBuffer",),
-    "asyncrec.sampling.shuffled": ("ShuffledStream", "StreamStats"),
-    "asyncrec.sampling.stream": ("InterleaveStats", "InterleaveStream", "interleave"),
+    "asyncrec._sampling.balanced_sampler.sampler": ("ClassBalancedSampler",),
+    "asyncrec._sampling.damage": ("ShardDamage",),
+    "asyncrec._sampling.random_access.dataset": ("Dataset", "RecordLocation", "open_dataset"),
+    "asyncrec._sampling.interleave_sampler.sampler": ("InterleaveSampler", "SamplerStats"),
+    "asyncrec._sampling.interleave.shuffle_buffer": ("ShuffleBuffer",),
+    "asyncrec._sampling.epochs.shuffled_stream": ("ShuffledStream", "StreamStats"),
+    "asyncrec._sampling.interleave.stream": ("InterleaveStats", "InterleaveStream", "interleave"),
     "asyncrec.shards.manifest": ("Manifest", "WriterState"),
     "asyncrec.shards.opening": ("open_sharded_writer",),
     "asyncrec.shards.recovery": ("Recovery", "UnfinishedJob", "recover"),

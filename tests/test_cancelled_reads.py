@@ -21,11 +21,11 @@ from anyio.lowlevel import checkpoint
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._sampling.interleave import interleaver
 from asyncrec.datasets.tuples import generate_dataset, get_tfrecord_filepaths
 from asyncrec.datasets.writer import DatasetWriter
 from asyncrec.records.position import BEGINNING
 from asyncrec.records.reader import open_reader_at
-from asyncrec.sampling import interleaving
 from asyncrec.storage import local_source
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
@@ -246,7 +246,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
     monkeypatch.setattr(local_source.LocalSource, "__aexit__", left)
     if "many open" in request.node.name:
-        monkeypatch.setattr(interleaving, "_MOST_OPEN", 1)
+        monkeypatch.setattr(interleaver, "_MOST_OPEN", 1)
 
 
 @pytest.mark.parametrize("how", ["scope", "task", "late"])

@@ -22,13 +22,14 @@ LAYERS = {
     "asyncrec.errors": 0,
     "asyncrec.forks": 1,
     "asyncrec.tasks": 1,
+    "asyncrec._concurrency": 1,
     "asyncrec.framing": 1,
     "asyncrec.example": 1,
     "asyncrec.plugins": 1,
     "asyncrec.storage": 2,
     "asyncrec.records": 3,
     "asyncrec.shards": 4,
-    "asyncrec.sampling": 5,
+    "asyncrec._sampling": 5,
     "asyncrec.datasets": 6,
     "asyncrec.tools": 6,
     "asyncrec.integrations": 6,
@@ -40,25 +41,37 @@ LAYERS = {
     "asyncrec": 7,
 }
 
+# Within a package: a room imports from those before it, so there is no circle.
+ROOMS = {
+    "asyncrec._sampling": (
+        "stream_state",
+        "damage",
+        "interleave",
+        "interleave_sampler",
+        "epochs",
+        "random_access",
+        "balanced_sampler",
+    ),
+}
+
 PURE = (
     "asyncrec.errors",
     "asyncrec.framing",
     "asyncrec.example",
     "asyncrec.records.position",
-    "asyncrec.sampling.balance",
-    "asyncrec.sampling.cutting",
-    "asyncrec.sampling.damage",
-    "asyncrec.sampling.dealing",
-    "asyncrec.sampling.interleave",
-    "asyncrec.sampling.order",
-    "asyncrec.sampling.origin",
-    "asyncrec.sampling.permute",
-    "asyncrec.sampling.queues",
-    "asyncrec.sampling.ready",
-    "asyncrec.sampling.runs",
-    "asyncrec.sampling.shuffle",
-    "asyncrec.sampling.state",
-    "asyncrec.sampling.weave",
+    "asyncrec._sampling.balanced_sampler.order",
+    "asyncrec._sampling.random_access.frame_extractor",
+    "asyncrec._sampling.damage",
+    "asyncrec._sampling.epochs.worker_batches",
+    "asyncrec._sampling.interleave.order",
+    "asyncrec._sampling.epochs.epoch_order",
+    "asyncrec._sampling.interleave.provenance",
+    "asyncrec._sampling.epochs.permutation",
+    "asyncrec._sampling.interleave_sampler.class_queues",
+    "asyncrec._sampling.random_access.record_blocks",
+    "asyncrec._sampling.interleave.shuffle_buffer",
+    "asyncrec._sampling.stream_state",
+    "asyncrec._sampling.interleave.rounds",
 )
 
 # Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.
@@ -151,6 +164,23 @@ def test_imports_only_from_lower_layers_and_its_own(module: str) -> None:
 def test_pure_code_does_no_io(module: str) -> None:
     path = SOURCES[module]
     assert impure(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_room_imports_only_from_the_rooms_before_it(package: str) -> None:
+    rooms = [f"{package}.{room}" for room in ROOMS[package]]
+
+    def place(module: str) -> int:
+        return next(number for number, room in enumerate(rooms) if within(module, room))
+
+    inner = [module for module in SOURCES if within(module, package) and module != package]
+    later = [
+        f"{module}:{line} imports {name}"
+        for module in inner
+        for line, name in imports_of(SOURCES[module].read_text("utf-8"), module, KNOWN)
+        if within(name, package) and place(name) > place(module)
+    ]
+    assert later == []
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,14 @@ from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._sampling.balanced_sampler import sampler as balanced_sampler
+from asyncrec._sampling.interleave import stream
+from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
+from asyncrec._sampling.random_access import dataset
+from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec.blocking.owner import Handle, Opened, Owner, as_context
 from asyncrec.blocking.streams import CHUNK, AsyncStream, Stream
 from asyncrec.example.schema import Schema
-from asyncrec.sampling import balanced, dataset, sampler, stream
-from asyncrec.sampling.dataset import RecordLocation
 from asyncrec.shards.manifest import Manifest
 
 __all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
@@ -98,12 +101,12 @@ def _of_dataset(
 
 
 def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
-    shard = options.get("shard", (0, 1))
-    return Opened(lambda owner, value: Stream(owner, value, shard=shard, chunk=chunk), open_)
+    worker = options.get("worker", (0, 1))
+    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)
 interleave = as_stream(stream.interleave, chunk=CHUNK)
 # What is given is a batch already, so that each is taken over alone.
-InterleaveSampler = as_stream(sampler.InterleaveSampler, chunk=1)
-ClassBalancedSampler = _of_dataset(balanced.ClassBalancedSampler)
+InterleaveSampler = as_stream(interleave_sampler.InterleaveSampler, chunk=1)
+ClassBalancedSampler = _of_dataset(balanced_sampler.ClassBalancedSampler)

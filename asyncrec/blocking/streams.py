@@ -12,10 +12,10 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
+from asyncrec._sampling.damage import ShardDamage
 from asyncrec.blocking.owner import Handle, Owner
 from asyncrec.errors import ArgumentValueError
 from asyncrec.forks import on_fork
-from asyncrec.sampling.damage import ShardDamage
 
 __all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
 
@@ -106,9 +106,9 @@ class Stream(Handle[Any], Iterator[T]):
     A stream of records is taken over in lists of 256; ``state_dict`` is still as of the last record given.
     """
 
-    def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, shard: tuple[int, int], chunk: int) -> None:
+    def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, worker: tuple[int, int], chunk: int) -> None:
         super().__init__(owner, value)
-        self._shard = list(shard)
+        self._worker = list(worker)
         self._chunk = chunk
         self._items = Puller(owner, aiter(value))
         self._current: Sequence[T] = ()
@@ -142,11 +142,11 @@ class Stream(Handle[Any], Iterator[T]):
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
         if 0 < self._given < len(self._current) and self._before is not None:
-            return {**self._before, "list_position": self._given, "list_shard": self._shard}
+            return {**self._before, "list_position": self._given, "list_shard": self._worker}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
         state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)
-        return {**state, "list_position": self._skip, "list_shard": self._shard} if self._skip else state
+        return {**state, "list_position": self._skip, "list_shard": self._worker} if self._skip else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there. Before iterating.
@@ -157,7 +157,7 @@ class Stream(Handle[Any], Iterator[T]):
         """
         state = dict(state)
         skip = int(state.pop("list_position", 0))
-        if skip and state.pop("list_shard") != self._shard:
+        if skip and state.pop("list_shard") != self._worker:
             raise ArgumentValueError(
                 "the state was taken between the records of a list, by another worker or among another number of them; "
                 "take it between batches to go on with another number"

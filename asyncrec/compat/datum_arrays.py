@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec import blocking
+from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
 from asyncrec.errors import DatasetError
 from asyncrec.example.entries import Ragged
 from asyncrec.example.schema import Tensor
-from asyncrec.sampling.shuffle import ShuffleBuffer
 
 __all__ = ["ArrayBatches"]
 

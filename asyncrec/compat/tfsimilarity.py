@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any
 
 from asyncrec import blocking
+from asyncrec._sampling.interleave_sampler.sampler import InterleaveSampler
 from asyncrec.compat.tensors import found_tensorflow, is_read_by, matching
-from asyncrec.sampling.sampler import InterleaveSampler
 
 __all__ = ["TFRecordDatasetSampler"]
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from asyncrec._concurrency.batches import Batches
 from asyncrec.datasets.description import FeatureTable, schema_of_table
 from asyncrec.datasets.sidecars import merged_tables, read_shard_info, read_table
 from asyncrec.errors import DatasetError, ObjectNotFoundError
@@ -90,24 +91,11 @@ class SplitReader:
 
     def batches(self) -> AsyncIterator[list[bytes]]:
         """The records as they are stored, in lists as they come. No list is empty."""
-        return _Batches(self)
+        return Batches(self._next_batch)
 
     async def _next_batch(self) -> list[bytes]:
         rest, self._batch, self._next = self._batch[self._next :], [], 0
         return rest or await self._received.take()
-
-
-class _Batches:
-    """Iterates over lists of records; a class, since an async generator is not closed when its loop is left."""
-
-    def __init__(self, reader: SplitReader) -> None:
-        self._reader = reader
-
-    def __aiter__(self) -> _Batches:
-        return self
-
-    async def __anext__(self) -> list[bytes]:
-        return await self._reader._next_batch()
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ def shuffled(
         batch_size: records in a batch; the last of an epoch may have fewer.
         schema: of the records; the manifest's unless given.
         storage_options: for the backend.
-        shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``shard=(i, n)`` this is worker i of n.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)`` this is worker i of n.
 
     Raises:
         SchemaError: there is no schema, or it has a feature that `element_spec` does not know.

@@ -63,8 +63,8 @@ def worker_shard() -> tuple[int, int]:
 class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
     """Whatever a stream gives, as an ``IterableDataset``. For ``DataLoader(dataset, batch_size=None)``.
 
-        def balanced(shard):
-            return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, shard=shard)
+        def balanced(worker):
+            return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, worker=worker)
 
         dataset = StreamDataset(balanced, transform=collate)
 
@@ -127,7 +127,7 @@ class ShuffledDataset(StreamDataset):
         batch_size: records in a batch.
         transform: called with each list of records, in the worker.
         storage_options: for the backend.
-        shuffling: the arguments of `asyncrec.Dataset.shuffled`, but ``shard`` and ``epoch``.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`, but ``worker`` and ``epoch``.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class ShuffledDataset(StreamDataset):
         storage_options: dict[str, Any] | None = None,
         **shuffling: Any,
     ) -> None:
-        if refused := {"shard", "epoch"} & shuffling.keys():
+        if refused := {"worker", "epoch"} & shuffling.keys():
             raise ArgumentTypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
         if batch_size < 1:
             raise ArgumentValueError(f"batch_size={batch_size}: at least 1")
@@ -157,7 +157,7 @@ class ShuffledDataset(StreamDataset):
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
         dataset = stack.enter_context(blocking.open_dataset(self._path, storage_options=self._storage_options))
-        shuffled = dataset.shuffled(shard=worker_shard(), epoch=int(self._epoch), **self._shuffling)
+        shuffled = dataset.shuffled(worker=worker_shard(), epoch=int(self._epoch), **self._shuffling)
         stream = stack.enter_context(shuffled)
         return stream, stream.batches(self._batch_size)
 
@@ -264,5 +264,5 @@ class _Items(Iterator[Any]):
                 self._stack.close()
 
 
-def _no_stream(shard: tuple[int, int]) -> Opened[Stream[Any]]:
-    raise AssertionError(f"a ShuffledDataset opens its own, not {shard}")
+def _no_stream(worker: tuple[int, int]) -> Opened[Stream[Any]]:
+    raise AssertionError(f"a ShuffledDataset opens its own, not {worker}")

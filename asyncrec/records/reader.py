@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import anyio
 
+from asyncrec._concurrency.batches import Batches
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.forks import forked_error, on_fork
 from asyncrec.framing.compression import CompressionOptions, CompressionType, detect_compression, parse_compression
@@ -133,7 +134,7 @@ class RecordReader:
 
     def batches(self) -> AsyncIterator[list[bytes]]:
         """The records in lists as they come: some hundred KiB each, a large record alone. No list is empty."""
-        return _Batches(self)
+        return Batches(self._batch)
 
     @property
     def damage(self) -> list[Damage]:
@@ -161,6 +162,12 @@ class RecordReader:
 
     async def _next_batch(self) -> list[bytes]:
         return list(self._iterator) or await self._fill()
+
+    async def _batch(self) -> list[bytes]:
+        records = await self._next_batch()
+        if not records:
+            raise StopAsyncIteration
+        return records
 
     async def _fill(self) -> list[bytes]:
         """The next whole records; an empty list at the end, and again after it."""
@@ -313,22 +320,6 @@ class RecordReader:
         self._reading_again = error
         self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
         return True
-
-
-class _Batches:
-    """Iterates over lists of records; a class, since an async generator is not closed when its loop is left."""
-
-    def __init__(self, reader: RecordReader) -> None:
-        self._reader = reader
-
-    def __aiter__(self) -> _Batches:
-        return self
-
-    async def __anext__(self) -> list[bytes]:
-        records = await self._reader._next_batch()
-        if not records:
-            raise StopAsyncIteration
-        return records
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
+from asyncrec._concurrency.ahead import concurrently
 from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.shards.manifest import Manifest, merge_segments
 from asyncrec.shards.naming import CLOSED, check_relative, is_segment, manifest_prefix
@@ -18,7 +19,7 @@ from asyncrec.storage.patterns import is_pattern
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import redact
-from asyncrec.tasks import TaskScope, in_thread
+from asyncrec.tasks import in_thread
 
 __all__ = [
     "dataset_at",
@@ -33,6 +34,7 @@ __all__ = [
 # So many small objects at once: enough to hide a store's delay, few enough for its connections.
 _CONCURRENT = 32
 
+_P = TypeVar("_P")
 _T = TypeVar("_T")
 
 
@@ -137,23 +139,13 @@ async def _read(folder: Storage, keys: list[str]) -> list[Segment]:
     return await in_thread(parse, await for_each(content, keys)) if keys else []
 
 
-async def for_each(func: Callable[[str], Awaitable[_T]], keys: Sequence[str]) -> list[_T]:
-    """``[await func(key) for key in keys]``, some at a time; the first error ends it."""
+async def for_each(func: Callable[[_P], Awaitable[_T]], items: Sequence[_P]) -> list[_T]:
+    """``[await func(item) for item in items]``, some at a time; the first error ends it."""
     results: dict[int, _T] = {}
-    errors: list[Exception] = []
-    waiting = iter(enumerate(keys))
 
-    async def work() -> None:
-        try:
-            for position, key in waiting:
-                results[position] = await func(key)
-        except Exception as error:
-            errors.append(error)
-            scope.cancel()
+    async def work(numbered: tuple[int, _P]) -> None:
+        position, item = numbered
+        results[position] = await func(item)
 
-    async with TaskScope() as scope:
-        for _ in range(min(_CONCURRENT, len(keys))):
-            scope.start_soon(work)
-    if errors:
-        raise errors[0]
-    return [results[position] for position in range(len(keys))]
+    await concurrently(work, enumerate(items), tasks=_CONCURRENT)
+    return [results[position] for position in range(len(items))]

@@ -29,10 +29,18 @@ from asyncrec.storage.backends import Backends
 from asyncrec.storage.base import Storage
 from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.foreign import ForeignFactory, ForeignStorage
-from asyncrec.storage.url import redact, scheme_of, split_path
+from asyncrec.storage.url import join, redact, scheme_of, split_path
 from asyncrec.tasks import in_thread
 
-__all__ = ["foreign_factory", "is_local", "located", "open_storage", "register_writer_factory", "registered_for"]
+__all__ = [
+    "foreign_factory",
+    "is_local",
+    "located",
+    "located_folder",
+    "open_storage",
+    "register_writer_factory",
+    "registered_for",
+]
 
 # Where we know the distribution that brings a scheme; "" where we know that there is none.
 _PACKAGES = {
@@ -134,6 +142,22 @@ async def located(
         root, key = split_path(path)
     async with await _opening(root, dict(storage_options or {}), path=path) as opened:
         yield opened, key
+
+
+@asynccontextmanager
+async def located_folder(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[tuple[Storage, str]]:
+    """The storage that holds the folder ``path``, and what the keys in it begin with: ``""``, or ends with a slash.
+
+    Arguments and errors are those of `located`.
+    """
+    # Located by the name of a file in it: so a local folder is itself the storage's root.
+    async with located(join(os.fspath(path), "_"), storage=storage, storage_options=storage_options) as (opened, key):
+        yield opened, key[:-1]
 
 
 def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:

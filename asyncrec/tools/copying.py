@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from asyncrec._concurrency.ahead import concurrently
 from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsError, ObjectNotFoundError
-from asyncrec.sampling.ahead import concurrently
 from asyncrec.shards.job import open_job, whole_note
 from asyncrec.shards.manifest import Manifest
 from asyncrec.shards.naming import stem_of

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.records.index import RecordIndex
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.indexes import make_index, read_index
-from asyncrec.sampling.places import Places
-from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage
 from asyncrec.storage.prefixed import PrefixedStorage
@@ -77,7 +77,7 @@ async def count(
 async def counted(selection: Selection, shard: SelectedShard) -> int:
     """The records of a shard, by its index or by reading it."""
     folder, entry, index = await _looked_up(selection, shard)
-    return len(index if index is not None else await make_index(Places(folder, [entry], None), 0))
+    return len(index if index is not None else await make_index(ShardFiles(folder, [entry], None), 0))
 
 
 async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec.errors import ExampleError, FormatError
 from asyncrec.example.schema import Schema
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.manifest import Manifest
 from asyncrec.storage.base import Storage
 from asyncrec.tasks import in_thread

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.records.index import RecordIndex
-from asyncrec.sampling.ahead import concurrently
-from asyncrec.sampling.indexes import make_index, read_index
-from asyncrec.sampling.places import Places
-from asyncrec.sampling.unlisted import unlisted_entry
 from asyncrec.shards.naming import index_key
 from asyncrec.shards.segment import ShardEntry
 from asyncrec.storage.base import Storage
@@ -104,7 +104,7 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
     if not force and await _is_there(folder, entry, key, layout, counted=shard.entry is not None):
         report.kept.append(shown)
         return
-    made = await make_index(Places(folder, [entry], None), 0)
+    made = await make_index(ShardFiles(folder, [entry], None), 0)
     await folder.put(key, await in_thread(RecordIndex.encode, made))
     report.made.append(shown)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError, RecordIndexError
 from asyncrec.example.varints import int64_values
 from asyncrec.example.wire import BYTES, INT64, NONE, parse_example
 from asyncrec.records.reader import RecordReader
-from asyncrec.sampling.dataset import Dataset
 from asyncrec.storage.base import Storage
 from asyncrec.tools.selecting import SelectedShard, Selection, selected
 from asyncrec.tools.shard_reading import open_shard

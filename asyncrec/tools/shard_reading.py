@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from asyncrec._sampling.random_access.indexes import read_index
 from asyncrec.errors import ArgumentValueError
 from asyncrec.records.index import RecordIndex
 from asyncrec.records.position import BEGINNING, Position
 from asyncrec.records.reader import RecordReader, open_reader_at
-from asyncrec.sampling.indexes import read_index
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.tools.selecting import SelectedShard, Selection
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._concurrency.ahead import concurrently
 from asyncrec.errors import ArgumentValueError, StorageError
-from asyncrec.sampling.ahead import concurrently
 from asyncrec.storage.base import Storage
 from asyncrec.tools import orphans as orphans_
 from asyncrec.tools.checking import Problem, ShardReport, check_shard

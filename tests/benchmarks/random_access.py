@@ -126,7 +126,7 @@ async def main(quick: bool) -> None:
                 # Random access into compressed members is slow by nature, as the figures before say.
                 if not (compression and mode == "global"):
                     alone(path, mode=mode)
-            alone(path, mode="block", shard=(0, 4))
+            alone(path, mode="block", worker=(0, 4))
 
 
 def alone(path: Path, **options: Any) -> None:

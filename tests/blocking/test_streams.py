@@ -69,10 +69,10 @@ def test_a_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) 
 
 def test_a_state_within_a_list_is_refused_by_another_worker(dataset: str) -> None:
     with blocking.open_dataset(dataset) as numbers:
-        with numbers.shuffled(shard=(0, 2)) as stream:
+        with numbers.shuffled(worker=(0, 2)) as stream:
             next(stream)
             state = stream.state_dict()
-        with numbers.shuffled(shard=(0, 4)) as stream, pytest.raises(ValueError, match="between batches"):
+        with numbers.shuffled(worker=(0, 4)) as stream, pytest.raises(ValueError, match="between batches"):
             stream.load_state_dict(state)
 
 

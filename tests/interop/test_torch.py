@@ -35,8 +35,8 @@ class Interleaved:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def __call__(self, shard: tuple[int, int]) -> object:
-        return blocking.interleave(blocking.list_shards(self.path), shard=shard)
+    def __call__(self, worker: tuple[int, int]) -> object:
+        return blocking.interleave(blocking.list_shards(self.path), worker=worker)
 
 
 WORKERS = pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), (2, "spawn")])

@@ -33,9 +33,12 @@ GROUPS = (
     ),
     Group(
         "sampling",
-        ("asyncrec/sampling/*.py",),
+        ("asyncrec/_sampling/**/*.py", "asyncrec/_concurrency/*.py"),
         40,
-        dict.fromkeys(("state.py", "stream.py", "cursor.py", "sampler.py", "shuffled.py", "versions.py"), _PROMISES),
+        dict.fromkeys(
+            ("stream_state.py", "stream.py", "shard_cursor.py", "sampler.py", "shuffled_stream.py", "shard_version.py"),
+            _PROMISES,
+        ),
     ),
     Group("storage", ("asyncrec/storage/local*.py", "asyncrec/storage/locks.py", "asyncrec/storage/retry.py"), 20),
     Group("s3", ("plugins/asyncrec-s3/asyncrec_s3/*.py",), 25),
@@ -49,6 +52,7 @@ TESTS = (
     "tests/datasets/test_*.py",
     "tests/tools/**/test_*.py",
     "tests/sampling/test_*.py",
+    "tests/concurrency/test_*.py",
     "tests/storage/test_*.py",
     "tests/test_tasks.py",
     "tests/test_cancelled_reads.py",

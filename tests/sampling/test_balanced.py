@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import asyncrec
+from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec.errors import SchemaError, StoragePermissionError
-from asyncrec.sampling.balance import BalancedOrder
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import FlakyStorage
 
@@ -165,7 +165,7 @@ async def test_resuming_at_every_k_goes_on_as_before_with_any_number_of_workers(
             for workers in (1, 4):
                 parts = []
                 for worker in range(workers):
-                    sampler = asyncrec.ClassBalancedSampler(dataset, 3, 2, shard=(worker, workers), **options)
+                    sampler = asyncrec.ClassBalancedSampler(dataset, 3, 2, worker=(worker, workers), **options)
                     sampler.load_state_dict(json.loads(states[k]))
                     async with sampler:
                         parts.append([await anext(sampler) for _ in range(8 // workers)])
@@ -181,8 +181,8 @@ async def test_misuse_is_told() -> None:
             asyncrec.ClassBalancedSampler(dataset, 3, 2)
         with pytest.raises(ValueError, match="per_class=0"):
             asyncrec.ClassBalancedSampler(dataset, 3, 0, class_feature="label")
-        with pytest.raises(ValueError, match="shard"):
-            asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label", shard=(1, 1))
+        with pytest.raises(ValueError, match="worker"):
+            asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label", worker=(1, 1))
         with pytest.raises(ValueError, match="20 classes, and a batch needs 21"):
             async with asyncrec.ClassBalancedSampler(dataset, 21, 2, class_feature="label"):
                 pass

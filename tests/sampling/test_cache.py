@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec.errors import CorruptRecordError, IntegrityError, StorageError
-from asyncrec.sampling.cache import ShardCache
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import Fault, FlakyStorage
 
@@ -145,12 +145,12 @@ async def test_a_shard_that_was_replaced_is_another_file(tmp_path: Path) -> None
 async def test_a_store_that_fails_while_a_shard_comes_leaves_nothing(tmp_path: Path) -> None:
     inner = (await stored())._storage
     async with asyncrec.open_dataset("pages", storage=inner, cache=tmp_path) as dataset:
-        dataset._places.folder = FlakyStorage(inner, {2: Fault(error=asyncrec.StorageError, for_good=True)})
+        dataset._files.folder = FlakyStorage(inner, {2: Fault(error=asyncrec.StorageError, for_good=True)})
         with pytest.raises(asyncrec.StorageError):
             await dataset.get(0)
         assert files(tmp_path) == []
         assert not list(tmp_path.glob(".*.partial"))
-        dataset._places.folder = inner
+        dataset._files.folder = inner
         assert await dataset.get(0) == RECORDS[0]
 
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import asyncrec
-from asyncrec.sampling import classes
-from asyncrec.sampling.classes import ClassColumn, _encode, _parse, class_column
+from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, _encode, _parse, class_column
 from asyncrec.storage.memory import MemoryStorage
 
 RECORDS = 20
@@ -141,7 +140,7 @@ async def test_an_object_larger_than_a_column_may_be_is_not_read(
 
 @pytest.mark.anyio
 async def test_a_column_that_would_not_be_read_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classes, "_most_bytes", lambda records: 10)
+    monkeypatch.setattr("asyncrec._sampling.balanced_sampler.class_column._most_bytes", lambda records: 10)
     storage = MemoryStorage()
     await stored(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:

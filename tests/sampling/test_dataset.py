@@ -163,7 +163,7 @@ async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:
     await storage.put("one.tfrecord", gzip.compress(b"".join(encode_frames(records)), 1))
     async with asyncrec.open_dataset("one", storage=storage) as dataset:
         assert await dataset.get_many([39, 3, 20]) == [records[39], records[3], records[20]]
-        assert dataset._access._members.weight == 0, "more than is kept"
+        assert dataset._reader._members.weight == 0, "more than is kept"
 
 
 async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_of_their_names() -> None:
@@ -288,10 +288,10 @@ async def test_reads_go_on_after_a_fault_and_errors_of_the_store_are_raised_once
     records = await written(inner)
     storage = FlakyStorage(inner, seed=1, rate=0.05, faults=[Fault("short")])
     async with asyncrec.open_dataset("pages", storage=inner) as dataset:
-        dataset._places.folder = storage
+        dataset._files.folder = storage
         assert await dataset.get_many(range(1000)) == records
         assert storage.failed
-        dataset._places.folder = FlakyStorage(inner, {2: Fault(error=ObjectNotFoundError, for_good=True)})
+        dataset._files.folder = FlakyStorage(inner, {2: Fault(error=ObjectNotFoundError, for_good=True)})
         with pytest.raises(ObjectNotFoundError):
             await dataset.get_many(range(1000))
 
@@ -312,7 +312,7 @@ async def test_damage_on_the_way_from_a_store_comes_right_by_reading_again(monke
         await dataset.locate(0)
         for times in (1, 2):
             left = times
-            original = dataset._places.read
+            original = dataset._files.read
 
             async def garbling(shard: int, start: int, end: int) -> bytes:
                 nonlocal left
@@ -321,7 +321,7 @@ async def test_damage_on_the_way_from_a_store_comes_right_by_reading_again(monke
                 return data if left < 0 else data[:12] + b"\0" + data[13:]
 
             with monkeypatch.context() as patch:
-                patch.setattr(dataset._places, "read", garbling)
+                patch.setattr(dataset._files, "read", garbling)
                 if times == 1:
                     assert await dataset.get(0) == records[0]
                 else:

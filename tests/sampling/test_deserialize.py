@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from asyncrec.sampling import deserialize
-from asyncrec.sampling.deserialize import Deserializer
-from asyncrec.sampling.origin import Taken
+from asyncrec._sampling.interleave.provenance import TracedRecords
+from asyncrec._sampling.interleave_sampler import deserializer
+from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +29,10 @@ async def test_others_have_their_turn_after_half_a_millisecond_or_one_slow_recor
     async def turn() -> None:
         since.append(0)
 
-    monkeypatch.setattr(deserialize, "perf_counter", lambda: now)
-    monkeypatch.setattr(deserialize, "checkpoint", turn)
+    monkeypatch.setattr(deserializer, "perf_counter", lambda: now)
+    monkeypatch.setattr(deserializer, "checkpoint", turn)
     records = [b"%d" % number for number in range(2000)]
-    examples, error = await Deserializer(slow, 1, str).run(Taken(records))
+    examples, error = await Deserializer(slow, 1, str).run(TracedRecords(records))
     assert (examples, error) == (records, None)
     assert max(since) <= most + 1  # the first record of all is run before it is known what it gives
     assert min(since[:-1]) >= min(most, 2) / 2
@@ -53,12 +53,12 @@ async def test_a_function_that_gets_slow_is_given_fewer_records_at_once(monkeypa
     async def turn() -> None:
         turns.append(len(calls))
 
-    monkeypatch.setattr(deserialize, "perf_counter", lambda: now)
-    monkeypatch.setattr(deserialize, "checkpoint", turn)
+    monkeypatch.setattr(deserializer, "perf_counter", lambda: now)
+    monkeypatch.setattr(deserializer, "checkpoint", turn)
     made = Deserializer(function, 1, str)
-    await made.run(Taken([b"x"] * 500))
+    await made.run(TracedRecords([b"x"] * 500))
     took = 0.01
     turns.clear()
-    await made.run(Taken([b"x"] * 100))
+    await made.run(TracedRecords([b"x"] * 100))
     assert [b - a for a, b in pairwise(turns)] == [1] * (len(turns) - 1)
     assert turns[0] - 500 <= 64

@@ -1,4 +1,4 @@
-"""`asyncrec.sampling.interleave`: tf.data's order, without tf.data."""
+"""`asyncrec._sampling.interleave.order`: tf.data's order, without tf.data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.sampling.interleave import InterleaveOrder
+from asyncrec._sampling.interleave.order import InterleaveOrder
 
 
 def interleaved(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.sampling.queues import ClassQueues
+from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
 
 Item = tuple[int, int]
 

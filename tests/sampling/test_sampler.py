@@ -331,12 +331,12 @@ async def test_workers_deal_the_shards() -> None:
     storage = await folder([[b"%d" % shard] * 3 for shard in range(5)])
     found: list[bytes] = []
     for worker in range(2):
-        found += itertools.chain(*await batches_of(sampler_of(storage, shard=(worker, 2), num_repeat=1)))
+        found += itertools.chain(*await batches_of(sampler_of(storage, worker=(worker, 2), num_repeat=1)))
     assert sorted(found) == sorted(b"%d" % shard for shard in range(5) for _ in range(3))
-    async with sampler_of(storage, shard=(0, 2)) as sampler:
+    async with sampler_of(storage, worker=(0, 2)) as sampler:
         state = sampler.state_dict()
-    async with sampler_of(storage, shard=(0, 4)) as sampler:
-        with pytest.raises(ValueError, match="shard"):
+    async with sampler_of(storage, worker=(0, 4)) as sampler:
+        with pytest.raises(ValueError, match=r"worker=\[0, 2\] there, \[0, 4\] here"):
             sampler.load_state_dict(state)
 
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.sampling.dataset import Dataset
-from asyncrec.sampling.shuffled import ShuffledStream
+from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
+from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.shards import segment
 from asyncrec.storage.memory import MemoryStorage
 from asyncrec.testing.faults import SlowStorage
@@ -107,7 +107,7 @@ async def test_workers_may_change_in_number_and_together_give_every_record_once(
             parts = []
             states = []
             for worker in range(workers):
-                async with dataset.shuffled(mode=mode, shard=(worker, workers), **SMALL) as stream:
+                async with dataset.shuffled(mode=mode, worker=(worker, workers), **SMALL) as stream:
                     if state is not None:
                         stream.load_state_dict(state)
                     # 8 batches in all, then on to the end.
@@ -126,7 +126,7 @@ async def test_every_worker_gets_equally_many_batches(mode: Any, uneven: Any) ->
     """500 records are 72 batches of 7: for 5 workers 14 each, or 15."""
     async with asyncrec.open_dataset("pages", storage=await stored(500)) as dataset:
         alone = await taken(dataset, 7, mode=mode)
-        parts = [await taken(dataset, 7, mode=mode, shard=(worker, 5), uneven=uneven) for worker in range(5)]
+        parts = [await taken(dataset, 7, mode=mode, worker=(worker, 5), uneven=uneven) for worker in range(5)]
         dealt = list(chain.from_iterable(zip(*parts, strict=True)))
         assert dealt == (alone[:70] if uneven == "drop" else alone + alone[:3])
 
@@ -135,14 +135,14 @@ async def test_padding_goes_round_a_small_data_set_as_often_as_it_must() -> None
     async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
         alone = await taken(dataset)
         assert [len(batch) for batch in alone] == [10, 5]
-        parts = [await taken(dataset, shard=(worker, 7), uneven="pad") for worker in range(7)]
+        parts = [await taken(dataset, worker=(worker, 7), uneven="pad") for worker in range(7)]
         assert parts == [[alone[worker % 2]] for worker in range(7)]
 
 
 async def test_fewer_batches_than_workers_are_refused_instead_of_giving_none() -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(15)) as dataset:
         with pytest.raises(ValueError, match="fewer than the 3 workers"):
-            await taken(dataset, shard=(0, 3))
+            await taken(dataset, worker=(0, 3))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -244,7 +244,7 @@ async def test_a_stream_is_read_inside_its_context_and_entered_once() -> None:
         {"mode": "other"},
         {"on_corrupt": "stop"},
         {"uneven": "keep"},
-        {"shard": (2, 2)},
+        {"worker": (2, 2)},
         {"epoch": -1},
         {"num_repeat": -2},
         {"buffer_size": 0},
@@ -345,7 +345,7 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
     slow = SlowStorage(storage, latency=3600)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async with dataset.shuffled(**SMALL) as stream:
-            dataset._places.folder = slow
+            dataset._files.folder = slow
             with anyio.move_on_after(0.01) as scope:
                 await anext(stream)
             assert scope.cancelled_caught

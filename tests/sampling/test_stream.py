@@ -183,11 +183,11 @@ async def test_workers_deal_the_shards() -> None:
     storage = await shards(lengths)
     found = []
     for worker in range(3):
-        async with asyncrec.interleave(names(lengths), shard=(worker, 3), storage=storage) as stream:
+        async with asyncrec.interleave(names(lengths), worker=(worker, 3), storage=storage) as stream:
             found += [record async for record in stream]
     assert sorted(found) == sorted(in_order(lengths, 1, 1))
     with pytest.raises(ValueError, match="cannot be dealt to 6 workers"):
-        async with asyncrec.interleave(names(lengths), shard=(0, 6), storage=storage):
+        async with asyncrec.interleave(names(lengths), worker=(0, 6), storage=storage):
             pass
 
 
@@ -415,7 +415,7 @@ async def test_paths_of_several_folders_are_one_stream(tmp_path: Path) -> None:
         ("s0", {}, TypeError),
         (["s0"], {"cycle_length": 0}, ValueError),
         (["s0"], {"parallelism": -1}, ValueError),
-        (["s0"], {"shard": (1, 1)}, ValueError),
+        (["s0"], {"worker": (1, 1)}, ValueError),
     ],
 )
 async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:

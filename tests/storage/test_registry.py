@@ -28,7 +28,7 @@ from asyncrec.storage.base import Storage
 from asyncrec.storage.factory import StorageFactory
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage, open_memory
-from asyncrec.storage.registry import located, open_storage, register_writer_factory
+from asyncrec.storage.registry import located, located_folder, open_storage, register_writer_factory
 
 pytestmark = pytest.mark.anyio
 
@@ -428,3 +428,11 @@ async def test_what_cannot_be_registered(
     with pytest.raises(error, match=says):
         register_writer_factory(prefix, factory)
     assert registry._registered == {}
+
+
+async def test_a_folder_is_located_by_what_the_keys_in_it_begin_with(tmp_path: Path) -> None:
+    async with located_folder(tmp_path / "a") as (storage, prefix):
+        assert (storage.root, prefix) == (str(tmp_path / "a"), "")
+    memory = MemoryStorage()
+    async with located_folder("a/b", storage=memory) as (storage, prefix):
+        assert (storage, prefix) == (memory, "a/b/")

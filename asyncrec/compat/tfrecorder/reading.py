@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from asyncrec import blocking
+from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
 from asyncrec.blocking.portal import current_portal
 from asyncrec.compat.tensors import found_tensorflow
 from asyncrec.compat.tfrecorder.helpers.marshaller import Path
@@ -22,7 +23,6 @@ from asyncrec.example.declared import DeclaredExample
 from asyncrec.example.entries import Entry
 from asyncrec.example.kinds import FixedLen, Tensor
 from asyncrec.example.schema import Schema
-from asyncrec.sampling.shuffle import ShuffleBuffer
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.storage.registry import located
 from asyncrec.storage.url import join, local_path, redact, scheme_of

@@ -1,0 +1,59 @@
+"""A cache of values that coroutines make: each is made once, however many tasks ask for it at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import anyio
+
+__all__ = ["AsyncLRUCache"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class AsyncLRUCache(Generic[K, V]):
+    """A cache of values by key. The least recently used go when together they weigh more than ``most``.
+
+    The one made last stays however heavy it is, so that those who wait for it get it.
+    """
+
+    def __init__(self, most: int, weigh: Callable[[V], int]) -> None:
+        self._most = most
+        self._weigh = weigh
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._making: dict[K, anyio.Event] = {}
+        self.weight = 0
+
+    async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
+        """The value, by ``await make()`` where it is not cached. When that fails, the next one that waits tries."""
+        while key not in self._values:
+            making = self._making.get(key)
+            if making is not None:
+                await making.wait()
+                continue
+            done = self._making[key] = anyio.Event()
+            try:
+                value = await make()
+                self._store(key, value)
+                return value
+            finally:
+                del self._making[key]
+                done.set()
+        self._values.move_to_end(key)
+        return self._values[key]
+
+    def forget(self, key: K) -> None:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self.weight -= self._weigh(value)
+
+    def _store(self, key: K, value: V) -> None:
+        self.forget(key)
+        self._values[key] = value
+        self.weight += self._weigh(value)
+        while self.weight > self._most and len(self._values) > 1:
+            _, gone = self._values.popitem(last=False)
+            self.weight -= self._weigh(gone)

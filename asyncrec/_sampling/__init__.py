@@ -1,0 +1,12 @@
+"""Reading for training: streams, random access, shuffled epochs and balanced batches. Private.
+
+The public names are those of `asyncrec`. A room imports from those above it in this list, never from one below.
+
+stream_state        the envelope of every saved state
+damage              what was skipped, by shard
+interleave          many shards as one stream, in tf.data's order
+interleave_sampler  `asyncrec.InterleaveSampler`: batches of examples from such a stream
+epochs              the order of an epoch over numbered records, and `asyncrec.ShuffledStream`
+random_access       `asyncrec.open_dataset`: any record by its number or key
+balanced_sampler    `asyncrec.ClassBalancedSampler`: batches by class from random access
+"""

@@ -1,0 +1,218 @@
+"""The class of every record of a data set, as one column: read once, and kept beside the index where that is allowed.
+
+``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON.
+The hash is of the snapshot and of the feature, so that another snapshot is another object. Whoever may write to the
+store may have put something else there: it is not unpacked before it says that it has as many codes as there are
+records, and what is no column of this data set is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import threading
+import zipfile
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
+from asyncrec.example.codec import decode_example
+from asyncrec.example.kinds import FixedLen
+from asyncrec.example.schema import Schema
+from asyncrec.records.reader import open_reader
+from asyncrec.tasks import in_thread
+
+__all__ = ["ClassColumn", "class_column"]
+
+_log = logging.getLogger("asyncrec.sampling")
+
+# Shards read through at once: they are decoded by threads that mostly hold the interpreter, so more gain nothing.
+_SHARDS_AT_ONCE = 4
+# Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
+_LABEL_BYTES = 16 << 20
+_NPY_HEADER_BYTES = 1 << 10
+_DIRECTORY_BYTES = 1 << 10
+
+ClassFn = Callable[[bytes], Hashable]
+ClassesOf = Callable[[Sequence[bytes]], list[Any]]
+FieldKind = Literal["int64", "float32", "bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassColumn:
+    """The class of every record: ``codes[i]``, int32 (n,), is the index in ``labels`` of record i's class."""
+
+    codes: NDArray[np.int32]
+    labels: tuple[Any, ...]
+
+
+async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
+    """The classes of all records, by a feature that has one value, or by a function, which is called in a thread.
+
+    The column of a feature is kept in the store when it may be written to; that of a function is not, since nobody
+    knows whether it is still the same function.
+
+    Raises:
+        SchemaError: a record lacks the feature, or has more than one value of it.
+        FormatError: a record is damaged.
+    """
+    if (feature is None) == (class_fn is None):
+        raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
+    key = None
+    if feature is not None:
+        digest = hashlib.blake2b(
+            f"{dataset.manifest.id}\0{feature}".encode("utf-8", "surrogatepass"), digest_size=8
+        ).hexdigest()
+        key = f"_classes/{dataset.name or 'all'}-{digest}.npz"
+        column = await _load(dataset, key)
+        if column is not None:
+            return column
+    if feature is not None:
+        column = await _read(dataset, _by_feature(feature))
+    else:
+        assert class_fn is not None, "one of the two"
+        function = class_fn
+        column = await _read(dataset, lambda records: [function(record) for record in records])
+    if key is not None:
+        await _store(dataset, key, column)
+    return column
+
+
+async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
+    try:
+        content = await dataset.folder.get(key, max_bytes=_most_bytes(len(dataset)))
+        return await in_thread(_parse, content, len(dataset))
+    except ObjectNotFoundError:
+        return None
+    except ValueError as error:
+        _log.warning("%s: not a column of classes: %s; it is made anew", key, error)
+        return None
+
+
+async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
+    content = await in_thread(_encode, column)
+    if len(content) > _most_bytes(len(dataset)):
+        _log.info("%s: the column of classes is kept in memory only: its labels are long", key)
+        return
+    try:
+        await dataset.folder.put(key, content)
+    except StorageError as error:
+        _log.info("%s: the column of classes is kept in memory only: %s", key, error)
+
+
+async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
+    parts: dict[int, list[NDArray[np.int32]]] = {}
+    codes: dict[Any, int] = {}
+    coding = threading.Lock()
+
+    def code(records: Sequence[bytes]) -> NDArray[np.int32]:
+        labels = classes_of(records)
+        with coding:  # two threads never give two labels one code
+            return np.array([codes.setdefault(label, len(codes)) for label in labels], np.int32)
+
+    async def read(shard: int) -> None:
+        entry = dataset.manifest.shards[shard]
+        parts[shard] = []
+        count = 0
+        async with open_reader(entry.path, compression=entry.compression, storage=dataset.folder) as reader:
+            async for records in reader.batches():
+                try:
+                    parts[shard].append(await in_thread(code, records))
+                except Exception as error:
+                    error.add_note(f"{reader.path}: among the records {count:,} to {count + len(records) - 1:,}")
+                    raise
+                count += len(records)
+        if count != entry.records:
+            raise DatasetError(f"{reader.path}: it holds {count:,} records, and the manifest says {entry.records:,}")
+
+    await concurrently(read, range(len(dataset.manifest.shards)), tasks=_SHARDS_AT_ONCE)
+    coded = [part for shard in sorted(parts) for part in parts[shard]]
+    # In an order of their own, whatever the order of reading was.
+    try:
+        labels = sorted(codes)
+    except TypeError:  # of several types
+        labels = sorted(codes, key=repr)
+    renumbered = np.empty(len(codes), np.int32)
+    renumbered[[codes[label] for label in labels]] = np.arange(len(labels), dtype=np.int32)
+    return ClassColumn(renumbered[np.concatenate(coded)] if coded else np.empty(0, np.int32), tuple(labels))
+
+
+def _by_feature(feature: str) -> ClassesOf:
+    def classes_of(records: Sequence[bytes]) -> list[Any]:
+        # What the first record has, all must have; else decoding says which does not.
+        first = decode_example(records[0]).get(feature)
+        if first is None or len(first) != 1:
+            there = "missing" if first is None else f"{len(first)} values"
+            raise SchemaError(f"feature {feature!r}: {there}, where a class is one value")
+        kind: FieldKind = "bytes" if isinstance(first, list) else "int64" if first.dtype == np.int64 else "float32"
+        schema = Schema({feature: FixedLen((), kind)}, allow_extra=True)
+        found: list[Any] = schema.decode_batch(records)[feature].tolist()
+        return found
+
+    return classes_of
+
+
+def _encode(column: ClassColumn) -> bytes:
+    labels = [label.hex() if isinstance(label, bytes) else label for label in column.labels]
+    described = {"bytes": any(isinstance(label, bytes) for label in column.labels), "labels": labels}
+    file = io.BytesIO()
+    np.savez(file, codes=column.codes, labels=np.frombuffer(json.dumps(described).encode(), np.uint8))
+    return file.getvalue()
+
+
+def _most_bytes(records: int) -> int:
+    """Of what `_encode` makes of so many."""
+    return 4 * records + _LABEL_BYTES + 2 * _NPY_HEADER_BYTES + _DIRECTORY_BYTES
+
+
+def _parse(content: bytes, records: int) -> ClassColumn:
+    """Raises ValueError for what `_encode` did not make for so many records."""
+    try:
+        if _directory_bytes(content) > _DIRECTORY_BYTES:
+            raise DatasetError("not an archive of two arrays")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            codes = _array(archive, "codes.npy", np.dtype("<i4"), most=records)
+            text = _array(archive, "labels.npy", np.dtype(np.uint8), most=_LABEL_BYTES).tobytes()
+        described = json.loads(text)
+        labels = [bytes.fromhex(label) if described["bytes"] else label for label in described["labels"]]
+        if not all(isinstance(label, bytes | int | float) for label in labels):
+            raise DatasetError("a label is a number or bytes")
+    except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways
+        raise DatasetError(f"{type(error).__name__}: {error}") from error
+    if len(codes) != records:
+        raise DatasetError(f"{len(codes):,} classes for {records:,} records")
+    known = not records or (codes.min() >= 0 and codes.max() < len(labels))
+    if not known or not np.bincount(codes, minlength=len(labels)).all():
+        raise DatasetError("the codes are not those of its labels")
+    return ClassColumn(codes, tuple(labels))
+
+
+def _directory_bytes(content: bytes) -> int:
+    """The size of an archive's directory, where zipfile finds it, which takes in all of it at many times its size."""
+    if content[-42:-38] == b"PK\6\7":  # of one beyond 2 GiB
+        return int.from_bytes(content[-98:-42][40:48], "little")
+    return int.from_bytes(content[-22:][12:16], "little") if content[-22:-18] == b"PK\5\6" else len(content)
+
+
+def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
+    """An array of one dimension, of at most so many values; nothing else is unpacked."""
+    limit = most * dtype.itemsize + _NPY_HEADER_BYTES
+    with archive.open(name) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise DatasetError(f"{name} has more than {most:,} values")
+    data = io.BytesIO(content)
+    if np.lib.format.read_magic(data) != (1, 0):
+        raise DatasetError(f"{name} is of another version")
+    shape, _, found = np.lib.format.read_array_header_1_0(data)
+    if len(shape) != 1 or found != dtype:
+        raise DatasetError(f"{name} is of {found} and the shape {shape}")
+    return np.frombuffer(content, dtype, shape[0], data.tell()).copy()

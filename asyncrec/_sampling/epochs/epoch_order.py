@@ -1,0 +1,144 @@
+"""The order of an epoch over a data set whose counts are known: which record stands at which position. Pure.
+
+Two steps. Records *enter* in one of three ways:
+
+- ``"block"``: runs of neighbouring records, permuted over the whole set;
+- ``"buffer"``: shards in a seeded order, interleaved as tf.data does (`InterleaveOrder`);
+- ``"global"``: a permutation of all records.
+
+What entered is cut into windows of ``window`` records, and each window is shuffled by itself. (Not for ``"global"``,
+which needs no more.) A window does what a reservoir of the same size does, and is a function of the position: an order
+is resumed anywhere, by any number of workers, from one number. See docs/design/2026-11-21-shuffle-in-windows.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._sampling.epochs.permutation import key_of, permutation, permuted
+from asyncrec._sampling.interleave.order import InterleaveOrder
+
+__all__ = ["EpochOrder", "Mode"]
+
+Mode = Literal["block", "buffer", "global"]
+Indices = NDArray[np.int64]
+
+
+class EpochOrder:
+    """The order of one epoch: which record stands at each of the positions 0 .. n - 1.
+
+    Args:
+        mode: how records enter.
+        starts: int64 (shards + 1,): the number of each shard's first record, and at last n.
+        blocks: int64 (blocks + 1,): where the runs of ``"block"`` begin, and at last n; none spans two shards.
+        window: records shuffled together.
+        key: of this epoch.
+        cycle_length, block_length: of ``"buffer"``, as for `asyncrec.interleave`.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        starts: Indices,
+        *,
+        blocks: Indices,
+        window: int,
+        key: int,
+        cycle_length: int,
+        block_length: int,
+    ) -> None:
+        self.count = int(starts[-1])
+        self.window = window
+        self._key = key
+        self._shuffles = mode != "global"
+        self._entered: tuple[int, Indices] = (-1, np.empty(0, np.int64))
+        self._entering: _Blocks | _Interleaved | _Everywhere
+        if mode == "block":
+            self._entering = _Blocks(blocks, key)
+        elif mode == "buffer":
+            self._entering = _Interleaved(starts, key, cycle_length, block_length)
+        else:
+            self._entering = _Everywhere(self.count, key)
+
+    def at(self, start: int, stop: int) -> Indices:
+        """The records at the positions ``[start, stop)``, which lie in one window."""
+        number = start // self.window
+        if self._entered[0] != number:
+            begin = number * self.window
+            entered = self._entering.between(begin, min(self.count, begin + self.window))
+            if self._shuffles:
+                entered = entered[permutation(len(entered), key_of(self._key, "window", number))]
+            self._entered = (number, entered)
+        begin = number * self.window
+        return self._entered[1][start - begin : stop - begin]
+
+
+class _Everywhere:
+    def __init__(self, count: int, key: int) -> None:
+        self._count, self._key = count, key
+
+    def between(self, start: int, stop: int) -> Indices:
+        return permuted(np.arange(start, stop), self._count, self._key)
+
+
+class _Blocks:
+    def __init__(self, blocks: Indices, key: int) -> None:
+        order = permutation(len(blocks) - 1, key)
+        self._first = blocks[:-1][order]
+        # Where each block ends among the positions.
+        self._ends = np.cumsum(np.diff(blocks)[order])
+
+    def between(self, start: int, stop: int) -> Indices:
+        positions = np.arange(start, stop)
+        block = np.searchsorted(self._ends, positions, side="right")
+        ahead = np.diff(self._ends, prepend=0)
+        found: Indices = self._first[block] + positions - (self._ends - ahead)[block]
+        return found
+
+
+class _Interleaved:
+    """Walked from the front, block by block: a microsecond each, so a jump over a million records takes some 60 ms."""
+
+    def __init__(self, starts: Indices, key: int, cycle_length: int, block_length: int) -> None:
+        self._cycle_length = cycle_length
+        self._block_length = block_length
+        order = permutation(len(starts) - 1, key)
+        self._first = starts[:-1][order].tolist()
+        self._last = starts[1:][order].tolist()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._order = InterleaveOrder(
+            len(self._first), cycle_length=self._cycle_length, block_length=self._block_length
+        )
+        self._next = list(self._first)
+        self._position = 0
+        self._left: tuple[int, int] = (0, 0)  # of the last run, what the range before did not take
+
+    def between(self, start: int, stop: int) -> Indices:
+        if start < self._position:
+            self._begin()
+        runs: list[Indices] = []
+        while self._position < stop:
+            first, last = self._left
+            if first == last:
+                first, last = self._take()
+            size = min(last - first, stop - self._position)
+            if self._position + size > start:
+                runs.append(np.arange(first + max(0, start - self._position), first + size))
+            self._position += size
+            self._left = (first + size, last)
+        return np.concatenate(runs) if runs else np.empty(0, np.int64)
+
+    def _take(self) -> tuple[int, int]:
+        take = self._order.next()
+        assert take is not None, "positions end with the records"
+        first = self._next[take.source]
+        last = min(first + take.count, self._last[take.source])
+        self._next[take.source] = last
+        # As a reader finds it: an input is seen to have ended when it gives less than it was asked for.
+        self._order.took(last - first, ended=last - first < take.count)
+        return first, last

@@ -1,0 +1,146 @@
+"""Which positions of an epoch are a worker's next batch. Pure.
+
+From the position where everybody stands batches are counted; worker (i, n) takes those whose count is i modulo n. After
+as many batches each, all workers stand at the same position, from where any number of them may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["PositionRange", "WorkerBatches"]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRange:
+    """Positions ``[first, last)`` of an epoch. The worker reads its own, or all where ``counted_from`` is `None`."""
+
+    epoch: int
+    counted_from: int | None
+    first: int
+    last: int
+
+
+class WorkerBatches:
+    """The batches of one worker, as ranges of positions.
+
+    Args:
+        count: records in an epoch.
+
+    The other arguments are those of `asyncrec.Dataset.shuffled`.
+
+    Attributes:
+        batch_size: records in a batch; 0 before the first `count_batches`.
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+
+    def __init__(
+        self, count: int, *, epoch: int, num_repeat: int, worker: tuple[int, int], uneven: Literal["drop", "pad"]
+    ) -> None:
+        number, workers = worker
+        if uneven not in ("drop", "pad"):
+            raise ArgumentValueError(f'uneven={uneven!r}: "drop" or "pad"')
+        if not 0 <= number < workers:
+            raise ArgumentValueError(f"worker={worker}: (i, n) is worker i of n, counted from 0")
+        if epoch < 0 or num_repeat < -1:
+            raise ArgumentValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
+        self._count = count
+        self._worker, self._workers = number, workers
+        self._uneven = uneven
+        self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
+        self._epoch = epoch
+        self._start = 0  # where the batches are counted from
+        self._rounds = 0  # of this epoch, from there
+        self._done = 0  # of those
+        self.batch_size = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Epoch and position at which all workers stand after as many batches as this one has had."""
+        if self.batch_size and self._done and self._done == self._rounds:
+            return self._epoch + 1, 0
+        return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
+
+    def go_to(self, epoch: int, position: int) -> None:
+        """Begin there. Before the first `count_batches`."""
+        if epoch < 0 or not 0 <= position <= self._count:
+            raise ArgumentValueError(
+                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records"
+            )
+        self._epoch, self._start = epoch, position
+
+    def count_batches(self, size: int) -> None:
+        """Count batches of this size from here.
+
+        Raises:
+            ValueError: an epoch has too few for all workers.
+        """
+        epoch, start = self.place
+        self._rounds = self._rounds_from(epoch, start, size)
+        self._epoch, self._start, self.batch_size, self._done = epoch, start, size, 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this epoch has another batch for this worker."""
+        return self._done < self._rounds
+
+    def batch(self) -> tuple[int, int] | None:
+        """The positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
+        while not self.goes_on:
+            if not self._has(self._epoch + 1):
+                return None
+            self._epoch, self._start, self._done = self._epoch + 1, 0, 0
+            self._rounds = self._rounds_from(self._epoch, 0, self.batch_size)
+        return self._batch(self._start, self._done)
+
+    def took(self) -> None:
+        """The batch was given out."""
+        self._done += 1
+
+    def ranges(self, window: int) -> Iterator[PositionRange]:
+        """What to read from here, one after the other: this worker's records of a window; and what pads an epoch."""
+        epoch, start, batch_size = self._epoch, self._start, self.batch_size
+        worker, workers = self._worker, self._workers
+        while self._has(epoch):
+            rounds = self._rounds_from(epoch, start, batch_size)
+            end = min(self._count, start + rounds * workers * batch_size)
+            for number in range(start // window, -(-end // window)):
+                begin = number * window
+                yield PositionRange(epoch, start, max(start, begin), min(end, begin + window))
+            if rounds and start + ((rounds - 1) * workers + worker) * batch_size >= self._count:
+                first, last = self._batch(start, rounds - 1)
+                yield PositionRange(epoch, None, first, last)
+            epoch, start = epoch + 1, 0
+
+    def _has(self, epoch: int) -> bool:
+        return self._count > 0 and (self._last_epoch is None or epoch < self._last_epoch)
+
+    def _rounds_from(self, epoch: int, start: int, size: int) -> int:
+        """How many batches of ``size`` each worker gets of an epoch, from a position on."""
+        if not self._has(epoch):
+            return 0
+        batches = -(-(self._count - start) // size)
+        if self._uneven == "pad":
+            return -(-batches // self._workers)
+        rounds = batches // self._workers
+        if not rounds and not start:
+            raise ArgumentValueError(
+                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._workers} "
+                'workers: take smaller batches, or uneven="pad", which gives some twice'
+            )
+        return rounds
+
+    def _batch(self, start: int, number: int) -> tuple[int, int]:
+        """The positions of this worker's batch of a round."""
+        count = number * self._workers + self._worker
+        first = start + count * self.batch_size
+        if first >= self._count:  # padding: from the beginning of the epoch
+            beyond = count - -(-(self._count - start) // self.batch_size)
+            first = beyond % -(-self._count // self.batch_size) * self.batch_size
+        return first, min(first + self.batch_size, self._count)

@@ -1,0 +1,14 @@
+"""Many shards as one stream of records, in the order of tf.data's ``interleave``.
+
+stream          `asyncrec.interleave` and `asyncrec.InterleaveStream`
+single_pass     one pass over the shards: interleaved, then shuffled in a buffer
+interleaver     reads the shards of a cycle and puts their records in order
+order           tf.data's order, deterministic or not, pure: which input gives how many records next
+rounds          whole rounds of an interleave, laid out by slices
+shard_cursor    where one shard is being read
+shard_feed      how batches of a shard arrive: on demand, or ahead by a pool
+shard_inputs    the shards of a stream, opened as they are needed
+shard_version   whether a shard is still the one that a state was taken of
+provenance      which record of which shard each record is
+shuffle_buffer  `asyncrec.ShuffleBuffer`
+"""

@@ -1,0 +1,283 @@
+"""One pass over shards in interleave order, read as they are needed, and the place where each of them stands.
+
+Memory: every shard of the cycle holds record batches, and those bounds divide one budget between them, so that a cycle
+of a thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards none keeps its file open between reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import anyio
+
+from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder
+from asyncrec._sampling.interleave.provenance import SourcedBatch, TracedRecords
+from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
+from asyncrec._sampling.interleave.shard_cursor import ShardCursor
+from asyncrec._sampling.interleave.shard_feed import InlineFeed, PooledFeed, ReadPool, ShardFeed
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs
+from asyncrec.records.position import BEGINNING, Position
+from asyncrec.tasks import TaskScope
+
+__all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Interleaver", "InterleavePlan"]
+
+# For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
+# compressed ones a member of 4 MiB at a time.
+MEMORY_LIMIT = 64 << 20
+# Batches waiting for each shard of a pool: one is taken while the next comes.
+PREFETCH = 2
+# A shard's share of the budget, at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards
+# to 64 MiB inline.
+LEAST_BATCH = 64 << 10
+_MOST_BATCH = 4 << 20
+# One read of a local file, and of a store where each read is a request.
+_CHUNK = 256 << 10
+_REMOTE_CHUNK = 1 << 20
+# An eighth of the 1,024 open files that a process usually may have.
+_MOST_OPEN = 128
+# Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
+_MOST_ARRANGED = 8192
+
+
+class InterleavePlan(NamedTuple):
+    """The parameters of a pass; see `asyncrec.interleave`."""
+
+    cycle_length: int
+    block_length: int
+    parallelism: int
+    deterministic: bool
+    prefetch: int
+    memory_limit: int
+    shuffle_buffer: int
+
+
+class Interleaver:
+    """Interleaves the records of shards; `gather` gives them in order. Used by one task; its readers run in ``scope``.
+
+    Args:
+        sequence: the numbers of the shards, in the order they are opened. A *place* is an index in this sequence.
+
+    Attributes:
+        begun: whether anything was asked for.
+        shards: how many were read to their end.
+        seconds_waited: how long reads were waited for.
+    """
+
+    def __init__(
+        self, inputs: ShardInputs, sequence: Sequence[int], plan: InterleavePlan, *, scope: TaskScope | None
+    ) -> None:
+        self._inputs = inputs
+        self._sequence = sequence
+        self._plan = plan
+        self._slots = max(1, min(plan.cycle_length, len(sequence)))
+        self._pool: ReadPool | None = None
+        self._ahead = 0
+        batches = 1
+        if plan.parallelism:
+            assert scope is not None, "a pool runs somewhere"
+            self._pool = ReadPool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
+            self._ahead = min(plan.parallelism, len(sequence) - self._slots)
+            batches += plan.prefetch
+        # And a quarter of a batch that is left beside the one that came early.
+        share = 4 * plan.memory_limit // ((self._slots + self._ahead) * (4 * batches + 1))
+        self._batch_bytes = min(_MOST_BATCH, max(LEAST_BATCH, share))
+        self._chunk = min(self._batch_bytes, _REMOTE_CHUNK if inputs.reads_cost_waiting else _CHUNK)
+        self._park = self._slots + self._ahead > _MOST_OPEN
+        self._order: InterleaveOrder
+        if plan.deterministic or self._pool is None:
+            self._order = InterleaveOrder(len(sequence), cycle_length=plan.cycle_length, block_length=plan.block_length)
+        else:
+            self._order = NondeterministicOrder(
+                len(sequence),
+                cycle_length=plan.cycle_length,
+                block_length=plan.block_length,
+                ready=self._is_ready,
+            )
+        self._cursors: dict[int, ShardCursor] = {}
+        self._rounds: InterleaveRounds | None = None
+        self._rounds_index = 0
+        self._blocks_until_rounds = 0  # to take before whole rounds are tried again
+        self._starts: dict[int, Position] = {}
+        self.begun = False
+        self._error: Exception | None = None
+        self.shards = 0
+        self.seconds_waited = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether every shard was read to its end."""
+        return self._order.next() is None
+
+    async def aclose(self) -> None:
+        """Close what is open. Tasks end with their scope."""
+        while self._cursors:
+            _, cursor = self._cursors.popitem()
+            await cursor.aclose()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """A function that gives the state of now, later: most are never asked for. It keeps the batches of now alive.
+
+        The state: that of the order, and the position of each open shard.
+        """
+        order = self._order.copy()
+        starts = dict(self._starts)
+        standing: dict[int, tuple[SourcedBatch, int]] = {}
+        rounds, index = self._rounds, self._rounds_index
+        if rounds is None:
+            for place, cursor in self._cursors.items():
+                if cursor.current is None:
+                    starts[place] = cursor.start
+                else:
+                    standing[place] = cursor.current, cursor.index
+        shards = self.shards
+
+        def state_dict() -> dict[str, Any]:
+            stands = standing if rounds is None else rounds.cursors_after(index)
+            ordered = order if rounds is None else rounds.order_after(order, index)
+            positions = {place: starts.get(place, BEGINNING) for place in ordered.open_inputs()}
+            positions |= {place: stands[place][0].position(stands[place][1]) for place in positions if place in stands}
+            return {
+                "order": ordered.state_dict(),
+                "open": [[place, *position] for place, position in positions.items()],
+                "shards": shards,
+            }
+
+        return state_dict
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the same inputs, sequence and plan.
+
+        Raises:
+            ValueError: it is of others.
+        """
+        self._order.load_state_dict(state["order"])
+        self._starts = {
+            int(place): Position(int(offset), int(skip), int(record)) for place, offset, skip, record in state["open"]
+        }
+        self.shards = int(state["shards"])
+
+    async def gather(
+        self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False
+    ) -> None:
+        """Add the next records, up to ``count`` in all; fewer at the end.
+
+        ``buffered_only``: no more than are in memory, except for one batch of one shard where ``out`` is empty; with
+        ``or_nothing`` not even that. An error comes again at every later call. Cancelled, nothing is lost.
+        """
+        order, cursors, records, slices = self._order, self._cursors, out.records, out.slices
+        if self._error is not None:
+            raise self._error
+        self.begun = True
+        while (missing := count - len(records)) > 0:
+            if self._rounds is None and not self._blocks_until_rounds:
+                await self._arrange_rounds(early=not buffered_only)
+            if self._rounds is not None:
+                rounds, begin = self._rounds, self._rounds_index
+                taken = rounds.records[begin : begin + missing]
+                records += taken
+                slices.append((rounds, begin, len(taken)))
+                self._rounds_index += len(taken)
+                if self._rounds_index == len(rounds.records):
+                    self._rounds = None
+                continue
+            take = order.next()
+            if take is None:
+                return
+            place, wanted = take
+            cursor = cursors.get(place)
+            if cursor is None or cursor.index == cursor.size:
+                if buffered_only and (records or or_nothing):
+                    return
+                if not await self._fill(place):
+                    continue
+                cursor = cursors[place]
+            current, index = cursor.current, cursor.index
+            assert current is not None, "filled"
+            taken = current.batch.records[index : min(index + min(wanted, missing), cursor.size)]
+            records += taken
+            slices.append((current, index, len(taken)))
+            cursor.advance(len(taken))
+            order.took(len(taken), ended=False)
+            self._blocks_until_rounds = max(0, self._blocks_until_rounds - 1)
+
+    async def _arrange_rounds(self, *, early: bool) -> None:
+        """Arrange as many whole rounds as are in memory; ``early``: also fetch for the shards that will soon need it.
+
+        Where not even one is complete, the next round is taken block by block, and only then is this tried again.
+        """
+        places = self._order.round()
+        self._blocks_until_rounds = 1 if self._order.in_block else self._slots
+        block = self._plan.block_length
+        rounds = _MOST_ARRANGED // (block * max(1, len(places)))
+        if not rounds:  # large blocks are cheap one by one, and so many shards would hold the loop
+            return
+        inputs = []
+        for place in places:
+            cursor = self._cursors.get(place)
+            if cursor is None or cursor.current is None:
+                return
+            if early and cursor.wants(rounds * block, block):
+                began = anyio.current_time()
+                try:
+                    await cursor.fetch()
+                finally:
+                    self.seconds_waited += anyio.current_time() - began
+            rounds = min(rounds, cursor.available // block)
+            if not rounds:
+                return
+            inputs.append(RoundInput(place, cursor.current, cursor.index, cursor.next))
+        if inputs:
+            self._rounds, self._rounds_index = InterleaveRounds(inputs, rounds, block), 0
+            self._blocks_until_rounds = 0
+            for place in places:
+                self._cursors[place].advance(rounds * block)
+
+    async def _fill(self, place: int) -> bool:
+        """Get the next batch of a shard; `False` when it has ended, or another is to be asked."""
+        cursor = self._cursors.get(place)
+        if cursor is None:
+            self._start_shards(place)
+            cursor = self._cursors[place]
+        began = anyio.current_time()
+        try:
+            if self._pool is not None and not self._plan.deterministic and not cursor.ready:
+                self._pool.changed = anyio.Event()
+                await self._pool.changed.wait()
+                return False
+            filled = await cursor.fill()
+        except Exception as error:
+            self._error = error
+            raise
+        finally:
+            self.seconds_waited += anyio.current_time() - began
+        if filled:
+            return True
+        await cursor.aclose()
+        del self._cursors[place]
+        self.shards += 1
+        self._order.took(0, ended=True)
+        if self._pool is not None:
+            self._start_shards()
+        return False
+
+    def _start_shards(self, *places: int) -> None:
+        """Begin to read; with a pool all of the cycle, and some that come after it."""
+        if self._pool is not None:
+            opened = self._order.open_inputs()
+            places = (*opened, *self._order.coming_inputs(self._slots + self._ahead - len(opened)))
+        for place in places:
+            if place not in self._cursors:
+                start = self._starts.pop(place, BEGINNING)
+                shard = self._sequence[place]
+                reader = self._inputs.reader(shard, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes)
+                feed: ShardFeed
+                if self._pool is None:
+                    feed = InlineFeed(reader, park=self._park)
+                else:
+                    feed = PooledFeed(self._pool, reader, park=self._park)
+                self._cursors[place] = ShardCursor(shard, feed, start)
+
+    def _is_ready(self, place: int) -> bool:
+        cursor = self._cursors.get(place)
+        return cursor is None or cursor.ready

@@ -1,0 +1,145 @@
+"""The interleave order of tf.data, exactly. Pure: it says what to take next, and is told what came.
+
+There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
+from the next. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the next
+input only when the cycle comes back to it. (tensorflow/core/kernels/data/interleave_dataset_op.cc; the parallel
+version gives the same order unless it is told to be sloppy.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, NamedTuple
+
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["InterleaveOrder", "NondeterministicOrder", "Take"]
+
+
+class Take(NamedTuple):
+    """Take up to ``count`` records from input number ``source`` next."""
+
+    source: int
+    count: int  # type: ignore[assignment]  # tuple.count is not used
+
+
+class InterleaveOrder:
+    """tf.data's order: ask `next`, take the records, say with `took` how many came and whether the input ended.
+
+    Inputs are numbers 0 .. ``inputs - 1``, opened in that order.
+    """
+
+    def __init__(self, inputs: int, *, cycle_length: int, block_length: int) -> None:
+        if cycle_length < 1 or block_length < 1:
+            raise ArgumentValueError(
+                f"cycle_length={cycle_length} and block_length={block_length}: both are at least 1"
+            )
+        self._inputs = inputs
+        self._block_length = block_length
+        # More slots than inputs would stay empty: the same order, without the walk over them.
+        self._slots: list[int | None] = [None] * max(1, min(cycle_length, inputs))
+        self._slot = 0
+        self._in_block = 0
+        self._next_input = 0
+
+    def next(self) -> Take | None:
+        """What to take next; `None` when every input has ended."""
+        for _ in range(len(self._slots)):
+            source = self._slots[self._slot]
+            if source is None and self._next_input < self._inputs:
+                source = self._slots[self._slot] = self._next_input
+                self._next_input += 1
+            if source is not None:
+                return Take(source, self._block_length - self._in_block)
+            self._advance()
+        return None
+
+    def took(self, count: int, *, ended: bool) -> None:
+        """``count`` records came from the input last named; ``ended``: and it has no more.
+
+        An input that gives all its block and ends just there is told so when it is asked again, as in tf.data: it
+        keeps its slot for the rest of this cycle.
+        """
+        self._in_block += count
+        if self._in_block >= self._block_length:
+            self._advance()
+        elif ended:
+            self._slots[self._slot] = None
+            self._advance()
+
+    def round(self) -> list[int]:
+        """The inputs of a whole round from here: a block of each in turn, and the order stands where it stood.
+
+        Whoever knows that each of them has all its block may take the round, or many, without a word to `took`. Empty
+        within a block, and where a slot is about to get its next input.
+        """
+        slots = self._slots[self._slot :] + self._slots[: self._slot]
+        found = [source for source in slots if source is not None]
+        if self._in_block or (len(found) < len(slots) and self._next_input < self._inputs):
+            return []
+        return found
+
+    @property
+    def in_block(self) -> int:
+        """How many records of the current block were taken."""
+        return self._in_block
+
+    def copy(self) -> InterleaveOrder:
+        copied = copy(self)
+        copied._slots = list(self._slots)
+        return copied
+
+    def open_inputs(self) -> list[int]:
+        """The inputs that have a slot now, in the order of the slots."""
+        return [source for source in self._slots if source is not None]
+
+    def coming_inputs(self, count: int) -> list[int]:
+        """The inputs that get a slot next."""
+        return list(range(self._next_input, min(self._inputs, self._next_input + count)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "slots": list(self._slots),
+            "slot": self._slot,
+            "in_block": self._in_block,
+            "next_input": self._next_input,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        slots, slot = list(state["slots"]), int(state["slot"])
+        if len(slots) != len(self._slots) or not 0 <= slot < len(slots) or state["next_input"] > self._inputs:
+            raise ArgumentValueError("the state is of an interleave over other inputs, or with another cycle_length")
+        self._slots = slots
+        self._slot = slot
+        self._in_block = int(state["in_block"])
+        self._next_input = int(state["next_input"])
+
+    def _advance(self) -> None:
+        self._slot = (self._slot + 1) % len(self._slots)
+        self._in_block = 0
+
+
+class NondeterministicOrder(InterleaveOrder):
+    """The interleave order that waits for no input, as tf.data's with ``deterministic=False``.
+
+    Slots, blocks and refill are those of `InterleaveOrder`, but a slot whose input has nothing ready is passed over.
+    With everything ready at all times it is the same order.
+
+    Args:
+        ready: ``ready(source)`` says whether that input can be asked without waiting.
+    """
+
+    def __init__(self, inputs: int, *, cycle_length: int, block_length: int, ready: Callable[[int], bool]) -> None:
+        super().__init__(inputs, cycle_length=cycle_length, block_length=block_length)
+        self._ready = ready
+
+    def next(self) -> Take | None:
+        """What to take next. Where nothing is ready it is some input that is not: wait for any, and ask again."""
+        take = super().next()
+        for _ in range(len(self._slots)):
+            if take is None or self._ready(take.source):
+                break
+            self._advance()
+            take = super().next()
+        return take

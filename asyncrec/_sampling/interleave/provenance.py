@@ -1,0 +1,118 @@
+"""Where each record of an interleaved stream comes from: which shard, and which position in it.
+
+A `RecordSource` is computed when it is asked for: most records never need one. Until then a record is known by the
+`SourcedBatch` it lies in; `TracedRecords` are records of many shards with what traces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from asyncrec.errors import ArgumentValueError
+from asyncrec.records.position import Position, RecordBatch
+
+__all__ = ["SourcedBatch", "Traceable", "RecordSource", "TracedRecords", "pack_sources", "unpack_sources"]
+
+
+class RecordSource(NamedTuple):
+    """Where a record comes from: the number of its shard, and the position there."""
+
+    shard: int
+    position: Position
+
+
+class Traceable(Protocol):
+    """A sequence of records that can say where each of them comes from."""
+
+    def sources(self, begin: int, end: int) -> list[RecordSource]:
+        """The sources of the records ``begin`` to ``end - 1``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedBatch:
+    """A record batch together with the number of the shard it was read from."""
+
+    shard: int
+    batch: RecordBatch
+
+    def sources(self, begin: int, end: int) -> list[RecordSource]:
+        return [RecordSource(self.shard, position) for position in self.batch.positions(begin, end)]
+
+    def position(self, index: int) -> Position:
+        return self.batch.position(index)
+
+
+@dataclass(slots=True)
+class TracedRecords:
+    """Records in the order they were read, each of which can be traced to its shard and position.
+
+    Attributes:
+        known: the sources of the first records, where they are known one by one.
+        slices: where the rest came from: each a sequence, the index of the first record in it, and how many.
+    """
+
+    records: list[bytes] = field(default_factory=list)
+    known: list[RecordSource] = field(default_factory=list)
+    slices: list[tuple[Traceable, int, int]] = field(default_factory=list)
+
+    def add(self, record: bytes, source: RecordSource) -> None:
+        """Append one record. Only while there are no slices."""
+        self.records.append(record)
+        self.known.append(source)
+
+    def extend(self, other: TracedRecords) -> None:
+        """Append records that were read after these. ``other`` must not be used afterwards."""
+        if not self.records:
+            self.records, self.known, self.slices = other.records, other.known, other.slices
+            return
+        if other.known:
+            self.known, self.slices = self.sources(), []
+        self.records += other.records
+        self.known += other.known
+        self.slices += other.slices
+
+    def split(self, count: int) -> tuple[TracedRecords, TracedRecords]:
+        """The first ``count``, and the rest. Where nothing is cut off, the first is this object: do not extend it."""
+        if count >= len(self.records):
+            return self, TracedRecords()
+        sources = self.sources()
+        first = TracedRecords(self.records[:count], known=sources[:count])
+        return first, TracedRecords(self.records[count:], known=sources[count:])
+
+    def sources(self) -> list[RecordSource]:
+        sources = self.known.copy()
+        for traceable, begin, count in self.slices:
+            sources += traceable.sources(begin, begin + count)
+        return sources
+
+    def source_of(self, index: int) -> RecordSource:
+        """The source of ``records[index]``."""
+        if index < len(self.known):
+            return self.known[index]
+        index -= len(self.known)
+        for traceable, begin, count in self.slices:
+            if index < count:
+                return traceable.sources(begin + index, begin + index + 1)[0]
+            index -= count
+        raise IndexError(index)
+
+
+def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
+    """The sources as JSON: four numbers each."""
+    return [[shard, *position] for shard, position in sources]
+
+
+def unpack_sources(packed: Sequence[Sequence[Any]], shards: int) -> list[RecordSource]:
+    """The sources that `pack_sources` packed.
+
+    Raises:
+        ValueError: they are not what `pack_sources` gave, or name a shard that is not there.
+    """
+    sources = []
+    for shard, offset, skip, record in packed:
+        if not 0 <= shard < shards or min(offset, skip, record) < 0:
+            raise ArgumentValueError("the state names records that cannot be")
+        sources.append(RecordSource(shard, Position(offset, skip, record)))
+    return sources

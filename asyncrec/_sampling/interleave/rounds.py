@@ -1,0 +1,102 @@
+"""Whole rounds of an interleave, put in order at once by slices. Pure.
+
+A round is one block of each input in turn. Of inputs that have blocks for many rounds at hand, all those rounds are
+laid out by a few slices for each input, instead of a step for each block: a tenth of the time where blocks are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from asyncrec._sampling.interleave.order import InterleaveOrder
+from asyncrec._sampling.interleave.provenance import RecordSource, SourcedBatch
+
+__all__ = ["RoundInput", "InterleaveRounds"]
+
+
+class RoundInput(NamedTuple):
+    """What one input contributes: the records of ``current`` from index ``begin`` on, then those of ``next``."""
+
+    place: int
+    current: SourcedBatch
+    begin: int
+    next: SourcedBatch | None
+
+    def records(self, count: int) -> tuple[list[bytes], int]:
+        """A list, and the index in it at which ``count`` records of this input begin."""
+        records = self.current.batch.records
+        missing = self.begin + count - len(records)
+        if missing <= 0:
+            return records, self.begin
+        assert self.next is not None, "so many are at hand"
+        return records[self.begin :] + self.next.batch.records[:missing], 0
+
+    def locate(self, index: int) -> tuple[SourcedBatch, int]:
+        """The batch that holds record ``index`` of this input, or the one after it, and the index in that batch."""
+        index += self.begin
+        size = len(self.current.batch.records)
+        if self.next is None or index < size:
+            return self.current, index
+        return self.next, index - size
+
+
+class InterleaveRounds:
+    """The records of ``rounds`` whole rounds: in each, ``block_length`` records of every input in turn.
+
+    Each input has ``rounds * block_length`` records at least.
+
+    Attributes:
+        records: in order.
+    """
+
+    def __init__(self, inputs: Sequence[RoundInput], rounds: int, block_length: int) -> None:
+        self._inputs = inputs
+        self._block_length = block_length
+        self._step = step = len(inputs) * block_length
+        count = rounds * block_length
+        given = [each.records(count) for each in inputs]
+        self.records: list[bytes]
+        if rounds <= block_length:
+            self.records = []
+            for turn in range(0, count, block_length):
+                for records, begin in given:
+                    self.records += records[begin + turn : begin + turn + block_length]
+        else:
+            self.records = [b""] * (step * rounds)
+            for number, (records, begin) in enumerate(given):
+                for offset in range(block_length):
+                    self.records[number * block_length + offset :: step] = records[
+                        begin + offset : begin + count : block_length
+                    ]
+
+    def sources(self, begin: int, end: int) -> list[RecordSource]:
+        """The source of each of ``records[begin:end]``."""
+        found = []
+        for index in range(begin, end):
+            turn, within = divmod(index, self._step)
+            number, offset = divmod(within, self._block_length)
+            current, at = self._inputs[number].locate(turn * self._block_length + offset)
+            found += current.sources(at, at + 1)
+        return found
+
+    def cursors_after(self, count: int) -> dict[int, tuple[SourcedBatch, int]]:
+        """By the place of each input: the batch its cursor is in after ``count`` records, and the index there."""
+        turns, within = divmod(count, self._step)
+        found = {}
+        for number, each in enumerate(self._inputs):
+            of_block = min(self._block_length, max(0, within - number * self._block_length))
+            found[each.place] = each.locate(turns * self._block_length + of_block)
+        return found
+
+    def order_after(self, begun: InterleaveOrder, count: int) -> InterleaveOrder:
+        """The interleave order after ``count`` records of these rounds; ``begun`` is the order before the first."""
+        order = begun.copy()
+        blocks, in_block = divmod(count % self._step, self._block_length)
+        for _ in range(blocks):
+            order.next()
+            order.took(self._block_length, ended=False)
+        if in_block:
+            order.next()
+            order.took(in_block, ended=False)
+        return order

@@ -1,0 +1,247 @@
+"""The shards that a stream reads, each in its store (`ShardInputs`), and one of them being read (`ShardReader`).
+
+Records are also read again by their sources, and what was skipped of damaged shards is recorded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from os import PathLike, fspath
+from typing import Any, Literal, NamedTuple
+
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._sampling.damage import DamageByShard, ShardDamage
+from asyncrec._sampling.interleave.provenance import RecordSource
+from asyncrec._sampling.interleave.shard_version import is_version, packed_version
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.framing.compression import CompressionOptions, parse_compression
+from asyncrec.records.position import Position, RecordBatch
+from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.registry import located
+from asyncrec.storage.url import redact, scheme_of, split_path
+
+__all__ = ["Compression", "ShardInput", "ShardInputs", "ShardReader", "inputs_at", "parse_reading_compression"]
+
+Compression = Literal["auto", "", "GZIP", "ZLIB"]
+
+
+# Shards asked for at once: enough to hide a store's delay.
+_LOOKED_AT = 16
+
+
+class ShardInput(NamedTuple):
+    """A shard in its storage. ``path`` is for messages."""
+
+    path: str
+    storage: Storage
+    key: str
+
+
+class ShardInputs:
+    """The numbered shards of a stream, opened as they are needed."""
+
+    def __init__(self, inputs: Sequence[ShardInput], compression: Compression, on_corrupt: OnCorrupt) -> None:
+        if on_corrupt not in ("raise", "skip", "stop"):
+            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
+        self._inputs = inputs
+        self._compression = compression
+        self._on_corrupt = on_corrupt
+        self._damage = DamageByShard()
+        self._open: set[RecordReader] = set()
+        self._known: dict[int, ObjectInfo] = {}  # of those opened, listed or looked at
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    @property
+    def reads_cost_waiting(self) -> bool:
+        return any(each.storage.read_ahead > 0 for each in self._inputs)
+
+    def path(self, shard: int) -> str:
+        return self._inputs[shard].path
+
+    def know(self, shard: int, info: ObjectInfo) -> None:
+        """Remember what the store says of a shard."""
+        self._known[shard] = info
+
+    def versions(self, shards: Iterable[int] | None = None) -> list[list[Any]]:
+        """Which version of these shards was read, or of all of them, as far as it is known: for a state."""
+        wanted = sorted(self._known if shards is None else self._known.keys() & set(shards))
+        return [[shard, *packed_version(self._known[shard])] for shard in wanted]
+
+    def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
+        """Raise DatasetError unless the shards that are known are those of which `versions` told."""
+        for shard, *version in versions:
+            info = self._known.get(shard)
+            if info is not None and not is_version(version, info):
+                raise DatasetError(
+                    f"{self.path(shard)}: it was replaced since the state was taken: it has {info.size:,} bytes, etag "
+                    f"{info.etag}, and had {version[0]:,}, etag {version[2]}. A position in it means something else "
+                    "now: bring the old one back, or begin anew without the state"
+                )
+
+    async def check(self, versions: Sequence[Sequence[Any]]) -> None:
+        """As `check_known`, of what the store says now.
+
+        Raises:
+            ObjectNotFoundError: one is gone.
+        """
+
+        async def look(version: Sequence[Any]) -> None:
+            shard = version[0]
+            if not 0 <= shard < len(self._inputs):
+                raise ArgumentValueError("the state names shards that cannot be")
+            _, storage, key = self._inputs[shard]
+            self.know(shard, await storage.head(key))
+
+        await concurrently(look, versions, tasks=_LOOKED_AT)
+        self.check_known(versions)
+
+    def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> ShardReader:
+        """A shard from a position on; opened when something of it is asked for."""
+        return ShardReader(self, shard, position, chunk_size, inflate_bytes)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """What was skipped so far, also of what was read ahead."""
+        for reader in self._open:
+            self._damage.add(reader.path, reader.damage)
+        return self._damage.listed()
+
+    async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
+        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard."""
+        path, storage, key = self._inputs[shard]
+        reader = await open_reader_at(
+            storage,
+            key,
+            position,
+            path=path,
+            compression=self._compression,
+            on_corrupt=self._on_corrupt,
+            chunk_size=chunk_size,
+            inflate_bytes=inflate_bytes,
+            read_ahead=0,
+        )
+        self._open.add(reader)
+        self.know(shard, reader.info)
+        return reader
+
+    async def close(self, reader: RecordReader) -> None:
+        self._open.discard(reader)
+        self._damage.add(reader.path, reader.damage)
+        await reader.aclose()
+
+    async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:
+        """The records at these places, in their order.
+
+        Raises:
+            DatasetError: a shard ends before: it is not the one that they name.
+        """
+        wanted: dict[int, dict[int, Position]] = {}
+        for shard, position in sources:
+            wanted.setdefault(shard, {})[position.record] = position
+        found: dict[tuple[int, int], bytes] = {}
+        for shard, positions in wanted.items():
+            await self._read_positions(shard, sorted(positions.values(), key=lambda each: each.record), found)
+        return [found[shard, position.record] for shard, position in sources]
+
+    async def _read_positions(self, shard: int, positions: list[Position], found: dict[tuple[int, int], bytes]) -> None:
+        reader: RecordReader | None = None
+        batch = None
+        try:
+            for position in positions:
+                number = position.record
+                if batch is not None and number < batch.first + len(batch.records):
+                    found[shard, number] = batch.records[number - batch.first]
+                    continue
+                if reader is not None:
+                    closing, reader = reader, None
+                    await self.close(closing)
+                reader = await self.open(shard, position, chunk_size=_AGAIN_BYTES, inflate_bytes=_AGAIN_BYTES)
+                batch = await reader.next_batch()
+                if batch is None:
+                    raise DatasetError(
+                        f"{self.path(shard)} has no record {number}: it is shorter than when the state was taken"
+                    )
+                found[shard, number] = batch.records[number - batch.first]
+        finally:
+            if reader is not None:
+                await self.close(reader)
+
+
+class ShardReader:
+    """Reads one shard from a position on, for one task at a time.
+
+    It holds nothing open before the first `next_batch` and after `aclose`.
+    """
+
+    def __init__(
+        self, inputs: ShardInputs, shard: int, position: Position, chunk_size: int, inflate_bytes: int
+    ) -> None:
+        self._inputs = inputs
+        self._shard = shard
+        self._position = position
+        self._sizes = chunk_size, inflate_bytes
+        self._reader: RecordReader | None = None
+        self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
+
+    async def next_batch(self, *, park: bool) -> RecordBatch | None:
+        """`None` at the end. ``park``: hold no open file until the next. Cancelled, nothing is lost."""
+        if self._reader is None:
+            chunk_size, inflate_bytes = self._sizes
+            self._reader = await self._inputs.open(
+                self._shard, self._position, chunk_size=chunk_size, inflate_bytes=inflate_bytes
+            )
+        if self._batch is None:
+            self._batch = await self._reader.next_batch()
+        if self._batch is not None and park:
+            await self._reader.park()
+        batch, self._batch = self._batch, None
+        return batch
+
+    async def aclose(self) -> None:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await self._inputs.close(reader)
+
+
+# Read for one record that is wanted again; its neighbours often are, too.
+_AGAIN_BYTES = 64 << 10
+
+
+@asynccontextmanager
+async def inputs_at(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    compression: Compression,
+    on_corrupt: OnCorrupt,
+    storage: Storage | None,
+    storage_options: Mapping[str, Any] | None,
+) -> AsyncIterator[ShardInputs]:
+    """The shards at ``paths``; each bucket or folder is opened once, and shards when they are read."""
+    async with AsyncExitStack() as stack:
+        opened: dict[str, Storage] = {}
+        inputs: list[ShardInput] = []
+        for path in paths:
+            display_path = redact(fspath(path))
+            if storage is not None and storage_options is None:
+                inputs.append(ShardInput(display_path, storage, fspath(path)))
+                continue
+            root, key = split_path(path)
+            # Any scheme may have a factory of its own, which splits paths in its way: no root is shared unless sure.
+            shared = "://" in root or not scheme_of(path)
+            if shared and root in opened:
+                inputs.append(ShardInput(display_path, opened[root], key))
+                continue
+            place = located(path, storage=storage, storage_options=storage_options)
+            store, its_key = await stack.enter_async_context(place)
+            inputs.append(ShardInput(display_path, store, its_key))
+            if shared and its_key == key:
+                opened[root] = store
+        yield ShardInputs(inputs, compression, on_corrupt)
+
+
+def parse_reading_compression(value: str | int | CompressionOptions | None) -> Compression:
+    return "auto" if value == "auto" else parse_compression(value).type

@@ -1,0 +1,146 @@
+"""One pass over shards: interleaved and, if asked for, shuffled. Its state is positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from asyncrec._sampling.interleave.interleaver import InterleavePlan, Interleaver
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, unpack_sources
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs
+from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
+from asyncrec.errors import ArgumentValueError
+from asyncrec.tasks import TaskScope
+
+__all__ = ["SinglePass"]
+
+# Records moved through the shuffle buffer without looking up: an await at most for so many.
+_STEP = 256
+
+
+class SinglePass:
+    """One pass over the shards of a stream, whose records `take` gives in order.
+
+    Used by one task; tasks that read for it run in ``scope``.
+
+    Args:
+        sequence: which inputs, in which order.
+        seed: of the shuffle buffer.
+
+    Attributes:
+        records: how many were given out.
+    """
+
+    def __init__(
+        self,
+        inputs: ShardInputs,
+        sequence: Sequence[int],
+        plan: InterleavePlan,
+        *,
+        scope: TaskScope | None,
+        seed: int = 0,
+    ) -> None:
+        self._inputs = inputs
+        self._plan = plan
+        self._interleaver = Interleaver(inputs, sequence, plan, scope=scope)
+        self._buffer: ShuffleBuffer[tuple[bytes, RecordSource]] | None = None
+        if plan.shuffle_buffer > 1:
+            self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
+        self._gathering = TracedRecords()  # what a cancelled take had; the next goes on with it
+        self.records = 0
+
+    @property
+    def shards(self) -> int:
+        """How many shards were read to their end."""
+        return self._interleaver.shards
+
+    @property
+    def seconds_waited(self) -> float:
+        """How long reads were waited for."""
+        return self._interleaver.seconds_waited
+
+    async def take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
+        """The next ``count`` records; fewer only at the end, or, with ``buffered_only``, rather than wait for a read.
+
+        An error comes after the records before it, and again at every later call. Cancelled, nothing is lost.
+        """
+        out = self._gathering
+        try:
+            if self._buffer is None:
+                await self._interleaver.gather(out, count, buffered_only=buffered_only)
+            else:
+                await self._draw(self._buffer, out, count, buffered_only)
+        except Exception:
+            if not out.records:
+                raise
+        self._gathering = TracedRecords()
+        self.records += len(out.records)
+        return out
+
+    async def aclose(self) -> None:
+        """Close what is open. Tasks end with their scope."""
+        await self._interleaver.aclose()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where each open shard is, and where each record in the buffer stands."""
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """A function that gives the `state_dict` of now, later: see `Interleaver.snapshot`."""
+        if not self._plan.deterministic:
+            raise RuntimeError("with deterministic=False the order depends on timing: there is no state to go on from")
+        interleaver, records = self._interleaver.snapshot(), self.records
+        pending = pack_sources(self._gathering.sources())
+        shuffle = None if self._buffer is None else (self._buffer.state_dict(), self._buffer.items)
+
+        def state_dict() -> dict[str, Any]:
+            state = {**interleaver(), "records": records, "pending": pending}
+            if shuffle is not None:
+                state["shuffle"] = shuffle[0]
+                state["shuffled"] = pack_sources(source for _, source in shuffle[1])
+            return state
+
+        return state_dict
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the same inputs, sequence and plan; reads what the buffer held.
+
+        Raises:
+            ValueError: it is of others.
+        """
+        if self._interleaver.begun:
+            raise RuntimeError("a state is loaded before the first record is read")
+        self._interleaver.load_state_dict(state)
+        self.records = int(state["records"])
+        pending = unpack_sources(state["pending"], len(self._inputs))
+        self._gathering = TracedRecords(await self._inputs.read_again(pending), known=pending)
+        if ("shuffle" in state) != (self._buffer is not None):
+            raise ArgumentValueError("the state is of a stream with another shuffle_buffer")
+        if self._buffer is not None:
+            sources = unpack_sources(state["shuffled"], len(self._inputs))
+            records = await self._inputs.read_again(sources)
+            self._buffer.load_state_dict(state["shuffle"], zip(records, sources, strict=True))
+
+    async def _draw(
+        self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool
+    ) -> None:
+        """Fill the buffer by no more than gives what is wanted, so that nothing is left over between calls."""
+        while (missing := count - len(out.records)) > 0:
+            room = self._plan.shuffle_buffer - len(buffer)
+            gathered = TracedRecords()
+            try:
+                await self._interleaver.gather(
+                    gathered, min(_STEP, room or missing), buffered_only=buffered_only, or_nothing=bool(out.records)
+                )
+            finally:  # cancelled, what was gathered is kept
+                for pair in zip(gathered.records, gathered.sources(), strict=True):
+                    drawn = buffer.push(pair)
+                    if drawn is not None:
+                        out.add(*drawn)
+            if gathered.records:
+                continue
+            if not self._interleaver.ended:
+                return  # there is more, but not at hand
+            for _ in range(min(missing, len(buffer))):
+                out.add(*buffer.pop())
+            return

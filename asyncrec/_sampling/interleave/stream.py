@@ -1,0 +1,282 @@
+"""`interleave`: the records of many shards in tf.data's order, as one stream that can be taken up again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike, fspath
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.batches import Batches
+from asyncrec._sampling.damage import ShardDamage
+from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.provenance import TracedRecords
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
+from asyncrec._sampling.interleave.single_pass import SinglePass
+from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.forks import forked_error, on_fork
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.records.reader import OnCorrupt
+from asyncrec.storage.base import Storage
+from asyncrec.storage.url import redact
+from asyncrec.tasks import TaskScope
+
+__all__ = ["InterleaveStats", "InterleaveStream", "interleave", "new_seed"]
+
+_KIND = "asyncrec.interleave"
+
+# Records taken together for `__anext__`, as far as they are at hand: to look up each would cost more than the record,
+# and those not yet given out are in the state.
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class InterleaveStats:
+    """What an `InterleaveStream` did so far, or in all where it went on from a state.
+
+    Attributes:
+        records: how many were given out.
+        shards: how many were read to their end.
+        seconds_waited: how long reads were waited for, this time.
+    """
+
+    records: int
+    shards: int
+    seconds_waited: float
+
+
+class InterleaveStream:
+    """A stream of the records of many shards, made by `interleave`. It is a single pass; used by one task.
+
+    ``async for record in stream`` gives records; ``async for records in stream.batches(1024)`` gives lists of them,
+    the fast way. Each goes on where the other stopped. Cancelled while waiting, nothing is lost.
+    """
+
+    def __init__(self, single_pass: SinglePass, inputs: ShardInputs, identity: str, parameters: dict[str, Any]) -> None:
+        self._single_pass = single_pass
+        self._inputs = inputs
+        self._identity = identity
+        self._parameters = parameters
+        self._buffered = TracedRecords()  # records taken together for `__anext__`
+        self._buffered_index = 0
+        self._loaded: Mapping[str, Any] | None = None
+        self._begun = False
+        self._closed = False
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._buffered, self._buffered_index = TracedRecords(), 0
+
+    def __aiter__(self) -> InterleaveStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._buffered_index == len(self._buffered.records):
+            self._buffered = await self._take(_AT_ONCE, buffered_only=True)
+            self._buffered_index = 0
+            if not self._buffered.records:
+                raise StopAsyncIteration
+        record = self._buffered.records[self._buffered_index]
+        self._buffered_index += 1
+        return record
+
+    def batches(self, size: int) -> AsyncIterator[list[bytes]]:
+        """Lists of ``size`` records; only the last, or the one before an error, is shorter.
+
+        Raises:
+            ValueError: ``size`` is below 1.
+        """
+        if size < 1:
+            raise ArgumentValueError(f"batches of {size} records: at least 1")
+        return Batches(partial(self._next_batch, size))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands now: JSON, for `load_state_dict` of a stream over the same shards.
+
+        One position for each open shard and each record in the shuffle buffer, never records.
+
+        Raises:
+            RuntimeError: with ``deterministic=False``.
+        """
+        if self._forked:
+            raise forked_error("the stream")
+        if self._loaded is not None and not self._begun:
+            return dict(self._loaded)
+        state = self._single_pass.state_dict()
+        left = [
+            [shard_number, *position] for shard_number, position in self._buffered.sources()[self._buffered_index :]
+        ]
+        state["pending"] = left + state["pending"]
+        state["records"] -= len(left)
+        stands_in = {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
+        state["versions"] = self._inputs.versions(stands_in)
+        return enveloped(_KIND, self._identity, self._parameters, state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
+
+        Raises:
+            ValueError: it is of another stream: other shards, other parameters. That a shard was replaced since is
+                seen when reading begins, and is a DatasetError then.
+            RuntimeError: reading has begun.
+        """
+        if self._begun:
+            raise RuntimeError("a state is loaded before the first record is read")
+        self._loaded = checked(state, _KIND, self._identity, self._parameters)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, also of what was read ahead."""
+        return self._inputs.damage
+
+    def stats(self) -> InterleaveStats:
+        single_pass = self._single_pass
+        records = single_pass.records - (len(self._buffered.records) - self._buffered_index)
+        return InterleaveStats(records, single_pass.shards, single_pass.seconds_waited)
+
+    async def _next_batch(self, size: int) -> list[bytes]:
+        records = self._buffered.records[self._buffered_index :]
+        if len(records) >= size:
+            self._buffered_index += size
+            return records[:size]
+        more = (await self._take(size - len(records))).records
+        self._buffered, self._buffered_index = TracedRecords(), 0
+        if records:
+            return records + more
+        if not more:
+            raise StopAsyncIteration
+        return more
+
+    async def _take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
+        if self._forked:
+            raise forked_error("the stream")
+        if self._closed:
+            raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
+        if not self._begun:
+            if self._loaded is not None:
+                await self._inputs.check(self._loaded.get("versions", ()))
+                await self._single_pass.load_state_dict(dict(self._loaded))
+            self._begun = True
+        return await self._single_pass.take(count, buffered_only=buffered_only)
+
+
+@asynccontextmanager
+async def interleave(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    cycle_length: int = 16,
+    block_length: int = 1,
+    parallelism: int = 0,
+    deterministic: bool = True,
+    compression: str | int | CompressionOptions | None = "auto",
+    on_corrupt: OnCorrupt = "raise",
+    shuffle_buffer: int = 0,
+    seed: int | None = None,
+    worker: tuple[int, int] = (0, 1),
+    prefetch: int = PREFETCH,
+    memory_limit: int = MEMORY_LIMIT,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[InterleaveStream]:
+    """The records of ``paths``, interleaved exactly as ``tf.data.Dataset.interleave`` does.
+
+    Args:
+        paths: shards, in the order they are opened: see `list_shards`.
+        cycle_length: shards open at once.
+        block_length: records taken from one before the next has its turn.
+        parallelism: reads under way at once, by tasks, each shard read by one of them. 0, the default: none, shards are
+            read as their records are asked for, which is the fastest for local files.
+        deterministic: `False` passes over a shard that has nothing ready (only with ``parallelism``). The order then
+            depends on timing, and there is no state.
+        compression: as for `open_reader`; ``"auto"`` looks at each shard.
+        on_corrupt: what damage does, as for `open_reader`: ``"raise"`` (the default); ``"skip"``, all that is whole is
+            given out; ``"stop"``, the shard ends there. `InterleaveStream.damage` lists what was lost, with its paths.
+        shuffle_buffer: records of a `ShuffleBuffer` behind the interleaving; 0, the default: none.
+        seed: of that; `None` draws one, which the state holds.
+        worker: ``(i, n)``: read only every n-th of ``paths``, from the i-th on: the share of one of n workers.
+        prefetch: record batches waiting for each shard of a pool.
+        memory_limit: bytes for the record batches of all open shards, 64 MiB unless told; each gets an equal share, of
+            64 KiB at least.
+
+    Leaving early is clean.
+
+    Raises:
+        ValueError: no paths, fewer paths than workers, or a number out of its range.
+        ObjectNotFoundError, FormatError, StorageError: while reading, after the records that came before; it names the
+            shard.
+    """
+    plan = InterleavePlan(
+        cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
+    )
+    share = worker_share([fspath(path) for path in check_plan(plan, paths)], worker)
+    parameters = {
+        "cycle_length": cycle_length,
+        "block_length": block_length,
+        "shuffle_buffer": shuffle_buffer,
+        "shard": list(worker),
+    }
+    opening = inputs_at(
+        share,
+        compression=parse_reading_compression(compression),
+        on_corrupt=on_corrupt,
+        storage=storage,
+        storage_options=storage_options,
+    )
+    async with opening as inputs, AsyncExitStack() as stack:
+        scope = await stack.enter_async_context(TaskScope()) if parallelism else None
+        single_pass = SinglePass(
+            inputs, range(len(share)), plan, scope=scope, seed=new_seed() if seed is None else seed
+        )
+        stream = InterleaveStream(single_pass, inputs, fingerprint(map(redact, share)), parameters)
+        try:
+            yield stream
+        finally:
+            stream._closed = True
+            if scope is not None:
+                scope.cancel()
+            await single_pass.aclose()
+
+
+def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
+    """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
+    if isinstance(paths, (str, bytes, PathLike)):
+        raise ArgumentTypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
+    if not paths:
+        raise ArgumentValueError("there are no shards to read")
+    if plan.cycle_length < 1 or plan.block_length < 1 or plan.prefetch < 1 or plan.memory_limit < 1:
+        raise ArgumentValueError("cycle_length, block_length, prefetch and memory_limit are at least 1")
+    if plan.parallelism < 0 or plan.shuffle_buffer < 0:
+        raise ArgumentValueError("parallelism and shuffle_buffer are at least 0")
+    return paths
+
+
+def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]:
+    """The paths that worker i of n reads.
+
+    Raises:
+        ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed
+            training all others would wait for it.
+    """
+    index, count = worker
+    if not 0 <= index < count:
+        raise ArgumentValueError(f"worker={worker}: (i, n) with i from 0 to n - 1")
+    if len(paths) < count:
+        raise ArgumentValueError(
+            f"{len(paths)} shards cannot be dealt to {count} workers: write more shards, or use open_dataset, which "
+            "deals records"
+        )
+    return paths[index::count]
+
+
+def new_seed() -> int:
+    """A random seed of 53 bits, which every JSON reader keeps exactly."""
+    return secrets.randbits(53)

@@ -1,0 +1,8 @@
+"""Batches of deserialised examples from interleaved shards, made ahead of the trainer.
+
+sampler        `asyncrec.InterleaveSampler`
+prefetch       a task that makes batches ahead
+batch_builder  records of many passes to batches of examples
+class_queues   batches of exactly P classes, K examples of each
+deserializer   the user's function: inline, in threads, or as coroutines
+"""

@@ -1,0 +1,167 @@
+"""Batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
+
+Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
+At most ``capacity`` items are held. When there is no room and fewer than P classes are ready, the longest queue drops
+its oldest item: a class that comes too often gives way. A ready class is not made unready so: where none holds more
+than K, the longest of those not ready loses its oldest instead, and of equals the one that came to this length first.
+Otherwise rare classes would be broken up as soon as they are complete, and no batch need ever come
+(docs/design/2026-11-21-class-queues.md).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["ClassQueues"]
+
+T = TypeVar("T")
+
+
+class ClassQueues(Generic[T]):
+    """Sorts items by class, and gives batches of P classes, K items of each. Used by one task.
+
+    Args:
+        classes: P, how many distinct classes make a batch.
+        per_class: K, how many items of each.
+        capacity: items held at most; at least P x K, so that a batch fits.
+
+    Attributes:
+        dropped: items that were given up for lack of room.
+
+    Raises:
+        ValueError: the numbers cannot be.
+    """
+
+    def __init__(self, classes: int, per_class: int, capacity: int) -> None:
+        if classes < 1 or per_class < 1:
+            raise ArgumentValueError(f"{classes} classes of {per_class}: both are at least 1")
+        if capacity < classes * per_class:
+            raise ArgumentValueError(
+                f"room for {capacity} examples is too little for a batch of {classes} classes, {per_class} of each: "
+                f"class_buffer is at least {classes * per_class}"
+            )
+        self._classes = classes
+        self._per_class = per_class
+        self._capacity = capacity
+        self._queues: dict[Hashable, deque[T]] = {}
+        self._ready: dict[Hashable, None] = {}  # in the order they became so
+        # length -> the classes with a queue of that length, in the order they came to it
+        self._by_length: dict[int, dict[Hashable, None]] = {}
+        self._longest = 0
+        self._held = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        """How many items are held."""
+        return self._held
+
+    @property
+    def ready(self) -> int:
+        """How many classes could be in a batch now."""
+        return len(self._ready)
+
+    @property
+    def waiting(self) -> int:
+        """How many classes have at least one item held."""
+        return len(self._queues)
+
+    def push(self, cls: Hashable, item: T) -> list[T] | None:
+        """Take one item; give a batch when this completes it: K of one class, K of the next, ..."""
+        queue = self._queues.get(cls)
+        if queue is None:
+            queue = self._queues[cls] = deque()
+        queue.append(item)
+        self._held += 1
+        self._moved(cls, len(queue) - 1, len(queue))
+        if len(queue) == self._per_class:
+            self._ready[cls] = None
+        if len(self._ready) >= self._classes:
+            return self.take()
+        if self._held > self._capacity:
+            self._drop()
+        return None
+
+    def take(self) -> list[T]:
+        """A batch of P ready classes, or of all that are ready where they are fewer."""
+        batch: list[T] = []
+        for cls in list(self._ready)[: self._classes]:
+            queue = self._queues[cls]
+            before = len(queue)
+            batch += [queue.popleft() for _ in range(self._per_class)]
+            self._moved(cls, before, len(queue))
+            del self._ready[cls]
+            if len(queue) >= self._per_class:
+                self._ready[cls] = None  # behind those that have waited
+        self._held -= len(batch)
+        return batch
+
+    def items(self) -> list[T]:
+        """The items held, in the order that `load_state_dict` wants."""
+        return [item for cls in self._in_order() for item in self._queues[cls]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """How the items of `items` make up the queues, in numbers."""
+        numbers = {cls: number for number, cls in enumerate(self._in_order())}
+        return {
+            "lengths": [len(self._queues[cls]) for cls in numbers],
+            "ready": [numbers[cls] for cls in self._ready],
+            "dropped": self.dropped,
+        }
+
+    def load_state_dict(self, state: dict[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
+        """Go on as the queues that gave this state and held these items, each with its class.
+
+        Raises:
+            ValueError: they do not fit: what tells classes is another function, or the parameters are others.
+        """
+        pairs = list(items)
+        lengths = [int(length) for length in state["lengths"]]
+        if sum(lengths) != len(pairs) or len(pairs) > self._capacity or min(lengths, default=1) < 1:
+            raise ArgumentValueError("the state does not fit the class buffer it is loaded into")
+        self._queues, self._by_length, self._longest = {}, {}, 0
+        order: list[Hashable] = []
+        begin = 0
+        for length in lengths:
+            run = pairs[begin : begin + length]
+            begin += length
+            cls = run[0][0]
+            if cls in self._queues or any(other != cls for other, _ in run):
+                raise ArgumentValueError("class_fn tells other classes than when the state was taken")
+            self._queues[cls] = deque(item for _, item in run)
+            self._moved(cls, 0, length)
+            order.append(cls)
+        self._held = len(pairs)
+        self._ready = {order[number]: None for number in state["ready"]}
+        self.dropped = int(state["dropped"])
+
+    def _in_order(self) -> list[Hashable]:
+        return [cls for length in sorted(self._by_length) for cls in self._by_length[length]]
+
+    def _moved(self, cls: Hashable, before: int, after: int) -> None:
+        if before:
+            classes = self._by_length[before]
+            del classes[cls]
+            if not classes:
+                del self._by_length[before]
+        if after:
+            self._by_length.setdefault(after, {})[cls] = None
+            self._longest = max(self._longest, after)
+        else:
+            del self._queues[cls]
+        while self._longest and self._longest not in self._by_length:
+            self._longest -= 1
+
+    def _drop(self) -> None:
+        length = self._longest
+        if length == self._per_class:
+            # There is a shorter one: P - 1 ready classes of K do not fill room for P x K.
+            length = next(shorter for shorter in range(length - 1, 0, -1) if shorter in self._by_length)
+        cls = next(iter(self._by_length[length]))
+        self._queues[cls].popleft()
+        self._held -= 1
+        self.dropped += 1
+        self._moved(cls, length, length - 1)

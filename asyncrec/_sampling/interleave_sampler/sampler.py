@@ -1,0 +1,320 @@
+"""`InterleaveSampler`: class-balanced batches by interleaving shards, kept ahead of the trainer by a task.
+
+TensorFlow Similarity's ``TFRecordDatasetSampler``, async: each cycle takes ``example_per_class`` records from a shard
+and goes to the next, so that shards whose classes lie together give batches of many classes. Where they do not, or
+where the composition must hold whatever the shards, ``class_fn`` sorts examples by class first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any
+
+import anyio
+
+from asyncrec._sampling.damage import ShardDamage
+from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.shard_inputs import ShardInput, ShardInputs, parse_reading_compression
+from asyncrec._sampling.interleave.stream import check_plan, new_seed, worker_share
+from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BatchPlan, OnExhausted
+from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
+from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
+from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
+from asyncrec.forks import forked_error, on_fork
+from asyncrec.framing.compression import CompressionOptions
+from asyncrec.records.reader import OnCorrupt
+from asyncrec.shards.naming import is_data
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.registry import located_folder
+from asyncrec.storage.url import join, redact
+from asyncrec.tasks import TaskScope
+
+__all__ = ["InterleaveSampler", "SamplerStats"]
+
+_KIND = "asyncrec.InterleaveSampler"
+
+# Examples that wait for their class to be complete: four for each of a thousand classes, so that most batches lose
+# nothing, and still no more than a few batches of images.
+_CLASS_BUFFER = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerStats:
+    """What an `InterleaveSampler` did so far, the batches that wait included; in all, where it went on from a state.
+
+    Attributes:
+        batches: how many were made.
+        records: how many were read for them.
+        dropped: how many examples were given up because the class buffer was full.
+        epoch: the number of the pass over the shards, from 0.
+        seconds_waited: how long reads were waited for, this time.
+        seconds_idle: how long the caller waited for a batch, this time.
+    """
+
+    batches: int
+    records: int
+    dropped: int
+    epoch: int
+    seconds_waited: float
+    seconds_idle: float
+
+
+class InterleaveSampler:
+    """An async context manager that iterates over batches: lists of what ``deserialization_fn`` gives.
+
+    ::
+
+        async with asyncrec.InterleaveSampler("data/train", decode, example_per_class=2, batch_size=32) as sampler:
+            async for examples in sampler:
+                ...
+
+    Args:
+        shard_path: the folder of the shards. Names that begin with ``_`` or ``.`` are never shards.
+        deserialization_fn: bytes -> example; sync or async.
+        example_per_class: records taken from a shard before the next has its turn; with ``class_fn``, examples of each
+            class in a batch.
+        batch_size: examples in a batch; with ``class_fn`` ``batch_size // example_per_class`` classes, exactly.
+        shards_per_cycle: shards open at once; `None` for all.
+        compression: as for `open_reader`.
+        parallelism: reads under way at once (with ``async_cycle``), threads or coroutines that deserialise at once.
+            `None`: ``batch_size // example_per_class`` reads with ``async_cycle``; one deserialisation.
+        async_cycle: fetch the cycle's shards at the same time, by a pool of tasks. Off by default, because local files
+            are read fastest by one task; for a store far away, turn it on.
+        prefetch_size: batches made ahead, by a task. 0: none, and no task.
+        shard_suffix: a pattern for the names of the shards.
+        num_repeat: passes over the shards; -1, the default: for ever. Batches run on into the next pass.
+        seed: of the order of the shards, a fresh one for each pass. `None` draws one; `state_dict` holds it.
+        deterministic: with ``async_cycle``, `False` takes what is ready first; then there is no state.
+        class_fn: example -> its class, anything hashable. Each batch then holds exactly ``batch_size //
+            example_per_class`` distinct classes, ``example_per_class`` of each, one class after the other. Classes need
+            not be known beforehand. Which of the examples come is not promised: see ``class_buffer``.
+        class_buffer: examples that wait for their class to be complete; 4,096 or 16 batches unless told. When it is
+            full, the class with the most gives up its oldest, counted in `stats`.
+        shuffle_buffer: records of a `ShuffleBuffer` between reading and deserialising; 0: none.
+        drop_remainder: leave out a last batch that is short. (With ``class_fn`` see ``on_exhausted``.)
+        worker: ``(i, n)``: only every n-th of the shards, sorted by name, from the i-th on: the share of one of n
+            workers.
+        on_exhausted: with ``class_fn``, when the last pass is over, or a whole pass gave no batch because too few
+            classes came: ``"stop"`` ends; ``"short"`` gives what is complete, in batches of fewer classes; ``"repeat"``
+            reads on, for one more pass at most, until one more batch is complete.
+        on_corrupt: what damage does, as for `open_reader`: ``"raise"`` (the default); ``"skip"``, all that is whole is
+            given out; ``"stop"``, the shard ends there. `damage` lists what was lost, with its paths.
+        storage, storage_options: as everywhere; with ``storage`` the folder is a key in it.
+
+    Leaving early is clean.
+
+    Raises:
+        ValueError: numbers that cannot be, or fewer shards than workers. At once, or on entering.
+        ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised; says for which record.
+        DatasetError: no shard has a record, or ``"repeat"`` found too few classes.
+        FormatError, StorageError: while iterating, as `open_reader`, after the batches before.
+    """
+
+    def __init__(
+        self,
+        shard_path: str | PathLike[str],
+        deserialization_fn: Callable[[bytes], Any],
+        example_per_class: int = 2,
+        batch_size: int = 32,
+        shards_per_cycle: int | None = None,
+        compression: str | int | CompressionOptions | None = "auto",
+        parallelism: int | None = None,
+        async_cycle: bool = False,
+        prefetch_size: int = 10,
+        shard_suffix: str = "*.tfrec*",
+        num_repeat: int = -1,
+        *,
+        seed: int | None = None,
+        deterministic: bool = True,
+        class_fn: Callable[[Any], Hashable] | None = None,
+        class_buffer: int | None = None,
+        shuffle_buffer: int = 0,
+        drop_remainder: bool = False,
+        worker: tuple[int, int] = (0, 1),
+        on_exhausted: OnExhausted = "stop",
+        on_corrupt: OnCorrupt = "raise",
+        storage: Storage | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not 1 <= example_per_class <= batch_size:
+            raise ArgumentValueError(f"example_per_class={example_per_class} is from 1 to batch_size={batch_size}")
+        if (parallelism is not None and parallelism < 1) or (shards_per_cycle is not None and shards_per_cycle < 1):
+            raise ArgumentValueError("parallelism and shards_per_cycle are at least 1, or None")
+        if prefetch_size < 0 or num_repeat == 0 or num_repeat < -1:
+            raise ArgumentValueError("prefetch_size is at least 0; num_repeat at least 1, or -1 for ever")
+        if on_exhausted not in ("stop", "repeat", "short"):
+            raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
+        if class_buffer is None:
+            class_buffer = max(_CLASS_BUFFER, 16 * batch_size)
+        self._folder = fspath(shard_path)
+        self._pattern = shard_suffix
+        self._function = deserialization_fn
+        self._compression = parse_reading_compression(compression)
+        self._on_corrupt = on_corrupt
+        self._storage, self._storage_options = storage, storage_options
+        self._parallelism = parallelism or 1
+        self._seed = seed
+        self._worker = worker
+        self._prefetch_size = prefetch_size
+        reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
+        self._plan = InterleavePlan(
+            shards_per_cycle or 0, example_per_class, reads, deterministic, PREFETCH, MEMORY_LIMIT, shuffle_buffer
+        )
+        self._batch_plan = BatchPlan(
+            batch_size, example_per_class, class_fn, class_buffer, num_repeat, drop_remainder, on_exhausted
+        )
+        self._parameters: dict[str, Any] = {
+            "batch_size": batch_size,
+            "example_per_class": example_per_class,
+            "shards_per_cycle": shards_per_cycle,
+            "shuffle_buffer": shuffle_buffer,
+            "class_buffer": class_buffer if class_fn is not None else None,
+            "shard": list(worker),
+        }
+        self._identity = ""
+        self._inputs = ShardInputs([], self._compression, on_corrupt)
+        self._stack = AsyncExitStack()
+        self._scope: TaskScope | None = None
+        self._builder: BatchBuilder | None = None
+        self._prefetch: Prefetcher | None = None
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self._prefetch = None
+
+    async def __aenter__(self) -> InterleaveSampler:
+        if self._builder is not None:
+            raise RuntimeError("a sampler is entered once; make another")
+        self._forked = False  # made before a fork, and entered behind it
+        async with AsyncExitStack() as stack:
+            place = located_folder(self._folder, storage=self._storage, storage_options=self._storage_options)
+            store, prefix = await stack.enter_async_context(place)
+            found = await self._find(store, prefix)
+            names = worker_share(list(found), self._worker)
+            self._identity = fingerprint(names)
+            display_path = redact(self._folder)
+            self._inputs = inputs = ShardInputs(
+                [ShardInput(join(display_path, name), store, prefix + name) for name in names],
+                self._compression,
+                self._on_corrupt,
+            )
+            for number, name in enumerate(names):
+                inputs.know(number, found[name])
+            plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
+            check_plan(plan, names)
+            if self._prefetch_size or plan.parallelism:
+                self._scope = await stack.enter_async_context(TaskScope())
+            self._builder = BatchBuilder(
+                inputs,
+                plan,
+                self._batch_plan,
+                Deserializer(self._function, self._parallelism, inputs.path),
+                seed=new_seed() if self._seed is None else self._seed,
+                scope=self._scope,
+            )
+            self._prefetch = Prefetcher(
+                self._builder, size=self._prefetch_size, scope=self._scope, has_state=plan.deterministic
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+        if self._prefetch is not None:
+            self._stack.push_async_callback(self._prefetch.aclose)
+        self._prefetch = None
+        await self._stack.__aexit__(exc_type, exc, traceback)
+
+    def __aiter__(self) -> InterleaveSampler:
+        return self
+
+    async def __anext__(self) -> list[Any]:
+        prefetch = self._open()
+        if not prefetch.batches:
+            await prefetch.wait()
+        return prefetch.take()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands behind the last batch given out: JSON, for a sampler over the same shards.
+
+        Positions of the open shards, of the shuffle buffer and of the class buffer; never examples. What was made
+        ahead is not in it, and is made again.
+
+        Raises:
+            RuntimeError: with ``deterministic=False``.
+        """
+        state = {**self._open().state_dict(), "versions": self._inputs.versions()}
+        return enveloped(_KIND, self._identity, self._parameters, state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind the batch after which the state was taken. What the buffers held is read again.
+
+        Raises:
+            ValueError: it is of other shards, other parameters, or another seed than was given.
+            DatasetError: a shard was replaced since the state was taken.
+            RuntimeError: iterating has begun.
+        """
+        prefetch = self._open()
+        if prefetch.begun:
+            raise RuntimeError("a state is loaded before iterating")
+        checked(state, _KIND, self._identity, self._parameters)
+        if self._seed is not None and self._seed != state["seed"]:
+            raise ArgumentValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
+        self._inputs.check_known(state.get("versions", ()))
+        prefetch.load(state)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, also of what was read ahead."""
+        return self._inputs.damage
+
+    def stats(self) -> SamplerStats:
+        prefetch, builder = self._open(), self._builder
+        assert builder is not None, "open"
+        return SamplerStats(
+            batches=builder.batches,
+            records=builder.records,
+            dropped=builder.dropped,
+            epoch=builder.epoch,
+            seconds_waited=builder.seconds_waited,
+            seconds_idle=prefetch.seconds_idle,
+        )
+
+    def _open(self) -> Prefetcher:
+        if self._forked:
+            raise forked_error(f"{redact(self._folder)}: the sampler")
+        if self._prefetch is None:
+            raise anyio.ClosedResourceError("the sampler is used inside its `async with`")
+        return self._prefetch
+
+    async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
+        """The shards by their names, ascending."""
+        found = {}
+        others = 0
+        async for info in store.list_objects(prefix):
+            name = info.key[len(prefix) :]
+            if "/" in name or not is_data(name):
+                continue
+            if fnmatchcase(name, self._pattern):
+                found[name] = info
+            else:
+                others += 1
+        if not found:
+            raise ObjectNotFoundError(
+                f"{redact(self._folder)}: no shard matches shard_suffix={self._pattern!r}; {others} other objects are "
+                "there, and names that begin with '_' or '.' are never shards"
+            )
+        return found

@@ -1,0 +1,12 @@
+"""Any record of a data set, by its number or its key.
+
+dataset          `asyncrec.open_dataset` and `asyncrec.Dataset`
+scan_manifest    a manifest for shards that have none
+indexes          where the records of each shard begin
+range_reader     the byte ranges of wanted records, read and cut
+frame_extractor  records from bytes that were read, pure
+shard_files      the shards as stored, or as cached on disk
+disk_cache       whole shards in a local folder, shared by processes
+key_index        the number of the record that has a key
+record_blocks    runs of neighbours that are shuffled together
+"""

@@ -1,0 +1,176 @@
+"""Where the records of each shard begin: read when first needed, checked against the shard, and made anew if need be.
+
+An index is believed when it has as many records as the manifest says, begins at 0, leaves no gap and ends where the
+shard ends; for GZIP, when its members lie in the shard, in order. Any other, and a missing one, is made by reading the
+shard once, lengths only. It is not written back: a data set is its writers' to change.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
+from asyncrec.framing.compression import Decompressor
+from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec.records.index import RecordIndex, parse_index
+from asyncrec.shards.naming import index_key
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.storage.base import Storage
+from asyncrec.tasks import in_thread
+
+__all__ = ["Indexes", "make_index"]
+
+_log = logging.getLogger("asyncrec.sampling")
+
+# All indexes held: 24 bytes a record, so those of some three million.
+_HELD_BYTES = 64 << 20
+# A line has three numbers of at most 20 digits. Where the count is not known, a frame has 16 bytes at least; of
+# compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
+_MOST_LINE = 64
+_LEAST_FRAME = 16
+_READ_BYTES = 1 << 20
+# Of compressed data the most is read before a hop to a thread decompresses it, in steps that stay in the cache.
+_INFLATE_STEP = 256 << 10
+
+
+class Indexes:
+    """The indexes of a data set's shards, by the number of the shard; those used lately stay in memory."""
+
+    def __init__(self, folder: Storage, files: ShardFiles) -> None:
+        self._folder = folder
+        self._files = files
+        self._cache: AsyncLRUCache[int, RecordIndex] = AsyncLRUCache(_HELD_BYTES, lambda index: 24 * len(index) + 1000)
+
+    async def get(self, shard: int) -> RecordIndex:
+        """The index of one shard.
+
+        Raises:
+            FormatError: there is none that fits, and the shard is damaged.
+            DatasetError: the shard does not hold as many records as the manifest says.
+        """
+
+        async def make() -> RecordIndex:
+            entry = self._files.shards[shard]
+            found = await read_index(self._folder, entry)
+            if found is None:
+                try:
+                    found = await make_index(self._files, shard)
+                except FormatError:
+                    if not await self._files.drop_damaged(shard):
+                        raise
+                    found = await make_index(self._files, shard)
+                self._files.check_count(shard, len(found))
+            return found
+
+        return await self._cache.get(shard, make)
+
+
+async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
+    """The index beside a shard; `None` where there is none, or another's."""
+    sidecar = entry.index
+    key = index_key(entry.path) if sidecar is None else sidecar.path
+    try:
+        most = entry.records if count_known else entry.bytes // _LEAST_FRAME
+        text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
+        if sidecar is not None and sidecar.crc32c not in (None, await in_thread(crc32c, text)):
+            raise DatasetError("its checksum is not the manifest's")
+        index = await in_thread(parse_index, text)
+    except ObjectNotFoundError:
+        _log.info("%s: no index; the shard is read through to make one", entry.path)
+        return None
+    except ValueError as error:  # FormatError is one
+        _log.warning("%s: %s; the shard is read through instead", key, error)
+        return None
+    problem = _misfit(index, entry, count_known=count_known)
+    if problem:
+        _log.warning("%s: %s; it belongs to another version of the shard, which is read through instead", key, problem)
+        return None
+    if entry.compression == "ZLIB":
+        return _as_one_member(index)
+    return index
+
+
+def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
+    """What contradicts the shard; ``""`` when nothing does."""
+    if count_known and len(index) != entry.records:
+        return f"{len(index):,} records, and the shard has {entry.records:,}"
+    if (index.members is None) == (entry.compression == "GZIP") and len(index):
+        return "its columns are those of another compression"
+    ends = index.offsets + index.sizes
+    if entry.compression:
+        members = index.members
+        if members is not None and len(members) and (members[-1] >= entry.bytes or (np.diff(members) < 0).any()):
+            return "its members do not lie in the shard one after another"
+        return ""
+    if (int(ends[-1]) if len(index) else 0) != entry.bytes:
+        return f"it ends at byte {int(ends[-1]) if len(index) else 0:,}, and the shard has {entry.bytes:,}"
+    if len(index) and (index.offsets[0] != 0 or (index.offsets[1:] != ends[:-1]).any()):
+        return "its records do not follow each other"
+    return ""
+
+
+def _as_one_member(index: RecordIndex) -> RecordIndex:
+    """ZLIB is one stream: a member that begins at 0."""
+    return RecordIndex(index.offsets, index.sizes, np.zeros(len(index), np.int64))
+
+
+async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
+    """Read a shard once for its lengths.
+
+    Raises:
+        FormatError: it is damaged where lengths or compression are; payloads are not checked.
+    """
+    scan = _Scan(files.shards[shard].compression)
+    async with files.opened(shard) as source:
+        try:
+            while block := await source.receive(_READ_BYTES):
+                await in_thread(scan.feed, block)
+            return scan.finish()
+        except FormatError as error:
+            error.path = files.display_path(shard)
+            raise
+
+
+class _Scan:
+    """Makes the index of a shard from its bytes."""
+
+    def __init__(self, compression: str) -> None:
+        self._decoder = FrameDecoder(verify=False)
+        self._decompressor = Decompressor(compression) if compression else None
+        self._sizes: list[NDArray[np.int64]] = []
+        self._members = [(0, 0)]  # where each begins, compressed and decompressed
+
+    def feed(self, block: bytes) -> None:
+        if self._decompressor is None:
+            self._count(self._decoder.feed(block))
+            return
+        self._decompressor.feed(block)
+        while output := self._decompressor.read(_INFLATE_STEP):
+            began = (self._decompressor.member_offset, self._decompressor.member_start)
+            if began != self._members[-1]:
+                self._members.append(began)
+            self._count(self._decoder.feed(output))
+
+    def finish(self) -> RecordIndex:
+        if self._decompressor is not None:
+            self._decompressor.finish()
+        self._decoder.finish()
+        sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
+        offsets = np.cumsum(sizes) - sizes
+        if self._decompressor is None:
+            return RecordIndex(offsets, sizes, None)
+        stored, made = (np.array(column, np.int64) for column in zip(*self._members, strict=True))
+        member = np.searchsorted(made, offsets, side="right") - 1
+        return RecordIndex(offsets - made[member], sizes, stored[member])
+
+    def _count(self, records: list[bytes]) -> None:
+        if records:
+            self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)) + FRAME_OVERHEAD)
+        if self._decoder.error is not None:
+            raise self._decoder.error

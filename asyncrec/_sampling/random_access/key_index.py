@@ -1,0 +1,88 @@
+"""From a key to the number of its record: the ``.keys`` files of all shards, sorted, in 24 bytes a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
+from asyncrec.records.slab import KEY_BYTES
+from asyncrec.shards.keys import key_digest
+from asyncrec.shards.naming import keys_key
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.shards.snapshot import for_each
+from asyncrec.storage.base import Storage
+from asyncrec.tasks import in_thread
+
+__all__ = ["KeyIndex"]
+
+
+class KeyIndex:
+    """Finds the number of a record by its key. The keys are read when it is first asked."""
+
+    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: NDArray[np.int64]) -> None:
+        self._folder = folder
+        self._shards = shards
+        self._starts = starts
+        self._reading = anyio.Lock()
+        self._columns: tuple[NDArray[np.bytes_], NDArray[np.int64]] | None = None
+
+    async def find(self, key: str | bytes) -> int:
+        """The number of the first record with this key.
+
+        Raises:
+            KeyError: there is none.
+            DatasetError: a file of keys does not fit its shard.
+        """
+        async with self._reading:
+            if self._columns is None:
+                self._columns = await self._read()
+        digests, numbers = self._columns
+        if not len(digests):
+            raise RecordKeyError(
+                f"{key!r}: no record of this data set was written with a key (writer.write(..., key=))"
+            )
+        # S16 compares without trailing zeros on both sides alike.
+        wanted = np.frombuffer(key_digest(key), dtype="S16")[0]
+        at = int(np.searchsorted(digests, wanted))
+        if at == len(digests) or digests[at] != wanted:
+            raise RecordKeyError(key)
+        return int(numbers[at])
+
+    async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        async def read(shard: ShardEntry) -> bytes:
+            if shard.keys is None and shard.committed:
+                return b""  # written without keys
+            path = keys_key(shard.path) if shard.keys is None else shard.keys.path
+            try:
+                content = await self._folder.get(path)
+            except ObjectNotFoundError:
+                if shard.keys is not None:
+                    raise
+                return b""
+            if len(content) != KEY_BYTES * shard.records:
+                raise DatasetError(
+                    f"{path}: {len(content):,} bytes of keys for {shard.records:,} records of {KEY_BYTES} bytes; "
+                    "it belongs to another version of the shard"
+                )
+            if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
+                raise DatasetError(f"{path}: its checksum is not the manifest's; 'asyncrec verify' says more")
+            return content
+
+        return await in_thread(self._sorted, await for_each(read, self._shards))
+
+    def _sorted(self, contents: list[bytes]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        digests = np.frombuffer(b"".join(contents), dtype="S16")
+        lengths = [len(content) // KEY_BYTES for content in contents]
+        numbers = np.concatenate(
+            [np.arange(start, start + size) for start, size in zip(self._starts.tolist(), lengths, strict=False)]
+            or [np.empty(0, np.int64)]
+        )
+        keyed = digests != b""
+        digests, numbers = digests[keyed], numbers[keyed]
+        order = np.argsort(digests, kind="stable")  # stable: of equal ones the first stays the first
+        return digests[order], numbers[order]

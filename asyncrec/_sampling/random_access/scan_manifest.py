@@ -1,0 +1,61 @@
+"""A manifest for shards that have none: counts and sizes, from their indexes or by reading them through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.framing.compression import detect_compression
+from asyncrec.framing.frames import HEADER_BYTES
+from asyncrec.shards.listing import list_shards
+from asyncrec.shards.manifest import Manifest, merge_segments
+from asyncrec.shards.segment import Segment, ShardEntry
+from asyncrec.shards.snapshot import for_each
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.resuming import read_head
+
+__all__ = ["unlisted_entry", "scan_manifest"]
+
+# There is no time of a commit to be known; any will do, for there is one segment.
+_NO_TIME = "1970-01-01T00:00:00.000000Z"
+
+
+async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
+    """What is stored under a name or a pattern, in the order of names.
+
+    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one.
+
+    Raises:
+        ObjectNotFoundError: no shard matches.
+        FormatError: a shard without an index is damaged.
+    """
+    keys = await list_shards(name, storage=folder)
+    if not keys:
+        raise ObjectNotFoundError(
+            f"{path}: no shards match, and there is no manifest; a data set's path is its folder and its name, or a "
+            "pattern such as 'data/train-*.tfrecord'"
+        )
+
+    async def look(key: str) -> ShardEntry:
+        entry, _ = await unlisted_entry(folder, key)
+        index = await read_index(folder, entry, count_known=False)
+        if index is None:
+            index = await make_index(ShardFiles(folder, [entry], None), 0)
+        return replace(entry, records=len(index))
+
+    entries = await for_each(look, keys)
+    return merge_segments(path, [Segment(writer="", time=_NO_TIME, add=tuple(entries))])
+
+
+async def unlisted_entry(storage: Storage, key: str, *, path: str | None = None) -> tuple[ShardEntry, ObjectInfo]:
+    """What a manifest would say of an object that none names, but for the number of its records, which is 0.
+
+    Args:
+        path: what it is called in that manifest; ``key`` unless told.
+    """
+    head, info = await read_head(storage, key, HEADER_BYTES)
+    compression = detect_compression(head)
+    entry = ShardEntry(path=path or key, records=0, bytes=info.size, crc32c=info.crc32c, compression=compression)
+    return entry, info

@@ -1,0 +1,118 @@
+"""Where a data set's shards are, and opening them: in the store, or in the local cache; always the same version.
+
+The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard whose size is not the
+manifest's is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from asyncrec._sampling.random_access.disk_cache import ShardCache
+from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.shards.segment import ShardEntry
+from asyncrec.storage.base import ObjectInfo, Storage
+from asyncrec.storage.resuming import ResumingSource, receive_exactly
+from asyncrec.storage.url import join
+
+__all__ = ["ShardFiles"]
+
+
+class ShardFiles:
+    """The shard files of a data set, read from the store or from a local cache.
+
+    Args:
+        folder: where they are; paths in ``shards`` are keys in it.
+        shards: in the order of their records.
+        cache: where whole shards are kept; `None` for reading from the store each time.
+
+    Attributes:
+        remote: whether a read of the store costs waiting.
+    """
+
+    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], cache: ShardCache | None) -> None:
+        self.folder = folder
+        self.shards = shards
+        self.remote = folder.read_ahead > 0
+        self._cache = cache
+        self._versions: dict[int, ObjectInfo] = {}
+
+    def display_path(self, shard: int) -> str:
+        """The shard's path, for messages."""
+        return join(self.folder.root, self.shards[shard].path)
+
+    @asynccontextmanager
+    async def opened(self, shard: int, start: int = 0, end: int | None = None) -> AsyncIterator[ResumingSource]:
+        """The bytes ``[start, end)`` of a shard.
+
+        Raises:
+            ObjectNotFoundError: the shard is gone.
+            ObjectChangedError: it is not the version that was read before, or not the manifest's.
+        """
+        async with AsyncExitStack() as stack:
+            source, info = await self._open(stack, shard, start, end)
+            yield source
+            # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
+            self._versions.setdefault(shard, info or source.info)
+
+    async def read(self, shard: int, start: int, end: int) -> bytes:
+        """The bytes ``[start, end)``, fewer where the shard ends before."""
+        async with self.opened(shard, start, end) as source:
+            return await receive_exactly(source, end - start)
+
+    async def drop_damaged(self, shard: int) -> bool:
+        """Whether a damaged record was read from a cached copy, and may be intact in the store.
+
+        A copy that is not what came from the store any more is dropped.
+        """
+        entry = self.shards[shard]
+        if self._cache is None or not self._cache.takes(entry.bytes):
+            return False
+        info = self._versions.get(shard) or await self.folder.head(entry.path)
+        return await self._cache.drop_damaged(self.folder, entry.path, info, crc32c=entry.crc32c)
+
+    def check_count(self, shard: int, records: int) -> None:
+        """Raise DatasetError unless the shard holds what the manifest says."""
+        if records != self.shards[shard].records:
+            raise DatasetError(
+                f"{self.display_path(shard)}: it holds {records:,} records, and the manifest says "
+                f"{self.shards[shard].records:,}; it was changed, or the manifest is another data set's"
+            )
+
+    async def _open(
+        self, stack: AsyncExitStack, shard: int, start: int, end: int | None
+    ) -> tuple[ResumingSource, ObjectInfo | None]:
+        """The source, and what the shard is, where the source is another object: the cache's."""
+        entry = self.shards[shard]
+        version = self._versions.get(shard)
+        if self._cache is not None and self._cache.takes(entry.bytes):
+            if version is None:
+                version = await self.folder.head(entry.path)
+                self._check(shard, version)
+            # Another task or process may evict the file between our finding and our opening it: then it is fetched
+            # again. Where more is read at once than the cache holds, that is not the last time, and the store is read.
+            for _ in range(2):
+                key = await self._cache.fetch(self.folder, entry.path, version, crc32c=entry.crc32c)
+                cached = ResumingSource(self._cache.storage, key, start=start, end=end)
+                with suppress(ObjectNotFoundError):
+                    return await stack.enter_async_context(cached), version
+        source = ResumingSource(
+            self.folder,
+            entry.path,
+            start=start,
+            end=end,
+            etag=version.etag if version else None,
+            # A range is asked for at once and whole; a shard is read through, and read ahead as the store likes it.
+            read_ahead=None if end is None else 0,
+        )
+        await stack.enter_async_context(source)
+        self._check(shard, source.info)
+        return source, None
+
+    def _check(self, shard: int, info: ObjectInfo) -> None:
+        if info.size != self.shards[shard].bytes:
+            raise ObjectChangedError(
+                f"{self.display_path(shard)}: it has {info.size:,} bytes, and {self.shards[shard].bytes:,} are "
+                "expected of it; the data set was rewritten: open it again"
+            )

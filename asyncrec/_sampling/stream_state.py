@@ -1,0 +1,55 @@
+"""The envelope of every stream's state: version, kind, what it was taken of. JSON all through.
+
+What it was taken of is the shards' names in their order, and from version 2 on also which version of them it stands in
+(`asyncrec._sampling.interleave.shard_version`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["checked", "enveloped", "fingerprint"]
+
+VERSION = 2
+# Of these a state is read. 1 says nothing of the shards but their names.
+_READ = (1, 2)
+# Parameters whose argument has another name than they have in a state, which stays what it was.
+_ARGUMENTS = {"shard": "worker"}
+
+
+def fingerprint(names: Iterable[str]) -> str:
+    """Of a list of shards: 16 bytes of blake2b, in hexadecimal."""
+    return blake2b(json.dumps(list(names)).encode(), digest_size=16).hexdigest()
+
+
+def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
+
+
+def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state itself.
+
+    Raises:
+        ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
+    """
+    if state.get("version") not in _READ or state.get("kind") != kind:
+        raise ArgumentValueError(
+            f"a state of {state.get('kind')!r}, version {state.get('version')!r}; this is {kind!r}, and reads the "
+            f"versions {_READ[0]} to {_READ[-1]}: take a state of a later version to the asyncrec that made it"
+        )
+    theirs = state.get("parameters") or {}
+    different = [
+        f"{_ARGUMENTS.get(name, name)}={theirs.get(name)!r} there, {mine!r} here"
+        for name, mine in parameters.items()
+        if theirs.get(name) != mine
+    ]
+    if different:
+        raise ArgumentValueError(f"the state was taken with other parameters: {'; '.join(different)}")
+    if state.get("inputs") != inputs:
+        raise ArgumentValueError("the state was taken over other shards: their names or their order have changed")
+    return state

@@ -1,0 +1,73 @@
+"""`asyncrec._sampling.epochs.permutation`: permutations by key, the same for ever."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec._sampling.epochs.permutation import key_of, mix64, permutation, permuted
+
+keys = st.integers(0, 2**64 - 1)
+
+
+@given(st.integers(0, 3000), keys)
+def test_shuffled_holds_every_number_once(count: int, key: int) -> None:
+    assert sorted(permutation(count, key)) == list(range(count))
+
+
+@given(st.integers(1, 3000), keys)
+def test_permuted_holds_every_number_once(count: int, key: int) -> None:
+    assert sorted(permuted(np.arange(count), count, key)) == list(range(count))
+
+
+@given(st.integers(1, 2**50), keys, st.lists(st.integers(0, 2**50), max_size=50))
+def test_a_part_of_a_huge_permutation_is_had_alone_and_has_no_number_twice(
+    count: int, key: int, wanted: list[int]
+) -> None:
+    positions = np.array([position % count for position in wanted], np.int64)
+    found = permuted(positions, count, key)
+    assert ((found >= 0) & (found < count)).all()
+    assert len(set(found.tolist())) == len(set(positions.tolist()))
+    assert [int(permuted(position[None], count, key)[0]) for position in positions] == found.tolist()
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), keys), min_size=1, max_size=5))
+def test_many_permutations_at_once_are_those_taken_one_by_one(several: list[tuple[int, int]]) -> None:
+    positions = np.concatenate([np.arange(count) for count, _ in several])
+    counts = np.repeat([count for count, _ in several], [count for count, _ in several])
+    all_keys = np.repeat(np.array([key for _, key in several], np.uint64), [count for count, _ in several])
+    one_by_one = [permuted(np.arange(count), count, key) for count, key in several]
+    assert permuted(positions, counts, all_keys).tolist() == np.concatenate(one_by_one).tolist()
+
+
+def test_orders_are_these_in_every_release() -> None:
+    """A change would make every state that somebody saved go on in another order."""
+    assert key_of("snapshot", 7, 0) == 4777934137263876199
+    assert mix64(np.array([0, 1], np.uint64)).tolist() == [16294208416658607535, 10451216379200822465]
+    assert permutation(10, 42).tolist() == [7, 4, 0, 2, 6, 5, 1, 8, 3, 9]
+    assert permuted(np.arange(10), 10, 42).tolist() == [0, 5, 3, 8, 1, 7, 4, 2, 6, 9]
+
+
+def test_different_keys_give_orders_that_have_nothing_in_common() -> None:
+    """Of 1,000 numbers one stands at its own place, or at another key's, in the mean."""
+    for make in (lambda key: permutation(1000, key), lambda key: permuted(np.arange(1000), 1000, key)):
+        orders = [make(key) for key in range(50)]
+        assert np.mean([(order == np.arange(1000)).sum() for order in orders]) < 2
+        assert np.mean([(one == two).sum() for one, two in pairwise(orders)]) < 2
+
+
+@pytest.mark.parametrize("count", [3, 5, 10, 40])
+def test_every_place_is_as_likely_as_any_other(count: int) -> None:
+    """The chi-square of 20,000 orders, (count - 1)^2 degrees of freedom, within four standard deviations."""
+    keys = mix64(np.arange(20_000, dtype=np.uint64))
+    at_once = permuted(np.tile(np.arange(count), 20_000), count, np.repeat(keys, count)).reshape(-1, count)
+    one_by_one = np.array([permutation(count, int(key)) for key in keys[:5000]])
+    for orders in (at_once, one_by_one):
+        mean = len(orders) / count
+        counts = np.array([np.bincount(column, minlength=count) for column in orders.T])
+        freedom = (count - 1) ** 2
+        assert ((counts - mean) ** 2 / mean).sum() < freedom + 4 * (2 * freedom) ** 0.5

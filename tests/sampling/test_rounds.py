@@ -1,0 +1,83 @@
+"""Whole rounds laid out at once: what taking block by block gives, and known at every record who stands where."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec._sampling.interleave.order import InterleaveOrder
+from asyncrec._sampling.interleave.provenance import SourcedBatch
+from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
+from asyncrec.records.position import RecordBatch
+
+
+def sourced(source: int, first: int, count: int) -> SourcedBatch:
+    records = [b"%d:%d" % (source, number) for number in range(first, first + count)]
+    return SourcedBatch(source, RecordBatch(records, first, 1000 * source, []))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[RoundInput], int, int]:
+    """Inputs with enough at hand, some in two batches; slots without an input between them."""
+    block, rounds = draw(st.integers(1, 5)), draw(st.integers(1, 7))
+    inputs = []
+    for place in range(draw(st.integers(1, 6))):
+        begin, more = draw(st.integers(0, 3)), draw(st.integers(0, 4))
+        split = draw(st.integers(0, rounds * block))
+        if split < rounds * block:
+            following = sourced(place, begin + split, rounds * block - split + more)
+            inputs.append(RoundInput(place, sourced(place, 0, begin + split), begin, following))
+        else:
+            inputs.append(RoundInput(place, sourced(place, 0, begin + split + more), begin, None))
+    return inputs, rounds, block
+
+
+@given(cases(), st.integers(0, 5))
+def test_rounds_are_the_interleave_order_and_knows_where_each_shard_stands(
+    case: tuple[list[RoundInput], int, int], start: int
+) -> None:
+    inputs, rounds, block = case
+    begun = InterleaveOrder(len(inputs), cycle_length=len(inputs), block_length=block)
+    for _ in range(start % len(inputs) + len(inputs)):  # all slots filled, and the round begins at any of them
+        begun.next()
+        begun.took(block, ended=False)
+    places = begun.round()
+    assert sorted(places) == list(range(len(inputs)))
+    inputs = [inputs[place] for place in places]
+    arranged = InterleaveRounds(inputs, rounds, block)
+
+    order = begun.copy()
+    given = {each.place: each.begin for each in inputs}
+    for count in range(len(arranged.records) + 1):
+        resumed = arranged.order_after(begun, count)
+        assert [resumed.next(), resumed.state_dict()] == [order.next(), order.state_dict()]
+        for place, (stands, at) in arranged.cursors_after(count).items():
+            assert stands.batch.first + at == given[place]
+        if count < len(arranged.records):
+            take = order.next()
+            assert take is not None
+            assert arranged.records[count] == b"%d:%d" % (take.source, given[take.source])
+            (found,) = arranged.sources(count, count + 1)
+            assert (found.shard, found.position.record) == (take.source, given[take.source])
+            given[take.source] += 1
+            order.took(1, ended=False)
+    assert order.state_dict() == begun.state_dict()
+
+
+def test_there_is_no_round_within_a_block_nor_where_a_slot_waits_for_its_next_input() -> None:
+    order = InterleaveOrder(3, cycle_length=2, block_length=2)
+    assert order.round() == []
+    for _ in range(2):
+        assert order.next() is not None
+        order.took(2, ended=False)
+    assert order.round() == [0, 1]
+    order.next()
+    order.took(1, ended=False)
+    assert order.round() == []
+    order.took(0, ended=True)
+    assert order.round() == []  # the slot of 0 gets 2 when it comes back
+    order.next()
+    order.took(2, ended=False)
+    order.next()
+    order.took(0, ended=True)
+    assert order.round() == [1]  # no input is left for the other slot

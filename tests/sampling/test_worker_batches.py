@@ -1,0 +1,81 @@
+"""How batches are dealt: by all workers each position once, wherever they stopped and however many went on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec._sampling.epochs.worker_batches import WorkerBatches
+
+
+def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
+    """A worker's batches, and where it stands after each."""
+    defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
+    batches = WorkerBatches(count, worker=(worker, workers), **{**defaults, **options})
+    batches.go_to(*place)
+    batches.count_batches(size)
+    found = []
+    while (batch := batches.batch()) is not None:
+        batches.took()
+        found.append((batch, batches.place))
+    return found
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
+def test_every_position_is_dealt_once_however_many_workers_go_on(
+    count: int, size: int, workers: list[int], data: st.DataObject
+) -> None:
+    """With padding each worker gets equally many batches, and what is given twice comes from the epoch's beginning."""
+    place = (0, 0)
+    given_out: list[int] = []
+    for phase, number in enumerate(workers):
+        each = [dealt(count, worker, number, size, place) for worker in range(number)]
+        assert len({len(batches) for batches in each}) == 1
+        if not each[0]:
+            break
+        rounds = len(each[0]) if phase == len(workers) - 1 else data.draw(st.integers(1, len(each[0])))
+        for turn in range(rounds):
+            assert len({batches[turn][1] for batches in each}) == 1  # all workers stand at one place
+            for batches in each:
+                given_out += range(*batches[turn][0])
+        place = each[0][rounds - 1][1]
+        if place == (1, 0):
+            break
+    assert given_out[:count] == list(range(count))[: len(given_out)]
+    padding = given_out[count:]
+    assert all(position < count for position in padding)
+    assert len(padding) < max(workers) * size
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 6), st.integers(0, 3))
+def test_without_padding_the_last_batches_that_are_not_one_for_each_are_left_out(
+    count: int, size: int, workers: int, num_repeat: int
+) -> None:
+    batches = -(-count // size)
+    if num_repeat and batches < workers:
+        with pytest.raises(ValueError, match="fewer than"):
+            dealt(count, 0, workers, size, uneven="drop", num_repeat=num_repeat)
+        return
+    each = [dealt(count, worker, workers, size, uneven="drop", num_repeat=num_repeat) for worker in range(workers)]
+    given_out = [range(*batch) for turn in zip(*each, strict=True) for batch, _ in turn]
+    epoch = [range(begin, min(begin + size, count)) for begin in range(0, count, size)][: batches // workers * workers]
+    assert given_out == epoch * num_repeat
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.integers(1, 20), st.data())
+def test_what_is_read_is_what_is_dealt(count: int, size: int, workers: int, window: int, data: st.DataObject) -> None:
+    worker = data.draw(st.integers(0, workers - 1))
+    batches = WorkerBatches(count, epoch=0, num_repeat=2, worker=(worker, workers), uneven="pad")
+    batches.count_batches(size)
+    read = []
+    for each in batches.ranges(window):
+        if each.counted_from is None:
+            read += range(each.first, each.last)
+        else:
+            assert each.last - each.first <= window
+            read += [at for at in range(each.first, each.last) if at // size % workers == worker]
+    given_out = [at for batch, _ in dealt(count, worker, workers, size, num_repeat=2) for at in range(*batch)]
+    assert read == given_out

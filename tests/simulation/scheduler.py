@@ -126,7 +126,7 @@ class Loop(asyncio.BaseEventLoop):
                 self._run(handle)
 
     def _run(self, handle: asyncio.Handle) -> None:
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        process = handle._context.get(PROCESS) or _process_of_scope(handle)  # type: ignore[attr-defined]
         if process is not None and process.dead:
             self._buried.append(handle)
             return
@@ -144,6 +144,12 @@ class Loop(asyncio.BaseEventLoop):
             handle._run()
         except Killed:  # a step of a task, or a callback, touched a disk and was struck
             self._buried.append(handle)
+
+
+def _process_of_scope(handle: asyncio.Handle) -> Process | None:
+    """Whose task a cancelled scope delivers its cancellation to, again and again; the world may have cancelled it."""
+    host = getattr(getattr(handle._callback, "__self__", None), "_host_task", None)  # type: ignore[attr-defined]
+    return host.process if isinstance(host, _Task) else None
 
 
 def _order_of(handle: asyncio.Handle) -> float:

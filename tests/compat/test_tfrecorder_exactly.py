@@ -72,6 +72,24 @@ def values(folder: str, kind: Any) -> list[Any]:
     return [value for (value,) in tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(folder), kind)]
 
 
+# -- what the methods of an example are given -------------------------------------------------------------------------
+
+
+def test_load_and_split_are_given_the_size_of_a_file_where_they_take_it() -> None:
+    given: list[Any] = []
+
+    def load(self: Any, factor: int, **kwargs: Any) -> None:
+        given.append((factor, kwargs))
+
+    def split(self: Any, factor: int) -> list[Any]:
+        given.append(factor)
+        return [self]
+
+    kind = kind_of(load=load, split=split)
+    write_dict("save", {"train": [kind(1)]}, 5e5, factor=2)
+    assert given == [(2, {"examples_tfrecord_file_max_size_in_bytes": 5e5}), 2]
+
+
 # -- where the methods of an example run ------------------------------------------------------------------------------
 
 

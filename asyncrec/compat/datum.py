@@ -23,7 +23,7 @@ from asyncrec.datasets.progress import Progress
 from asyncrec.datasets.publishing import SplitTarget
 from asyncrec.datasets.shuffler import HashShuffler
 from asyncrec.datasets.sidecars import ShardInfo
-from asyncrec.errors import ArgumentTypeError, DatasetError, DuplicateKeyError
+from asyncrec.errors import ArgumentTypeError, DatasetError, DuplicateKeyError, SchemaError
 from asyncrec.example.codec import encode_example
 
 __all__ = [
@@ -53,6 +53,10 @@ class _NoBytesError(ArgumentTypeError, AssertionError):
     """What a serializer gave; datum's is an AssertionError."""
 
 
+class _NoFeatureError(SchemaError, TypeError):
+    """What no feature holds, given to ``serializer=None``; datum's serializer raised a TypeError."""
+
+
 class Shuffler(HashShuffler):
     """Takes the records of a split, and gives them in the order of their keys' hashes; see `HashShuffler`."""
 
@@ -69,7 +73,7 @@ class Shuffler(HashShuffler):
 
     def add_example(self, key: object, features: Mapping[str, Any]) -> None:
         """Take the record that ``serializer=None`` makes of features that `prepare` made ready."""
-        record = encode_example(features)
+        record = _encoded(features)
         self._description.see(features, self.added)
         self._keep(key, record)
 
@@ -153,7 +157,7 @@ class TFRecordWriter:
 
         Raises:
             DuplicatedKeysError: a key came twice. Told here where it can be seen, else by `flush_records`.
-            SchemaError: a value that no feature holds, or examples that contradict each other.
+            SchemaError: a value that no feature holds (a TypeError, too), or examples that contradict each other.
             DatasetError: the generator gave no example.
         """
         if not self.shuffler.added:
@@ -234,7 +238,14 @@ class TFRecordWriter:
 
 
 def _serialized(datum: Mapping[str, Any]) -> bytes:
-    return encode_example(_prepared(datum))
+    return _encoded(_prepared(datum))
+
+
+def _encoded(features: Mapping[str, Any]) -> bytes:
+    try:
+        return encode_example(features)
+    except SchemaError as error:
+        raise _NoFeatureError(*error.args) from None
 
 
 def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:

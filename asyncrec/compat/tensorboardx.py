@@ -32,6 +32,7 @@ from asyncrec.compat.tensorboardx_factories import (
     S3RecordWriterFactory,
     register_writer_factory,
 )
+from asyncrec.errors import UnknownSchemeError
 from asyncrec.framing.frames import encode_frames
 from asyncrec.records.slab import buffer_size
 from asyncrec.storage.base import Buffer
@@ -65,6 +66,10 @@ class File(Protocol):
     def close(self) -> Any: ...
 
 
+class _NoSchemeError(UnknownSchemeError, FileNotFoundError):
+    """No backend answers; tensorboardX looked for a local folder of that name."""
+
+
 class RecordWriter:
     """Writes records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any that a backend answers to.
 
@@ -73,7 +78,7 @@ class RecordWriter:
 
     Raises:
         StorageError: the disk or the store failed; on opening, ``open_writer(mode="a")`` has the local file.
-        UnknownSchemeError: no backend answers to the path.
+        UnknownSchemeError: no backend answers to the path; it is a FileNotFoundError, too.
         Exception: whatever a registered factory or its file raises, as it is.
     """
 
@@ -129,7 +134,10 @@ def open_file(path: Path) -> File:
         with mapped_errors("opening", local):
             os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
             return open(local, "wb")
-    return RemoteFile(path)
+    try:
+        return RemoteFile(path)
+    except UnknownSchemeError as error:
+        raise _NoSchemeError(*error.args) from error.__cause__  # a plugin that could not be loaded
 
 
 def directory_check(path: Path) -> Any:

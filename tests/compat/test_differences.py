@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,15 @@ def test_the_page_is_made_of_the_list(system: str) -> None:
     spec.loader.exec_module(beside)
     page = (beside.PAGES / f"{system}.md").read_text("utf-8")
     assert page == beside.page_of(system)
+
+
+def test_the_tests_that_a_list_names_are_there() -> None:
+    """Of TFRecorder, which has no package that could be run beside ours, tests hold what differs."""
+    sources = Path(__file__).parent.glob("test_tfrecorder*.py")
+    tests = {
+        name for source in sources for name in re.findall(r"^def (test_\w+)", source.read_text("utf-8"), re.MULTILINE)
+    }
+    data = tomllib.loads((INTEROP / "differences" / "tfrecorder.toml").read_text("utf-8"))
+    for difference in data["better"] + data["different"]:
+        assert difference["tests"]
+        assert set(difference["tests"]) <= tests

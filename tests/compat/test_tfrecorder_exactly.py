@@ -72,6 +72,24 @@ def values(folder: str, kind: Any) -> list[Any]:
     return [value for (value,) in tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(folder), kind)]
 
 
+# -- what the methods of an example are given -------------------------------------------------------------------------
+
+
+def test_load_and_split_are_given_the_size_of_a_file_where_they_take_it() -> None:
+    given: list[Any] = []
+
+    def load(self: Any, factor: int, **kwargs: Any) -> None:
+        given.append((factor, kwargs))
+
+    def split(self: Any, factor: int) -> list[Any]:
+        given.append(factor)
+        return [self]
+
+    kind = kind_of(load=load, split=split)
+    write_dict("save", {"train": [kind(1)]}, 5e5, factor=2)
+    assert given == [(2, {"examples_tfrecord_file_max_size_in_bytes": 5e5}), 2]
+
+
 # -- where the methods of an example run ------------------------------------------------------------------------------
 
 
@@ -245,6 +263,7 @@ def test_all_examples_may_be_left_out(where: str) -> None:
         (Example.Field.TYPE_DOUBLE, 0.1, float(np.float32(0.1))),
         (Example.Field.TYPE_FLOAT, 3, 3.0),
         (Example.Field.TYPE_STRING, "é", "é"),
+        (Example.Field.TYPE_STRING, np.str_("x"), "x"),
     ],
 )
 def test_a_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> None:
@@ -253,6 +272,14 @@ def test_a_value_is_read_as_it_read_it(dtype: int, given: Any, read: Any) -> Non
     assert values("save/a", kind) == [read]
     if given == read or dtype != Example.Field.TYPE_BOOL:  # a 2 is written, read as True, and told by the checker
         assert tf_factory.assert_example_serialize_deserialize_is_ok(kind(given))
+
+
+def test_an_int32_array_that_is_declared_as_float32_is_stored_by_value_and_its_shape_beside_it() -> None:
+    kind = kind_of(Example.Field.TYPE_ARRAY_FLOAT32)
+    write_dict("save", {"a": [kind(np.ones((2, 3), np.int32))]})
+    assert [array.tolist() for array in values("save/a", kind)] == [[1.0] * 6]
+    (record,) = blocking.read_records(tf_factory.get_tfrecord_filepaths("save/a")[0])
+    assert sorted(asyncrec.decode_example(record)) == ["value", "value_shape"]
 
 
 @pytest.mark.parametrize(

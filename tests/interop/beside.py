@@ -1,7 +1,8 @@
 """Checks that run beside an original: the same function on either module, and what comes of it compared.
 
 A check is a function of the module and of a path that is its own. Equal are values that are equal, and errors of which
-ours is caught by an ``except`` for the original's. What differs is named in ``differences/<system>.toml``.
+ours is caught by an ``except`` for the original's. What differs is named in ``differences/<system>.toml``. Of an
+original that has no package to install, that names tests of our own instead of checks.
 """
 
 from __future__ import annotations

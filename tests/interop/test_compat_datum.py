@@ -204,6 +204,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "parallel": {
         "num_parallel_calls": 3,
         "deterministic": True,
+        "deterministic_val": True,  # otherwise the order is chance, in datum too
+        "deterministic_test": True,
         "batch_size_train": 1,
         "batch_size_val": 1,
         "batch_size_test": 1,

@@ -36,6 +36,8 @@ __all__ = ["logger", "write_examples"]
 logger = logging.getLogger("TFRecorder")
 
 _SHOWN_ROW = 200
+# TFRecorder handed its own argument on to `load` and `split`, and failed where they did not take it.
+_MAX_BYTES = "examples_tfrecord_file_max_size_in_bytes"
 _BATCH_BYTES = 1 << 20
 _BATCH_EXAMPLES = 256  # taking one costs the loop some microseconds
 _Made = tuple[list[bytes], str]  # records, and the line of CSV
@@ -66,6 +68,11 @@ def write_examples(
     for kind in kinds:
         if not kind.fields():
             raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
+    more = {**kwargs, _MAX_BYTES: max_bytes}
+    handed = {
+        kind: tuple(more if _takes(method, _MAX_BYTES) else kwargs for method in (kind.load, kind.split))
+        for kind in kinds
+    }
     plans = [
         _plan(name, name or _base_name(path), {type(example) for example in examples} or kinds)
         for name, examples in folders.items()
@@ -74,22 +81,36 @@ def write_examples(
         for number, (name, examples) in enumerate(folders.items()):
             logger.info("Saving %s tfrecords files for %d examples...", name or path, len(examples))
             shown = f"{name or _base_name(path)!r}, example "
-            jobs = (partial(_made, example, f"{shown}{index}", csv, kwargs) for index, example in enumerate(examples))
+            jobs = (
+                partial(_made, example, f"{shown}{index}", csv, *handed[type(example)])
+                for index, example in enumerate(examples)
+            )
             for batch in _batched(_in_order(jobs, concurrency)):
                 splits.take(number, batch)
 
 
-def _made(example: DeclaredExample, where: str, csv: bool, kwargs: Mapping[str, Any]) -> _Made:
+def _takes(method: Callable[..., Any], name: str) -> bool:
+    """Whether a method may be called with an argument of this name; in doubt it may not."""
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return False
+    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def _made(
+    example: DeclaredExample, where: str, csv: bool, for_load: Mapping[str, Any], for_split: Mapping[str, Any]
+) -> _Made:
     """What TFRecorder did for an example, in its order: load, the row of CSV, split, serialise, release."""
     doing = "load"
     line = ""
     try:
-        _settled(example.load(**kwargs))
+        _settled(example.load(**for_load))
         if csv:
             doing = "to_csv_row"
             line = csv_line(_settled(example.to_csv_row()))
         doing = "split"
-        parts: list[Any] = list(_settled(example.split(**kwargs)))
+        parts: list[Any] = list(_settled(example.split(**for_split)))
         doing = "serialize_to_string"
         records = [_record(part) for part in parts]
         doing = "release"

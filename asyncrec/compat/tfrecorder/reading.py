@@ -36,7 +36,7 @@ class NoDirectoryError(ObjectNotFoundError, ValueError):
     """There is no such folder. TFRecorder raised ValueError."""
 
 
-def get_tfrecord_filepaths(dirpath: Path, sort: bool = True) -> list[str]:
+def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
     """The TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``) too.
 
     Raises:
@@ -88,6 +88,7 @@ def generate_dataset(
     example_class: type[DeclaredExample] | None = None,
     dataset_num_shuffled_tfrecord_files: int | None = None,
     dataset_fetching_num_threads: int | None = None,
+    *,
     num_workers: int | None = None,
     worker_index: int | None = None,
 ) -> Any:

@@ -301,7 +301,7 @@ class Slow(Host):
 
 
 async def test_a_flush_waits_for_its_own_object_and_for_no_later_one() -> None:
-    """Flushes that are queued for the next object are shared among themselves: this one is over before its object is."""
+    """Flushes that are queued for the next object are shared among themselves: this one ends before its object."""
     host = Slow()
     async with lane_of(host) as (lane, _, append):
         append()

@@ -113,7 +113,7 @@ async def test_of_a_body_that_breaks_off_what_came_is_given_out() -> None:
     bucket, _ = bucket_of(DATA[:50], **answer)
     assert b"".join(await bucket.read("key", 0, 200, "abc")) == DATA[:50]
     bucket, client = bucket_of(error=ConnectionResetError(), **answer)
-    with pytest.raises(TransientStorageError, match="ConnectionResetError|get s3://bucket/key"):
+    with pytest.raises(TransientStorageError, match="get s3://bucket/key"):
         await bucket.read("key", 0, 200, "abc")
     assert client.answer["Body"].closed
 

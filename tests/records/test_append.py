@@ -14,6 +14,7 @@ import pytest
 import asyncrec
 from asyncrec.errors import CorruptRecordError, StorageError
 from asyncrec.records import append as append_module
+from asyncrec.records import torn_end
 from asyncrec.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
@@ -356,3 +357,25 @@ async def test_a_disk_that_cannot_open_the_file_says_so_by_its_name(tmp_path: Pa
     (tmp_path / "events").mkdir()
     with pytest.raises(StorageError, match="events"):
         await append(tmp_path / "events", b"next")
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_file_is_looked_through_in_blocks_however_long_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    """Its zeros as well."""
+    path = tmp_path / "events"
+    await append(path, *[os.urandom(100_000)] * 30, compression=compression)
+    path.write_bytes(path.read_bytes() + bytes(3 << 20))
+    sizes: list[int] = []
+    real = torn_end.read_at
+
+    def read_at(fd: int, size: int, offset: int) -> bytes:
+        sizes.append(size)
+        return real(fd, size, offset)
+
+    monkeypatch.setattr(torn_end, "read_at", read_at)
+    await append(path, b"next", compression=compression)
+    assert len(sizes) > 5
+    assert max(sizes) <= 1 << 20
+    assert len(await asyncrec.read_records(path)) == 31

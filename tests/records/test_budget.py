@@ -227,6 +227,7 @@ def test_what_many_objects_would_reserve_is_refused_before_they_do() -> None:
 async def test_the_time_that_callers_wait_adds_up_cancelled_or_not() -> None:
     budget = ByteBudget(10)
     await budget.take(10)
+    assert budget.seconds_waited == 0
     async with anyio.create_task_group() as group:
         with anyio.move_on_after(0.01):
             await budget.take(5)

@@ -509,3 +509,26 @@ async def test_a_slab_is_handed_on_when_it_is_full_of_bytes_or_records_or_somebo
         lane.append_many([b""] * SLAB_RECORDS, SLAB_RECORDS * FRAME_OVERHEAD, 5000)
         assert lane._pending is None, "of records that came together"
         host.may_publish.set()
+
+
+async def test_what_an_object_held_beside_its_records_is_given_back_with_it_and_the_next_begins_with_nothing() -> None:
+    host = Host()
+    index = MemoryStorage()
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[ObjectOutput]:
+        number = len(host.objects)
+        async with host.storage.open_sink(f"o{number}") as sink, index.open_sink(f"i{number}") as beside:
+            yield ObjectOutput(ChunkWriter(sink), compression=parse_compression(""), index=ChunkWriter(beside))
+
+    host.open_object = opening  # type: ignore[method-assign]  # with an index
+    async with lane_of(host) as (lane, budget, append):
+        for _ in range(3):
+            append(10)
+            lane.seal()
+            await settled()
+            assert budget.reserved == len(b"0 26\n")
+            lane.end_object()
+            await settled()
+            assert budget.reserved == 0
+    assert len(host.objects) == 3

@@ -474,3 +474,18 @@ async def test_a_local_file_that_is_damaged_is_not_read_twice() -> None:
     _, error = await read("x", storage=storage)
     assert error is not None
     assert not hasattr(error, "__notes__")
+
+
+async def test_in_the_child_of_a_fork_a_reader_gives_nothing_that_it_held() -> None:
+    """Neither record by record nor in batches: whoever reads on is told."""
+    storage = MemoryStorage()
+    await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
+    async with asyncrec.open_reader("x", storage=storage) as reader:
+        assert await anext(reader) == b"a"
+        reader.forked()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="x: the reader"):
+                await anext(reader)
+            with pytest.raises(RuntimeError, match="x: the reader"):
+                await anext(aiter(reader.batches()))
+        assert reader._closed

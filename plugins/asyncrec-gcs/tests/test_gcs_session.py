@@ -131,7 +131,7 @@ async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, ser
     gcs.put("key", DATA)
     gcs.plan = lambda kind, n: fault if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
-        with pytest.raises(TransientStorageError, match="gs://bucket/key.*no token could be had"):
+        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*no token could be had"):
             await storage.head("key")
         gcs.plan = lambda kind, n: None
         assert (await storage.head("key")).size == len(DATA)

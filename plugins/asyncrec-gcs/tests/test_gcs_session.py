@@ -137,7 +137,7 @@ async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, ser
         assert (await storage.head("key")).size == len(DATA)
 
 
-async def test_a_token_goes_to_the_endpoint_and_to_nobody_else(gcs: FakeGcs) -> None:
+async def test_a_token_goes_to_the_endpoint_and_to_nobody_else(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store names the address of an upload session, which may be elsewhere."""
     with FakeGcs().serving() as other:
         other.token = None
@@ -150,7 +150,7 @@ async def test_a_token_goes_to_the_endpoint_and_to_nobody_else(gcs: FakeGcs) -> 
             answer.headers["Location"] = answer.headers["Location"].replace(gcs.url, other.url)
             return answer
 
-        gcs._open = elsewhere  # type: ignore[method-assign]  # as a store may
+        monkeypatch.setattr(gcs, "_open", elsewhere)  # as a store may
         async with open_quick(token=CANARY, endpoint=gcs.url, attempts=2) as storage:
             with suppress(StorageError, AssertionError):
                 await storage.put("key", DATA)

@@ -72,7 +72,7 @@ class Equivalents:
                 self._known[name, change, lines[1]] = " ".join(lines[2:])
 
     def reason(self, module: Path, change: Change) -> str | None:
-        told = str(change).partition(": ")[2]
+        told = str(change).partition(": ")[2].rstrip()
         return self._known.get((module.name, told, change.quoted))
 
     @staticmethod

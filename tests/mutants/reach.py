@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from . import inside
 from .scratch import Scratch
@@ -34,15 +35,13 @@ class Reach:
     def collect(self, scratch: Scratch, files: Iterable[Path], packages: list[str]) -> None:
         for file in files:
             kept = self._kept(file)
-            if not kept.exists():
-                self._run(scratch, file, packages, kept)
-            self._load(json.loads(kept.read_text()))
+            self._load(json.loads(kept.read_text()) if kept.exists() else self._run(scratch, file, packages, kept))
 
     def _kept(self, file: Path) -> Path:
         told = hashlib.sha256(str(file).encode() + b"\0" + (self._root / file).read_bytes()).hexdigest()[:16]
         return self._place / f"{file.stem}-{told}.json"
 
-    def _run(self, scratch: Scratch, file: Path, packages: list[str], kept: Path) -> None:
+    def _run(self, scratch: Scratch, file: Path, packages: list[str], kept: Path) -> dict[str, Any]:
         target = kept.with_suffix(".new")
         print(f"  which lines {file} reaches", file=sys.stderr, flush=True)
         ran = scratch.pytest(
@@ -59,11 +58,14 @@ class Reach:
             hashes[name] = hashlib.sha256(source).hexdigest()[:16]
             (self._sources / hashes[name]).write_bytes(source)
         tests = {test: reached.get(test, {}) for test in ran.passed if test not in ran.failed}
-        kept.write_text(json.dumps({"tests": tests, "seconds": ran.passed, "sources": hashes}))
+        told = {"tests": tests, "seconds": ran.passed, "sources": hashes}
+        if not ran.failed:  # else it is tried again by the next run, until somebody has found out why
+            kept.write_text(json.dumps(told))
         target.unlink()
         target.with_suffix(".coverage").unlink(missing_ok=True)
+        return told
 
-    def _load(self, told: dict) -> None:  # type: ignore[type-arg]
+    def _load(self, told: dict[str, Any]) -> None:
         for test, modules in told["tests"].items():
             self.seconds[test] = told["seconds"][test]
             before, bracket, parameters = test.partition("[")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import os
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import asyncrec
 from asyncrec.errors import CorruptRecordError, StorageError
 from asyncrec.records import append as append_module
+from asyncrec.records import torn_end
 from asyncrec.storage.memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
@@ -212,3 +217,165 @@ async def test_a_disk_that_fails_is_told_and_what_was_flushed_before_stays(
     assert (await asyncrec.read_records(path))[:2] == [b"before", b"flushed"]
     await append(path, b"next")
     assert (await asyncrec.read_records(path))[-1] == b"next"
+
+
+class Disk:
+    """The functions of os, on a disk that writes a little at a time; the log says what happened to the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, most: int = 1 << 30) -> None:
+        self.log: list[str] = []
+        self.most = most
+        for name in ("pwrite", "fsync", "ftruncate"):
+            monkeypatch.setattr(append_module.os, name, getattr(self, name)(getattr(os, name)))
+
+    def pwrite(self, real: Any) -> Any:
+        def pwrite(fd: int, data: Any, offset: int) -> int:
+            self.log.append("write")
+            return int(real(fd, data[: self.most], offset))
+
+        return pwrite
+
+    def fsync(self, real: Any) -> Any:
+        def fsync(fd: int) -> None:
+            self.log.append("sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync")
+            real(fd)
+
+        return fsync
+
+    def ftruncate(self, real: Any) -> Any:
+        def ftruncate(fd: int, size: int) -> None:
+            self.log.append(f"cut to {size}")
+            real(fd, size)
+
+        return ftruncate
+
+    def taken(self) -> list[str]:
+        """What happened since this was called last, each once in a row."""
+        log, self.log = self.log, []
+        return [what for what, _ in itertools.groupby(log)]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_disk_that_writes_a_little_at_a_time_gets_every_byte_at_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    path = tmp_path / "events"
+    Disk(monkeypatch, most=7)
+    records = [bytes([number]) * 100 for number in range(20)]
+    async with asyncrec.open_writer(path, mode="a", compression=compression) as writer:
+        for record in records:
+            await writer.write(record)
+            await writer.flush()
+    await append(path, b"next", compression=compression)
+    assert await asyncrec.read_records(path) == [*records, b"next"]
+
+
+async def test_what_a_flush_has_acknowledged_and_what_was_closed_is_synced_after_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a file that was just made is found by its folder, before anything is written into it."""
+    disk = Disk(monkeypatch)
+    async with asyncrec.open_writer(tmp_path / "events", mode="a") as writer:
+        assert disk.taken()[-1] == "sync folder"
+        await writer.write(b"flushed")
+        await writer.flush()
+        assert disk.taken() == ["write", "sync"]
+        await writer.write(b"closed")
+    assert disk.taken() == ["write", "sync"]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_torn_end_is_cut_and_synced_before_anything_is_appended_and_a_whole_one_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    path = tmp_path / "events"
+    await append(path, b"whole", compression=compression)
+    size = path.stat().st_size
+    await append(path, b"torn", compression=compression)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    disk = Disk(monkeypatch)
+    async with asyncrec.open_writer(path, mode="a", compression=compression):
+        log = disk.taken()
+        assert log[-1] == "sync", "what is appended next must not stand behind what a power cut brings back"
+        assert [what for what in log if what.startswith("cut")]
+        assert compression or path.stat().st_size == size
+    await append(path, compression=compression)
+    disk.taken()
+    async with asyncrec.open_writer(path, mode="a", compression=compression):
+        assert not [what for what in disk.taken() if what != "sync folder"]
+
+
+async def test_leaving_on_an_exception_cuts_off_what_is_torn_and_says_what_the_body_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of which the disk took a half: whoever reads the file next finds it whole."""
+    path = tmp_path / "events"
+    await append(path, b"before")
+    size = path.stat().st_size
+    real = os.pwrite
+
+    def half(fd: int, data: Any, offset: int) -> int:
+        if offset > size:
+            raise OSError(28, "No space left on device")
+        return real(fd, data[: len(data) // 2], offset)
+
+    monkeypatch.setattr(append_module.os, "pwrite", half)
+    with pytest.raises(StorageError, match="events"):
+        await append(path, b"half of this")
+    assert path.stat().st_size == size
+    monkeypatch.undo()
+    assert await asyncrec.read_records(path) == [b"before"]
+
+
+async def test_a_file_that_was_refused_is_open_and_locked_no_more(tmp_path: Path) -> None:
+    """Damaged, of another compression, or another writer's: no descriptor stays, and none of its locks."""
+    path = tmp_path / "events"
+    await append(path, b"one" * 20, b"two")
+    whole = path.read_bytes()
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match="uncompressed; append to it with compression=''"):
+        await append(path, b"next", compression="GZIP")
+    path.write_bytes(whole[:20] + b"?" + whole[21:])
+    with pytest.raises(CorruptRecordError):
+        await append(path, b"next")
+    path.write_bytes(whole)
+    await append(path, b"next")
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+    assert await asyncrec.read_records(path) == [b"one" * 20, b"two", b"next"]
+
+
+async def test_what_was_published_is_the_file_with_all_that_was_in_it(tmp_path: Path) -> None:
+    await append(tmp_path / "events", b"before")
+    async with asyncrec.open_writer(tmp_path / "events", mode="a") as writer:
+        await writer.write(b"next")
+    assert writer.published is not None
+    assert writer.published.size == (tmp_path / "events").stat().st_size == 22 + 20
+
+
+async def test_a_disk_that_cannot_open_the_file_says_so_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    with pytest.raises(StorageError, match="events"):
+        await append(tmp_path / "events", b"next")
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_file_is_looked_through_in_blocks_however_long_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    """Its zeros as well."""
+    path = tmp_path / "events"
+    await append(path, *[os.urandom(100_000)] * 30, compression=compression)
+    path.write_bytes(path.read_bytes() + bytes(3 << 20))
+    sizes: list[int] = []
+    real = torn_end.read_at
+
+    def read_at(fd: int, size: int, offset: int) -> bytes:
+        sizes.append(size)
+        return real(fd, size, offset)
+
+    monkeypatch.setattr(torn_end, "read_at", read_at)
+    await append(path, b"next", compression=compression)
+    assert len(sizes) > 5
+    assert max(sizes) <= 1 << 20
+    assert len(await asyncrec.read_records(path)) == 31

@@ -149,3 +149,101 @@ def test_reserving_most_of_the_limit_is_refused_with_what_to_do() -> None:
 def test_a_limit_that_holds_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="holds nothing"):
         ByteBudget(0)
+
+
+async def test_while_it_is_paused_nobody_is_let_in_and_resuming_lets_everybody_in() -> None:
+    """What is given back meanwhile is not given out; the way in without waiting is closed, too."""
+    budget = ByteBudget(100)
+    await budget.take(50)
+    budget.pause()
+    assert budget.bound < 0
+    async with anyio.create_task_group() as group:
+        group.start_soon(budget.take, 10)
+        group.start_soon(budget.take, 20)
+        await until_parked(budget, 2)
+        budget.give(50)
+        await checkpoint()
+        assert (budget.used, len(budget._waiting)) == (0, 2)
+        budget.resume()
+    assert (budget.used, budget.bound) == (30, 100)
+    budget.resume()
+    assert budget.bound == 100, "it was not paused"
+
+
+async def test_a_writer_that_failed_lets_in_who_waits_for_a_place_that_is_full() -> None:
+    budget = ByteBudget(100)
+    budget.pause()
+    async with anyio.create_task_group() as group:
+        group.start_soon(budget.take, 10)
+        await until_parked(budget, 1)
+        budget.release_all()
+    await budget.take(1000)
+    budget.resume()
+    assert budget.bound < 0
+
+
+async def test_what_is_held_beside_the_records_takes_room_and_gives_it_back() -> None:
+    """It is there already, so it may be more than there is room for; who waits is let in when it is less."""
+    budget = ByteBudget(100)
+    await budget.take(30)
+    budget.account(90)
+    assert (budget.reserved, budget.bound) == (90, 10)
+    async with anyio.create_task_group() as group:
+        group.start_soon(budget.take, 20)
+        await until_parked(budget, 1)
+        budget.account(-40)
+        await checkpoint()
+        await checkpoint()
+        assert (budget.used, budget.bound) == (50, 50)
+        group.start_soon(budget.take, 20)
+        await until_parked(budget, 1)
+        budget.unreserve(50)
+    assert (budget.used, budget.reserved, budget.bound) == (70, 0, 100)
+
+
+async def test_exactly_as_much_as_there_is_room_for_fits() -> None:
+    budget = ByteBudget(100)
+    budget.reserve(40)
+    await budget.take(60)
+    assert budget.used == 60
+    budget.give(60)
+    await budget.take(61)
+    assert budget.used == 61, "alone, though it is too much"
+
+
+def test_a_chunk_may_take_a_quarter_of_the_limit_over_all_objects() -> None:
+    assert (ByteBudget(1000).share, ByteBudget(1000, objects=5).share) == (250, 50)
+
+
+def test_what_many_objects_would_reserve_is_refused_before_they_do() -> None:
+    budget = ByteBudget(100)
+    budget.reserve(25)
+    budget.refuse_beyond(3)
+    with pytest.raises(ValueError, match="raise memory_limit, or open fewer shards"):
+        budget.refuse_beyond(4)
+    assert (budget.reserved, budget.bound) == (25, 75)
+
+
+async def test_the_time_that_callers_wait_adds_up_cancelled_or_not() -> None:
+    budget = ByteBudget(10)
+    await budget.take(10)
+    assert budget.seconds_waited == 0
+    async with anyio.create_task_group() as group:
+        with anyio.move_on_after(0.01):
+            await budget.take(5)
+        once = budget.seconds_waited
+        assert once > 0
+        group.start_soon(budget.take, 5)
+        await until_parked(budget, 1)
+        budget.give(10)
+    assert budget.seconds_waited > once
+
+
+async def test_a_caller_that_yielded_need_not_yield_again() -> None:
+    budget = ByteBudget(1000)
+    budget.let_others_run()
+    budget.let_others_run()
+    await budget.take(1)
+    assert budget.bound == 1000
+    budget.let_others_run()
+    assert budget.bound == 1000

@@ -45,6 +45,9 @@ def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member:
         b"0 99999999999999999999\n",
         b"\n",
         b"0 16\n\n1 17 3\n",
+        b"0 16\n1: 16\n",
+        b"0 16\n1/ 16\n",
+        b"0 16\n1.5 16\n",
     ],
 )
 def test_what_is_no_index_is_refused(text: bytes) -> None:

@@ -11,11 +11,11 @@ import anyio.lowlevel
 import pytest
 
 from asyncrec.framing.compression import parse_compression
-from asyncrec.framing.frames import FRAME_OVERHEAD
+from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec.records.budget import ByteBudget
 from asyncrec.records.lane import Flush, Lane, ObjectLimits, told_again
 from asyncrec.records.output import ObjectOutput
-from asyncrec.records.slab import SLAB_RECORDS
+from asyncrec.records.slab import KEY_BYTES, SLAB_BYTES, SLAB_RECORDS, Slab
 from asyncrec.storage.base import Buffer
 from asyncrec.storage.chunks import ChunkWriter
 from asyncrec.storage.memory import MemoryStorage
@@ -278,3 +278,257 @@ async def test_a_failure_is_kept_gives_all_room_back_and_lets_everybody_go(fails
     assert budget.under_way == 0
     assert budget.used == 0
     assert lane.flush().done.is_set()
+
+
+class Slow(Host):
+    """Opening an object, and publishing it, take as long as the test says."""
+
+    def __init__(self, *, opening: float = 0) -> None:
+        super().__init__()
+        self.opening = opening
+        self.publishing = anyio.Event()
+        self.may_publish = anyio.Event()
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        await anyio.sleep(self.opening)
+        async with super().open_object() as output:
+            yield output
+
+    async def before_publish(self) -> None:
+        self.publishing.set()
+        await self.may_publish.wait()
+
+
+async def test_a_flush_waits_for_its_own_object_and_for_no_later_one() -> None:
+    """Flushes that are queued for the next object are shared among themselves: this one ends before its object."""
+    host = Slow()
+    async with lane_of(host) as (lane, _, append):
+        append()
+        first = lane.flush()
+        append()
+        again = lane.flush()
+        lane.end_object()
+        append()
+        later = lane.flush()
+        assert len({first, again, later}) == 3
+        await host.publishing.wait()
+        assert (first.done.is_set(), again.done.is_set(), later.done.is_set()) == (True, True, False)
+        assert (first.spooled, again.spooled) == (True, True)
+        host.may_publish.set()
+        await later.done.wait()
+        assert later.spooled
+    assert [records for records, _ in host.objects] == [2, 1]
+
+
+async def test_many_who_flush_at_once_share_one_flush_of_the_object() -> None:
+    host = Host()
+    flushed = 0
+    opening = host.open_object
+
+    @asynccontextmanager
+    async def counting() -> AsyncIterator[ObjectOutput]:
+        async with opening() as output:
+            flush = output.flush
+
+            async def counted() -> bool:
+                nonlocal flushed
+                flushed += 1
+                return await flush()
+
+            output.flush = counted  # type: ignore[method-assign]  # to count
+            yield output
+
+    host.open_object = counting  # type: ignore[method-assign]  # likewise
+    async with lane_of(host) as (lane, _, append):
+        requests = []
+        for _ in range(5):
+            append()
+            requests.append(lane.flush())
+        for request in requests:
+            await request.done.wait()
+            assert request.spooled
+        assert lane.first_unspooled is None
+    assert flushed == 1
+
+
+async def test_records_that_waited_for_their_object_to_open_are_given_the_whole_time_still() -> None:
+    """Their time was over when it opened: it would be one of many with some records each."""
+    host = Slow(opening=100)
+    host.may_publish.set()
+    async with lane_of(host, limits={"seconds": 60}) as (lane, _, append):
+        append()
+        lane.seal()
+        await anyio.sleep(100 + 59)
+        append()
+        assert host.objects == []
+        await anyio.sleep(2)
+        assert [records for records, _ in host.objects] == [2]
+        await anyio.sleep(1000)
+    assert len(host.objects) == 1
+
+
+async def test_a_compressed_object_ends_with_the_slab_that_reaches_its_limit_and_the_next_counts_from_there() -> None:
+    """What its bytes come to is known only afterwards; its records are counted before."""
+    host = Host()
+    async with lane_of(host, compressed=True, limits={"bytes": 100, "records": 6}) as (lane, _, append):
+        for size in (50, 50, 50):  # 66 bytes each, as they are stored
+            append(size)
+            lane.seal()
+            await settled()
+        assert [records for records, _ in host.objects] == [2]
+        for _ in range(5):
+            append(0)
+        await settled()
+        assert [records for records, _ in host.objects] == [2], "one of these was taken before"
+        append(0)
+        await settled()
+        assert [records for records, _ in host.objects] == [2, 6]
+    assert [records for records, _ in host.objects] == [2, 6, 1]
+
+
+async def test_what_waits_behind_an_object_that_ended_early_is_counted_to_the_next() -> None:
+    """Slabs in the queue, and the one that is pending."""
+    host = Slow()
+    async with lane_of(host, limits={"seconds": 60, "records": 5, "bytes": 5 * (10 + FRAME_OVERHEAD)}) as (
+        lane,
+        _,
+        append,
+    ):
+        append()
+        lane.seal()
+        await settled()
+        await anyio.sleep(61)
+        await host.publishing.wait()
+        append()
+        append()
+        lane.seal()
+        append()
+        append()
+        append()
+        append()
+        host.may_publish.set()
+    assert [records for records, _ in host.objects] == [1, 5, 1]
+    assert host.objects[-1][1] == 7
+
+
+@pytest.mark.parametrize("limits", [{"records": 3}, {"bytes": 3 * (10 + FRAME_OVERHEAD)}])
+async def test_a_slab_that_comes_sealed_counts_as_its_records_do(limits: dict[str, int]) -> None:
+    """It goes behind what is pending, and does not begin an object of its own where there is room."""
+    host = Host()
+    async with lane_of(host, limits=limits) as (lane, budget, append):
+        append()
+        budget.used += 10 + FRAME_OVERHEAD
+        lane.append_slab(Slab.of_large(bytes(10), encode_frames([bytes(10)]), ticket=2, time=anyio.current_time()))
+        assert (lane.first_uncommitted, lane.records, lane.bytes) == (1, 2, 2 * (10 + FRAME_OVERHEAD))
+        budget.used += 2 * (10 + FRAME_OVERHEAD)
+        for ticket in (3, 4):
+            lane.append_slab(
+                Slab.of_large(bytes(10), encode_frames([bytes(10)]), ticket=ticket, time=anyio.current_time())
+            )
+        await settled()
+        assert host.objects == [(3, 3)]
+        assert (lane.first_uncommitted, lane.first_unspooled) == (4, 4)
+    assert host.objects == [(3, 3), (1, 4)]
+    assert budget.used == budget.under_way == 0
+
+
+async def test_a_flush_that_its_object_did_not_come_to_is_done_when_that_was_published() -> None:
+    """Its limit of time was reached before; nothing of what it flushes is behind it."""
+    host = Slow()
+    async with lane_of(host, limits={"seconds": 60}) as (lane, _, append):
+        append()
+        lane.seal()
+        await anyio.sleep(61)
+        await host.publishing.wait()
+        late = lane.flush()
+        await settled()
+        assert not late.done.is_set()
+        host.may_publish.set()
+        await late.done.wait()
+        assert late.spooled
+        assert lane.first_uncommitted is None
+    assert [records for records, _ in host.objects] == [1]
+
+
+async def test_one_error_is_told_when_the_owner_is_cancelled_too() -> None:
+    """Then everybody is let go as well, and no room stays taken."""
+    host = Slow()
+    budget = ByteBudget(1 << 20)
+    lane = Lane(
+        host, budget, limits=ObjectLimits(), compressed=False, durable_flush=True, eager=True, clock=anyio.current_time
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(lane.run)
+        budget.used += 10 + FRAME_OVERHEAD
+        lane.append(bytes(10), 1)
+        lane.end_object()
+        await host.publishing.wait()
+        budget.used += 2 * (10 + FRAME_OVERHEAD)
+        lane.append(bytes(10), 2)
+        flush = lane.flush()
+        lane.append(bytes(10), 3)
+        group.cancel_scope.cancel()
+    assert lane.error is not None
+    assert not isinstance(lane.error, Exception)
+    assert isinstance(told_again(lane.error), anyio.ClosedResourceError)
+    assert flush.done.is_set()
+    assert not flush.spooled
+    assert (budget.used, budget.under_way, lane.first_uncommitted) == (0, 0, 1)
+
+
+async def test_keys_are_given_to_records_that_have_none_where_another_of_their_slab_has_one() -> None:
+    """One by one or many together, before it or behind it: a slab has a key for each of its records, or none at all."""
+    none = bytes(KEY_BYTES)
+    size = 1 + FRAME_OVERHEAD
+    async with lane_of(Host()) as (lane, budget, append):
+        append(1)
+        assert lane._pending is not None
+        assert lane._pending.keys is None
+        budget.used += 4 * size
+        lane.append(b"x", 2, b"k" * KEY_BYTES)
+        lane.append(b"x", 3)
+        lane.append_many([b"x"] * 2, 2 * size, 4)
+        assert lane._pending.keys == [none, b"k" * KEY_BYTES, none, none, none]
+        assert (lane._pending.first, lane._pending.last) == (1, 5)
+
+
+async def test_a_slab_is_handed_on_when_it_is_full_of_bytes_or_records_or_somebody_starves() -> None:
+    host = Slow()
+    async with lane_of(host) as (lane, budget, append):
+        append(SLAB_BYTES - 2 * FRAME_OVERHEAD - 1)
+        assert lane._pending is not None
+        append(1)
+        assert lane._pending is None, "of bytes"
+        for _ in range(SLAB_RECORDS - 1):
+            append(0)
+        assert lane._pending is not None
+        append(0)
+        assert lane._pending is None, "of records"
+        budget.used += SLAB_RECORDS * FRAME_OVERHEAD
+        lane.append_many([b""] * SLAB_RECORDS, SLAB_RECORDS * FRAME_OVERHEAD, 5000)
+        assert lane._pending is None, "of records that came together"
+        host.may_publish.set()
+
+
+async def test_what_an_object_held_beside_its_records_is_given_back_with_it_and_the_next_begins_with_nothing() -> None:
+    host = Host()
+    index = MemoryStorage()
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[ObjectOutput]:
+        number = len(host.objects)
+        async with host.storage.open_sink(f"o{number}") as sink, index.open_sink(f"i{number}") as beside:
+            yield ObjectOutput(ChunkWriter(sink), compression=parse_compression(""), index=ChunkWriter(beside))
+
+    host.open_object = opening  # type: ignore[method-assign]  # with an index
+    async with lane_of(host) as (lane, budget, append):
+        for _ in range(3):
+            append(10)
+            lane.seal()
+            await settled()
+            assert budget.reserved == len(b"0 26\n")
+            lane.end_object()
+            await settled()
+            assert budget.reserved == 0
+    assert len(host.objects) == 3

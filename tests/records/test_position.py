@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import random
 from pathlib import Path
 
 import pytest
 
 import asyncrec
+from asyncrec.framing.frames import encode_frames
 from asyncrec.records.position import BEGINNING, Position
 from asyncrec.records.reader import open_reader_at
 from asyncrec.storage.memory import MemoryStorage
@@ -56,6 +60,25 @@ async def test_reading_goes_on_at_every_record(kind: str, tmp_path: Path) -> Non
                 await reader.park()
             await reader.aclose()
             assert rest == RECORDS[number:]
+
+
+async def test_reading_goes_on_at_every_record_of_members_that_were_cut_anywhere() -> None:
+    """A member that begins within a record is nothing to go on from: its record would be read from its middle."""
+    data = b"".join(map(bytes, encode_frames(RECORDS)))
+    draw = random.Random(1)
+    cuts = [0, *sorted(draw.sample(range(1, len(data)), 60)), len(data)]
+    storage = MemoryStorage()
+    pieces = [data[begin:end] for begin, end in itertools.pairwise(cuts)]
+    await storage.put("file", b"".join(gzip.compress(piece, mtime=0) for piece in pieces))
+    positions = await positions_of(storage, inflate_bytes=300)
+    assert positions[0] == BEGINNING == (0, 0, 0)
+    for number in range(0, 401, 9):
+        reader = await open_reader_at(storage, "file", positions[number], path="file", read_ahead=0)
+        rest: list[bytes] = []
+        while (batch := await reader.next_batch()) is not None:
+            rest += batch.records
+        await reader.aclose()
+        assert rest == RECORDS[number:]
 
 
 async def test_a_parked_reader_holds_no_file_and_goes_on(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ from asyncrec.errors import (
     TruncatedError,
 )
 from asyncrec.framing.frames import encode_frames
+from asyncrec.records.pipeline import Pipeline
+from asyncrec.records.position import Position
+from asyncrec.records.reader import open_reader_at
+from asyncrec.records.slab import LARGE_RECORD
 from asyncrec.storage.base import ByteSource
 from asyncrec.storage.local import LocalStorage
 from asyncrec.storage.memory import MemoryStorage
@@ -308,3 +312,180 @@ async def test_an_object_that_is_replaced_meanwhile_is_an_error_not_a_mixture() 
         with pytest.raises(ObjectChangedError):
             async for record in reader:
                 assert record == b"old" * 1000
+
+
+def packed(*members: list[bytes]) -> bytes:
+    return b"".join(gzip.compress(framed(records), mtime=0) for records in members)
+
+
+class TestFromSomewhere:
+    """An error says where in the file it stands, wherever reading began, and however often it was taken up."""
+
+    async def error_of(self, data: bytes, position: Position, **options: Any) -> FormatError:
+        storage = MemoryStorage()
+        await storage.put("x", data)
+        reader = await open_reader_at(storage, "x", position, path="x", **options)
+        with pytest.raises(FormatError) as caught:
+            while await reader.next_batch():
+                pass
+        await reader.aclose()
+        return caught.value
+
+    async def test_of_a_plain_file(self) -> None:
+        data = bytearray(framed([b"one", b"two", b"three"]))
+        data[38 + 12] ^= 1
+        error = await self.error_of(bytes(data), Position(19, 0, 1))
+        assert (error.record, error.offset, error.member_offset) == (2, 38, None)
+
+    @pytest.mark.parametrize("skip", [0, 1])
+    async def test_of_gzip_members(self, skip: int) -> None:
+        """The member by its compressed byte, the frame by what comes out behind the byte where reading began."""
+        data = bytearray(packed([b"one"], [b"two", b"three"], [b"four", b"five"]))
+        first, second = len(packed([b"one"])), len(packed([b"two", b"three"]))
+        data[first + second + 20] ^= 0xFF
+        error = await self.error_of(bytes(data), Position(first, skip, 1 + skip), compression="GZIP")
+        assert error.member_offset == first + second
+        assert error.record == 3
+        assert error.offset == len(framed([b"two", b"three"]))
+
+    async def test_a_record_within_gzip_that_is_damaged_itself(self) -> None:
+        inner = bytearray(framed([b"two", b"three"]))
+        inner[19 + 12] ^= 1
+        data = packed([b"one"]) + gzip.compress(bytes(inner))
+        error = await self.error_of(data, Position(0, 0, 0), compression="GZIP")
+        assert isinstance(error, CorruptRecordError)
+        assert (error.record, error.offset, error.member_offset) == (2, 19 + 19, len(packed([b"one"])))
+
+    @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+    async def test_whole_streams_of_frames_that_are_cut_off(self, pack: Any) -> None:
+        """The compressed stream ends well, and within a record."""
+        error = await self.error_of(pack(framed([b"one", b"two"])[:-1]), Position(0, 0, 0))
+        assert isinstance(error, TruncatedError)
+        assert (error.record, error.offset) == (1, 19)
+
+    async def test_an_error_that_is_raised_again_stands_where_it_stood(self) -> None:
+        """Who was to go on behind it was cancelled before."""
+        pipeline = Pipeline("x", "", verify=True, max_record_bytes=100, chunk_size=100, start=1000, records_before=50)
+        storage = MemoryStorage()
+        await storage.put("x", framed([b"one"]) + b"no record")
+        async with storage.open_source("x") as source:
+            assert await pipeline.next_records(source) == [b"one"]
+            told = []
+            for _ in range(2):
+                with pytest.raises(TruncatedError) as caught:
+                    await pipeline.next_records(source)
+                told.append((caught.value.record, caught.value.offset))
+        assert told == [(51, 1019)] * 2
+
+
+async def test_a_file_that_is_read_from_a_byte_on_counts_its_records_and_bytes_from_there() -> None:
+    storage = MemoryStorage()
+    await storage.put("x", packed(RECORDS, [b"a", b"b", b"c"]))
+    reader = await open_reader_at(
+        storage, "x", Position(len(packed(RECORDS)), 1, 6), path="x", compression="GZIP", chunk_size=10
+    )
+    batch = await reader.next_batch()
+    assert batch is not None
+    assert (batch.records[0], batch.first, batch.members) == (b"b", 6, [(5, len(packed(RECORDS)))])
+    found = batch.records
+    while (batch := await reader.next_batch()) is not None:
+        found += batch.records
+    assert found == [b"b", b"c"]
+    assert reader.stats().bytes == 2 * 17
+    await reader.aclose()
+
+
+async def test_a_reader_that_was_closed_reads_no_more() -> None:
+    """One of `open_reader_at` too: not from what it holds, either."""
+    storage = MemoryStorage()
+    await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
+    reader = await open_reader_at(storage, "x", Position(0, 0, 0), path="x")
+    await reader.aclose()
+    with pytest.raises(anyio.ClosedResourceError, match="x: the reader is closed"):
+        await reader.next_batch()
+
+
+async def test_a_reader_that_cannot_open_its_object_holds_nothing_of_it() -> None:
+    """The first bytes do not come: the source that was opened for them is closed."""
+    closed: list[str] = []
+
+    class Broken(MemoryStorage):
+        @asynccontextmanager
+        async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
+            async with super().open_source(key, **options) as source:
+
+                async def broken(max_bytes: int) -> bytes:
+                    raise StorageError("broken, as asked")
+
+                source.receive = broken  # type: ignore[method-assign]  # a fault
+                try:
+                    yield source
+                finally:
+                    closed.append(key)
+
+    storage = Broken()
+    await asyncrec.write_records("x", [b"a"], storage=storage)
+    with pytest.raises(StorageError, match="as asked"):
+        await open_reader_at(storage, "x", Position(0, 0, 0), path="x", read_ahead=0)
+    assert closed == ["x"]
+
+
+async def test_what_was_found_out_about_the_object_can_be_asked_for() -> None:
+    storage = MemoryStorage()
+    info = await asyncrec.write_records("x", [b"a"], storage=storage, compression="GZIP")
+    async with asyncrec.open_reader("x", storage=storage) as reader:
+        assert (reader.compression, reader.info.etag, reader.info.size) == ("GZIP", info.etag, info.size)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("length", [LARGE_RECORD - 1, LARGE_RECORD, LARGE_RECORD + 1, 3 * LARGE_RECORD])
+async def test_large_records_are_read_at_any_size_beside_small_ones(compression: str, length: int) -> None:
+    storage = MemoryStorage()
+    records = [b"before", b"x" * length, b"", b"y" * length, b"behind"]
+    await asyncrec.write_records("x", records, storage=storage, compression=compression)
+    assert await read("x", storage=storage) == (records, None)
+    assert await read("x", storage=storage, max_record_bytes=length) == (records, None)
+    found, error = await read("x", storage=storage, max_record_bytes=length - 1)
+    assert found == records[:1]
+    assert isinstance(error, RecordTooLargeError)
+
+
+async def test_damage_twice_in_transit_is_told_twice_and_damage_at_rest_behind_it_is_an_error_still() -> None:
+    """That one range came right the second time says nothing of another."""
+    storage = Remote(flips=1)
+    data = bytearray(framed([os.urandom(1000) for _ in range(3000)]))
+    data[-500] ^= 1
+    await storage.put("x", bytes(data))
+    async with asyncrec.open_reader("x", storage=storage) as reader:
+        with pytest.raises(CorruptRecordError) as caught:
+            async for _ in reader:
+                pass
+        assert reader.stats().rereads == 1
+        assert reader.stats().records == 2999
+    assert any("at rest" in note for note in caught.value.__notes__)
+
+
+async def test_a_local_file_that_is_damaged_is_not_read_twice() -> None:
+    """What is at rest here was not damaged on its way."""
+    storage = MemoryStorage()
+    data = bytearray(framed([b"abc"]))
+    data[-1] ^= 1
+    await storage.put("x", bytes(data))
+    _, error = await read("x", storage=storage)
+    assert error is not None
+    assert not hasattr(error, "__notes__")
+
+
+async def test_in_the_child_of_a_fork_a_reader_gives_nothing_that_it_held() -> None:
+    """Neither record by record nor in batches: whoever reads on is told."""
+    storage = MemoryStorage()
+    await asyncrec.write_records("x", [b"a", b"b"], storage=storage)
+    async with asyncrec.open_reader("x", storage=storage) as reader:
+        assert await anext(reader) == b"a"
+        reader.forked()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="x: the reader"):
+                await anext(reader)
+            with pytest.raises(RuntimeError, match="x: the reader"):
+                await anext(aiter(reader.batches()))
+        assert reader._closed

@@ -301,3 +301,100 @@ async def test_contents_of_a_torn_record_are_in_doubt_wherever_the_file_is(
     async with asyncrec.open_reader("x", storage=storage, on_corrupt="skip", max_record_bytes=limit) as reader:
         assert [record async for record in reader] == [b"before", b"one", b"two"]
         assert reader.stats().ambiguous_ranges == 1
+
+
+@pytest.mark.parametrize("told", ["", "GZIP"])
+async def test_what_the_caller_says_of_the_compression_is_believed_whatever_the_file_looks_like(told: str) -> None:
+    """Recognising is for a file that was to be recognised."""
+    records = [b"%d" % (n % 7) * 300 for n in range(400)]
+    other = framed(records) if told else gzip.compress(framed(records))
+    storage = await stored(b"garbage" * 9 + other)
+    async with asyncrec.open_reader("x", storage=storage, on_corrupt="skip", compression=told) as reader:
+        assert [record async for record in reader] == []
+        assert reader.compression == told
+        assert sum(lost.length for lost in reader.damage) == 63 + len(other)
+
+
+async def test_the_beginning_of_a_file_says_nothing_of_what_is_read_from_its_middle() -> None:
+    front = gzip.compress(framed(RECORDS[:100]))
+    storage = await stored(front + flipped(framed(RECORDS), 12))
+    found, damage, _ = await read(storage, on_corrupt="skip", start_offset=len(front))
+    assert found == RECORDS[1:]
+    assert damage == [Damage(len(front), len(RECORDS[0]) + 16, "data", 0)]
+
+
+async def test_damage_behind_whole_records_does_not_have_the_beginning_read_again() -> None:
+    """The first record has shown what the file is."""
+    storage = Remote()
+    await storage.put("x", flipped(framed(RECORDS), BORDERS[300] + 12))
+    starts: list[int] = []
+    opening = storage.open_source
+
+    def opened(key: str, **options: Any) -> Any:
+        starts.append(options.get("start", 0))
+        return opening(key, **options)
+
+    storage.open_source = opened  # type: ignore[method-assign]  # to look
+    found, _, _ = await read(storage, on_corrupt="skip", chunk_size=4096)
+    assert len(found) == 399
+    assert starts[0] == 0
+    assert all(start >= BORDERS[299] for start in starts[1:])
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"), [(BORDERS[7] + 3, "length"), (BORDERS[7] + 12, "data"), (None, "truncated")]
+)
+async def test_stop_says_why_it_ended_the_file(place: int | None, reason: str) -> None:
+    data = framed(RECORDS)
+    data = data[: BORDERS[8] - 1] if place is None else flipped(data, place)
+    found, damage, _ = await read(await stored(data), on_corrupt="stop")
+    assert found == RECORDS[:7]
+    assert damage == [Damage(BORDERS[7], len(data) - BORDERS[7], reason, 7)]  # type: ignore[arg-type]  # one of them
+
+
+async def test_stop_at_a_record_that_is_too_large_and_at_a_member_that_is_damaged() -> None:
+    found, damage, _ = await read(
+        await stored(framed([b"a", bytes(200), b"b"])), on_corrupt="stop", max_record_bytes=100
+    )
+    assert found == [b"a"]
+    assert damage == [Damage(17, 216 + 17, "too_large", 1)]
+    members = [gzip.compress(framed(part), mtime=0) for part in (RECORDS[:50], RECORDS[50:])]
+    found, damage, _ = await read(await stored(flipped(b"".join(members), len(members[0]) + 2)), on_corrupt="stop")
+    assert found == RECORDS[:50]
+    assert damage == [Damage(len(members[0]), len(members[1]), "compression", 50)]
+
+
+async def test_behind_damage_the_positions_and_counts_are_those_of_what_was_given_out() -> None:
+    """From any position, too: what is skipped first is not counted twice."""
+    storage = await stored(flipped(framed(RECORDS), BORDERS[10] + 12))
+    reader = await open_reader_at(storage, "x", Position(BORDERS[5], 2, 7), path="x", on_corrupt="skip")
+    found: list[bytes] = []
+    while batch := await reader.next_batch():
+        assert batch.first == 7 + len(found)
+        found += batch.records
+    assert found == RECORDS[7:10] + RECORDS[11:]
+    assert reader.stats().bytes == sum(len(record) + 16 for record in found)
+    assert reader.stats().records == 7 + len(found)
+    await reader.aclose()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+async def test_a_record_beyond_the_limit_is_lost_behind_damage_too(pack: Any) -> None:
+    """The limit holds for whoever salvages, as it does for a whole file; the records behind it are read."""
+    data = pack(flipped(framed([b"one", b"two", bytes(300), b"three"]), 19 + 12))
+    found, damage, _ = await read(await stored(data), on_corrupt="skip", max_record_bytes=100)
+    assert found == [b"one", b"three"]
+    assert {lost.reason for lost in damage} <= {"data", "too_large"}
+    found, _, _ = await read(await stored(data), on_corrupt="skip", max_record_bytes=300)
+    assert found == [b"one", bytes(300), b"three"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+async def test_without_verification_flipped_payloads_are_given_out_behind_damage_too(pack: Any) -> None:
+    data = flipped(framed([b"one", b"two", b"three", b"four"]), 19 + 3, 38 + 12)
+    found, _, _ = await read(await stored(pack(data)), on_corrupt="skip", verify=False)
+    assert b"four" in found
+    assert bytes([b"t"[0] ^ 0x10]) + b"hree" in found
+    found, _, _ = await read(await stored(pack(data)), on_corrupt="skip")
+    assert b"four" in found
+    assert bytes([b"t"[0] ^ 0x10]) + b"hree" not in found

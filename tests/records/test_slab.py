@@ -33,8 +33,9 @@ def test_many_small_records_make_full_batches() -> None:
     assert sizes == [1024, 1024, 452]
 
 
-def test_a_large_record_comes_as_it_is_and_in_its_place() -> None:
-    large = bytearray(LARGE_RECORD + 1)
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_large_record_comes_as_it_is_and_in_its_place(kind: type[bytes] | type[bytearray]) -> None:
+    large = kind(LARGE_RECORD + 1)
     items = list(batched(iter([b"a", large, b"b"])))
     assert items[0] == ([b"a"], 17)
     assert items[1] is large

@@ -320,3 +320,23 @@ async def test_a_key_and_options_for_opening_are_not_both_given() -> None:
     with pytest.raises(TypeError):
         async with asyncrec.open_writer("x", storage=MemoryStorage(), storage_options={"a": 1}):
             pass
+
+
+async def test_large_records_wait_for_room_as_others_do() -> None:
+    """Two of them are within the limit, and a third waits; one that was refused, or cancelled, takes none."""
+    storage = SlowStorage(MemoryStorage(), bytes_per_second=10e6)
+    most = 0
+    async with asyncrec.open_writer("x", storage=storage) as writer:
+        for _ in range(12):
+            await writer.write(bytes(3 << 20))
+            assert writer._budget.used > 0
+            most = max(most, writer._budget.used)
+        with anyio.move_on_after(0.01):
+            while True:
+                await writer.write(bytes(3 << 20))
+        assert writer.stats().seconds_waiting > 0
+    assert most <= 8 << 20
+    assert writer._budget.used == 0
+    with pytest.raises(anyio.ClosedResourceError):
+        await writer.write(bytes(3 << 20))
+    assert writer._budget.used == 0

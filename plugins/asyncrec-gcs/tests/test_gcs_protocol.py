@@ -120,6 +120,13 @@ def test_what_describes_no_object_is_a_value_error(body: bytes) -> None:
         protocol.parse_object(body)
 
 
+@pytest.mark.parametrize("body", [b"[]", b"5", b"null", b'"text"'])
+def test_json_that_is_no_object_is_told_as_such(body: bytes) -> None:
+    for parse in (protocol.parse_object, protocol.parse_listing):
+        with pytest.raises(ValueError, match="no JSON object"):
+            parse(body)
+
+
 @given(st.binary(max_size=200))
 def test_no_answer_raises_anything_else(body: bytes) -> None:
     for parse in (protocol.parse_object, protocol.parse_listing):

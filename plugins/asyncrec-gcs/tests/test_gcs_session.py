@@ -9,7 +9,9 @@ import logging
 import pickle
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -25,7 +27,7 @@ from opening import open_quick
 from tenacity import wait_none
 
 import asyncrec
-from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage.bridge import BridgedStorage
 from asyncrec.storage.prefixed import PrefixedStorage
 from asyncrec.testing.checks import content, receive_all, send_all
@@ -114,6 +116,61 @@ async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_
         with pytest.raises(StoragePermissionError, match="refused a token") as raised:
             await storage.head("key")
     assert "c4n4ry" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+async def test_each_way_of_refusing_credentials_is_for_good(gcs: FakeGcs, service_file: str, status: int) -> None:
+    gcs.plan = lambda kind, n: Fault("status", status) if kind == "token" else None
+    async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
+        with pytest.raises(StoragePermissionError, match=f"refused a token: HTTP {status}"):
+            await storage.head("key")
+
+
+@pytest.mark.parametrize("fault", [Fault("status", 500), Fault("reset")])
+async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, service_file: str, fault: Fault) -> None:
+    gcs.put("key", DATA)
+    gcs.plan = lambda kind, n: fault if kind == "token" else None
+    async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
+        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*no token could be had"):
+            await storage.head("key")
+        gcs.plan = lambda kind, n: None
+        assert (await storage.head("key")).size == len(DATA)
+
+
+async def test_a_token_goes_to_the_endpoint_and_to_nobody_else(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store names the address of an upload session, which may be elsewhere."""
+    with FakeGcs().serving() as other:
+        other.token = None
+        gcs.token = CANARY
+        opening = gcs._open
+
+        async def elsewhere(*args: Any) -> Any:
+            answer = await opening(*args)
+            other.sessions.update(gcs.sessions)
+            answer.headers["Location"] = answer.headers["Location"].replace(gcs.url, other.url)
+            return answer
+
+        monkeypatch.setattr(gcs, "_open", elsewhere)  # as a store may
+        async with open_quick(token=CANARY, endpoint=gcs.url, attempts=2) as storage:
+            with suppress(StorageError, AssertionError):
+                await storage.put("key", DATA)
+        assert gcs.seen[0]["Authorization"] == f"Bearer {CANARY}"
+        assert other.seen
+        assert not any("Authorization" in headers for headers in other.seen)
+
+
+@asyncio_only
+async def test_who_leaves_while_a_token_is_asked_for_leaves_nothing_running(gcs: FakeGcs, service_file: str) -> None:
+    gcs.plan = lambda kind, n: Fault("stall") if kind == "token" else None
+    before = asyncio.all_tasks()
+    async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(storage.head, "key")
+                await asyncio.to_thread(gcs.reached.wait)
+                scope.cancel()
+    assert asyncio.all_tasks() <= before
+    await asyncio.to_thread(gcs.wait_until_idle)
 
 
 async def test_no_credentials_at_all_are_a_permission_error_that_names_the_ways(gcs: FakeGcs) -> None:
@@ -360,6 +417,38 @@ def test_what_cannot_be_is_refused_before_anything_is_opened(url: str, options: 
 def test_an_unknown_option_is_a_type_error_that_lists_the_known() -> None:
     with pytest.raises(TypeError, match="has no option tokn; it has anonymous, chunk_size"):
         Options.of("gs://bucket", tokn="x")
+
+
+def test_the_environment_names_a_file_of_credentials_where_no_option_says_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "of-environment.json")
+
+    def chosen(**options: Any) -> tuple[str | None, str | None, bool]:
+        access = Options.of("gs://bucket", **options)[0].access
+        return access.service_file, access.token, access.anonymous
+
+    assert chosen() == ("of-environment.json", None, False)
+    assert chosen(service_file="given.json") == ("given.json", None, False)
+    assert chosen(token="t0ken") == (None, "t0ken", False)
+    assert chosen(anonymous=True) == (None, None, True)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
+    assert chosen() == (None, None, False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", '{"private_key": "c4n4ry"}')
+    with pytest.raises(ValueError, match="GOOGLE_APPLICATION_CREDENTIALS is the path") as caught:
+        chosen()
+    assert "c4n4ry" not in str(caught.value)
+    with pytest.raises(ValueError, match="service_file is the path"):
+        chosen(service_file='{"private_key": "c4n4ry"}')
+
+
+def test_a_url_is_a_bucket_and_a_prefix_without_slashes_around_it() -> None:
+    def parts(url: str) -> tuple[str, str]:
+        options, prefix = Options.of(url)
+        return options.bucket, prefix
+
+    assert parts("gs://bucket") == parts("gs://bucket/") == parts("gcs://bucket") == ("bucket", "")
+    assert parts("gs://bucket/a/b/") == ("bucket", "a/b")
 
 
 def test_an_emulator_may_be_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:

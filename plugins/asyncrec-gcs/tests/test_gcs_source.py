@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from aiohttp import web
 from fake_gcs import UNIT, FakeGcs, Fault, nth
 from opening import open_quick
 
@@ -144,3 +145,85 @@ async def test_getting_a_whole_object_gets_over_a_fault(gcs: FakeGcs, how: str) 
         for kind in ("meta", "read"):
             gcs.plan = nth(1, Fault(how), kind)
             assert await storage.get("key") == DATA
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, None, DATA), (10, UNIT, DATA[10:UNIT]), (10, 10, b""), (10, 5, b""), (len(DATA), None, b""),
+     (len(DATA) + 5, None, b""), (UNIT, 10 * UNIT, DATA[UNIT:])],
+)  # fmt: skip
+async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end: int | None, expected: bytes) -> None:
+    gcs.put("key", DATA)
+    async with open_quick() as storage, storage.open_source("key", start=start, end=end) as source:
+        assert await receive_all(source) == expected
+    assert bool(gcs.counts["read"]) == bool(expected), "of nothing, nothing is asked for"
+
+
+async def test_one_request_asks_for_no_more_than_a_window(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer is in memory, whatever the caller asks for."""
+    monkeypatch.setattr("asyncrec_gcs.source.WINDOW", UNIT)
+    gcs.put("key", DATA)
+    async with open_quick() as storage, storage.open_source("key") as source:
+        assert len(await source.receive(len(DATA))) == UNIT
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_source_gives_bytes_within_its_context_only_and_at_least_one_is_asked_for(gcs: FakeGcs) -> None:
+    gcs.put("key", DATA)
+    async with open_quick() as storage:
+        opening = storage.open_source("key")
+        with pytest.raises(anyio.ClosedResourceError):
+            await opening.receive(1)  # type: ignore[attr-defined]  # it is its own context
+        async with opening as source:
+            with pytest.raises(ValueError, match="at least 1"):
+                await source.receive(0)
+        with pytest.raises(anyio.ClosedResourceError):
+            await source.receive(1)
+    assert gcs.counts["read"] == 0
+
+
+async def test_a_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
+    old = gcs.put("key", DATA).generation
+    new = gcs.put("key", DATA).generation
+    async with open_quick() as storage:
+        with pytest.raises(ObjectChangedError, match=f"opened was {old}"):
+            async with storage.open_source("key", etag=str(old)):
+                raise AssertionError("opened")
+        async with storage.open_source("key", etag=str(new)) as source:
+            assert await receive_all(source) == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "span", "error", "words"),
+    [
+        (206, "12345", "bytes 1-5/10", StorageError, "sent bytes 1 to 6 instead"),
+        (206, "12345", "bytes 0-3/10", StorageError, "sent bytes 0 to 4 instead"),
+        (206, "12345", None, StorageError, "does not say which bytes"),
+        (206, "1234", "bytes 0-4/10", TransientStorageError, "4 bytes came"),
+        (206, "123456", "bytes 0-4/10", TransientStorageError, "6 bytes came"),
+        (200, "1234567890", None, StorageError, "sent bytes 0 to 10 instead"),
+    ],
+)
+async def test_bytes_that_were_not_asked_for_are_not_handed_on(
+    gcs: FakeGcs, status: int, text: str, span: str | None, error: type[StorageError], words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    gcs.put("key", b"0123456789")
+
+    def answer(request: object, found: object) -> web.Response:
+        return web.Response(status=status, body=text.encode(), headers={"Content-Range": span} if span else {})
+
+    monkeypatch.setattr(gcs, "_read", answer)
+    async with open_quick() as storage, storage.open_source("key") as source:
+        with pytest.raises(StorageError, match=words) as caught:
+            await source.receive(5)
+        assert type(caught.value) is error
+
+
+async def test_a_store_that_sends_the_whole_object_where_all_of_it_is_wanted_is_believed(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gcs.put("key", b"0123456789")
+    monkeypatch.setattr(gcs, "_read", lambda request, found: web.Response(body=found.data))
+    async with open_quick() as storage, storage.open_source("key") as source:
+        assert await source.receive(100) == b"0123456789"

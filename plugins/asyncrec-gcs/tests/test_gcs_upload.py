@@ -368,6 +368,134 @@ async def test_what_was_flushed_has_to_be_sent(gcs: FakeGcs) -> None:
     assert not gcs.unfinished
 
 
+async def test_of_a_damaged_object_only_its_own_generation_is_deleted(gcs: FakeGcs) -> None:
+    """Another writer has replaced it meanwhile: that object is not ours to take away."""
+    damage = nth(1, Fault("corrupt"), "last")
+
+    def plan(kind: str, n: int) -> Fault | None:
+        if kind == "delete":
+            gcs.put("key", b"another's")
+        return damage(kind, n)
+
+    gcs.plan = plan
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError) as raised:
+            await write(storage)
+    assert gcs.log[-1] == "delete"
+    assert gcs.objects["bucket", "key"].data == b"another's"
+    assert not hasattr(raised.value, "__notes__"), "that it is gone is what was wanted"
+
+
+@pytest.mark.parametrize("status", [200, 204, 404, 410, 499])
+async def test_whatever_says_that_a_session_is_gone_ends_an_abort(
+    gcs: FakeGcs, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    gcs.plan = lambda kind, n: Fault("status-after", status) if kind == "abort" else None
+    async with open_quick() as storage:
+        with pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await send_all(sink, DATA)
+                raise KeyError
+    assert gcs.counts["abort"] == 1
+    assert not gcs.unfinished
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(403, 1), (503, 4)])
+async def test_an_abort_that_fails_is_logged_and_hides_nothing(
+    gcs: FakeGcs, status: int, attempts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried a few times, and not with the patience that was lost before; the error is the caller's still."""
+    gcs.plan = lambda kind, n: Fault("status", status) if kind == "abort" else None
+    async with open_quick() as storage:
+        with pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await send_all(sink, DATA)
+                raise KeyError
+    assert gcs.counts["abort"] == attempts
+    told = [record.getMessage() for record in caplog.records if "not confirmed" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("gs://bucket/key: aborting the upload: ")
+
+
+async def test_an_abort_does_not_wait_for_the_chunk_that_is_on_its_way(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "ABORT_SECONDS", 1000.0)
+    gcs.plan = nth(1, Fault("stall"), "put")
+    async with open_quick() as storage:
+        with anyio.fail_after(20), pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await sink.send([DATA[:UNIT]])
+                await sink.send([DATA[UNIT : 2 * UNIT]])
+                await anyio.to_thread.run_sync(gcs.reached.wait)
+                raise KeyError
+        await anyio.to_thread.run_sync(gcs.wait_until_idle)
+    assert not gcs.unfinished
+    assert not gcs.objects
+
+
+async def test_an_upload_ends_with_as_few_requests_as_it_can_when_all_was_flushed(gcs: FakeGcs) -> None:
+    """The last one carries nothing then, and is believed."""
+    async with open_quick(chunk_size=4 * UNIT) as storage:
+        async with storage.open_sink("key") as sink:
+            assert await sink.flush([DATA[: 2 * UNIT]]) == 2 * UNIT
+            await sink.send([DATA[: 2 * UNIT]])
+        assert sink.published is not None
+    assert gcs.objects["bucket", "key"].data == DATA[: 2 * UNIT]
+    assert gcs.log == ["open", "put", "last"]
+
+
+async def test_a_store_that_takes_nothing_of_what_it_is_sent_is_not_asked_for_ever(gcs: FakeGcs) -> None:
+    """308 without a byte more, again and again: no progress is a failure that may pass, and patience has an end."""
+    gcs.page = 308, ""
+    gcs.plan = lambda kind, n: Fault("answer") if kind in ("put", "query") else None
+    async with open_quick(attempts=3) as storage:
+        with pytest.raises(TransientStorageError, match="took nothing"):
+            await write(storage)
+    assert gcs.counts["put"] <= 4
+    assert not gcs.objects
+
+
+async def test_an_upload_that_the_store_ends_before_its_last_byte_is_an_error(gcs: FakeGcs) -> None:
+    gcs.page = 200, '{"name": "key", "size": "5", "generation": "1"}'
+    gcs.plan = lambda kind, n: Fault("answer") if kind == "put" else None
+    async with open_quick() as storage:
+        with pytest.raises(StorageError, match="ended the upload before its last byte"):
+            await write(storage)
+    assert not gcs.objects
+
+
+@pytest.mark.parametrize("stored", [5 * UNIT, 3 * UNIT])
+async def test_a_store_that_says_it_has_what_it_was_not_sent_is_not_believed(gcs: FakeGcs, stored: int) -> None:
+    asked = 0
+
+    def plan(kind: str, n: int) -> Fault | None:
+        nonlocal asked
+        if kind == "put":
+            asked += 1
+            if asked == 2:
+                return Fault("status", 308, {"Range": f"bytes=0-{stored - 1}"})
+        return None
+
+    gcs.plan = plan
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError, match="are possible"):
+            await write(storage)
+    assert not gcs.objects
+
+
+async def test_a_sink_is_used_within_its_context_and_once(gcs: FakeGcs) -> None:
+    async with open_quick() as storage:
+        opening = storage.open_sink("key")
+        async with opening as sink:
+            await sink.send([b"data"])
+        for late in (sink.send([b"x"]), sink.flush([b"x"])):
+            with pytest.raises(anyio.ClosedResourceError):
+                await late
+    assert gcs.objects["bucket", "key"].data == b"data"
+
+
 # cancellation -----------------------------------------------------------------------------------------------------
 
 

@@ -100,9 +100,11 @@ class Store:
 def running_store(folder: Path) -> Iterator[Store]:
     """The store that ``ASYNCREC_TEST_S3`` names, with its bucket; ``folder`` is for its files."""
     if KIND == "moto":
-        os.environ["S3_UPLOAD_PART_MIN_SIZE"] = str(SMALLEST_PART)
+        from moto.s3 import models
         from moto.server import ThreadedMotoServer
 
+        # Not by its environment variable, which counts only where nobody has imported moto before.
+        models.S3_UPLOAD_PART_MIN_SIZE = SMALLEST_PART
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()

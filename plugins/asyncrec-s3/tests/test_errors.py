@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import botocore.exceptions
@@ -42,3 +44,23 @@ def test_a_completion_in_progress_is_told_from_other_faults() -> None:
     words = "This multipart completion is already in progress"
     assert type(translate(answer(500, "InternalError", Message=words), "complete")) is CompletingError
     assert type(translate(answer(500, "InternalError", Message="oh"), "complete")) is TransientStorageError
+
+
+def test_how_long_a_store_asks_to_wait_comes_in_seconds_or_as_a_date() -> None:
+    def waits(value: str) -> float | None:
+        response: Any = {
+            "Error": {"Code": "SlowDown"},
+            "ResponseMetadata": {"HTTPStatusCode": 503, "HTTPHeaders": {"retry-after": value}},
+        }
+        error = translate(botocore.exceptions.ClientError(response, "Operation"), "get s3://crawl/x")
+        assert isinstance(error, TransientStorageError)
+        return error.retry_after
+
+    assert waits("12") == 12.0
+    assert waits(" 1.5 ") == 1.5
+    assert waits("") is None
+    assert waits("soon") is None
+    later = waits(format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
+    assert later is not None
+    assert 90 < later <= 100
+    assert waits(format_datetime(datetime.now(UTC) - timedelta(seconds=100), usegmt=True)) == 0.0

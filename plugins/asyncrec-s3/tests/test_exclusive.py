@@ -214,3 +214,13 @@ async def test_a_store_that_is_down_is_not_waited_for_twice(open_storage: Open, 
         with pytest.raises(TransientStorageError, match="/x"):
             await storage.put("x", data, exclusive=True)
     assert proxy.operations().count("HeadObject") <= 4 + 10  # those of the look, and of settling behind a last request
+
+
+async def test_a_look_that_only_saves_work_gives_up_after_four_attempts(open_storage: Open, proxy: Any) -> None:
+    """What decides is the condition on the last request: the upload begins all the same."""
+    proxy.plan = lambda request: (
+        "500" if request.operation == "HeadObject" and "CreateMultipartUpload" not in proxy.operations() else None
+    )
+    async with open_storage() as storage:
+        assert (await storage.put("x", LARGE, exclusive=True)).size == len(LARGE)
+    assert proxy.operations()[:5] == ["HeadObject"] * 4 + ["CreateMultipartUpload"]

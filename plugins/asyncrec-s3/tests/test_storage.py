@@ -8,12 +8,17 @@ import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import crc32c
 import pytest
 from asyncrec_s3 import client as clients
+from asyncrec_s3 import publication
+from asyncrec_s3.dates import parse_date
+from asyncrec_s3.parts import base64_of_crc
 from asyncrec_s3.plugin import open_s3
 from asyncrec_s3.storage import S3Storage, Slots
 
@@ -126,6 +131,149 @@ async def test_a_wrong_etag_of_a_part_is_asked_for_again(open_storage: Open, pro
         assert await storage.head("large") == info
     assert wrong
     assert proxy.operations().count("ListParts") == 1
+
+
+async def test_of_a_store_that_encrypts_no_part_is_sent_twice_for_its_etag(
+    open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it encrypts has another ETag than the MD5 of what was sent, though it may look like one."""
+    proxy.echoes = False
+    data = os.urandom(2 * CHUNK)
+    async with open_storage(max_concurrency=1) as storage:
+        call = storage.bucket.call
+
+        async def encrypted(name: str, what: str, **params: Any) -> dict[str, Any]:
+            answer = await call(name, what, **params)
+            if name == "upload_part":
+                answer |= {"ETag": '"00000000000000000000000000000000"', "ServerSideEncryption": "aws:kms"}
+            return answer
+
+        monkeypatch.setattr(storage.bucket, "call", encrypted)
+        await storage.put("large", data)
+        monkeypatch.undo()
+        assert await storage.get("large") == data
+    assert proxy.operations().count("UploadPart") == 2
+
+
+async def test_one_attempt_is_one_request(open_storage: Open, proxy: Any) -> None:
+    """The SDK repeats nothing: the back-off of the core is the only one."""
+    proxy.plan = lambda request: "500"
+    async with open_storage() as storage:
+        with pytest.raises(TransientStorageError, match="looking"):
+            await storage.bucket.call("head_object", "looking", Key="x")
+        with pytest.raises(TransientStorageError, match="putting"):
+            await storage.bucket.call("put_object", "putting", Key="x", Body=b"x")
+    assert proxy.operations() == ["HeadObject", "PutObject"]
+
+
+async def test_dates_are_not_parsed_in_the_way_that_holds_the_loop(
+    open_storage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Any] = []
+
+    def parse(value: Any) -> Any:
+        parsed.append(value)
+        return parse_date(value)
+
+    monkeypatch.setattr(clients, "parse_date", parse)
+    async with open_storage(connect_timeout=9.75) as storage:  # a client of its own
+        await storage.put("x", b"data")
+        parsed.clear()
+        assert [info.key async for info in storage.list_objects()] == ["x"]
+    assert parsed
+
+
+async def test_the_checksum_of_the_whole_goes_with_its_completion_where_the_store_compares_it(
+    open_storage: Open, proxy: Any
+) -> None:
+    """And its size; elsewhere neither, for other stores refuse what they do not know."""
+    data = os.urandom(2 * CHUNK)
+    proxy.echoes = False
+    async with open_storage(connect_timeout=9.5) as storage:
+        await storage.put("md5", data)
+    proxy.echoes = True
+    async with open_storage(connect_timeout=9.25, checksum="crc32c") as storage:
+        await storage.put("crc32c", data)
+    md5, crc = [request.headers for request in proxy.requests if request.operation == "CompleteMultipartUpload"]
+    assert crc["x-amz-checksum-crc32c"] == base64_of_crc(crc32c.crc32c(data))
+    assert crc["x-amz-mp-object-size"] == str(len(data))
+    assert not {"x-amz-checksum-crc32c", "x-amz-mp-object-size"} & set(md5)
+
+
+async def test_a_sink_takes_chunks_and_one_that_is_shorter_at_the_end(open_storage: Open) -> None:
+    async with open_storage() as storage:
+        with pytest.raises(ValueError, match="a chunk has"):
+            async with storage.open_sink("x") as sink:
+                await sink.send([bytes(CHUNK + 1)])
+        with pytest.raises(ValueError, match="a chunk has"):
+            async with storage.open_sink("x") as sink:
+                await sink.send([b""])
+        with pytest.raises(ValueError, match="only the last of an object fewer"):
+            async with storage.open_sink("x") as sink:
+                await sink.send([b"short"])
+                await sink.send([b"another"])
+        assert [info async for info in storage.list_objects()] == []
+
+
+async def test_a_sink_of_which_a_send_was_cancelled_takes_and_publishes_nothing_more(open_storage: Open) -> None:
+    """A chunk is missing: what came behind it would take its place."""
+    async with open_storage(max_concurrency=1) as storage:
+        with pytest.raises(StorageError, match="a send was cancelled; nothing is published"):
+            async with storage.open_sink("x") as sink:
+                await storage.slots.acquire(1)
+                with anyio.move_on_after(0.01) as scope:
+                    await sink.send([bytes(CHUNK)])
+                assert scope.cancelled_caught
+                storage.slots.release(1)
+                for late in (sink.send([b"behind"]), sink.flush([])):
+                    with pytest.raises(StorageError, match="a send was cancelled before"):
+                        await late
+        assert [info async for info in storage.list_objects()] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "aws"),
+    [
+        ("https://s3.eu-west-1.amazonaws.com", True),
+        ("https://s3.cn-north-1.amazonaws.com.cn", True),
+        ("https://s3.amazonaws.com.evil.example", False),
+        ("https://minio.example:9000", False),
+        ("unknown", False),
+    ],
+)
+def test_only_the_endpoints_of_aws_are_known_to_honour_everything(url: str, aws: bool) -> None:
+    events = SimpleNamespace(unregister=lambda *args: None, register=lambda *args: None)
+    connection = clients.Connection(SimpleNamespace(meta=SimpleNamespace(endpoint_url=url, events=events)))
+    known = True if aws else None
+    assert (connection.is_aws, connection.knows_crc32c, connection.excludes_puts, connection.excludes_parts) == (
+        aws, known, known, known
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "crc", "etag", "expected"),
+    [
+        ({"ETag": '"e"', "ChecksumCRC32C": base64_of_crc(5)}, 5, "e", True),
+        ({"ETag": '"e"', "ChecksumCRC32C": base64_of_crc(6)}, 5, "e", False),
+        ({"ETag": "", "ChecksumCRC32C": base64_of_crc(5)}, 5, None, False),
+        ({"ETag": '"e"'}, None, "e", True),
+        ({"ETag": '"other"'}, None, "e", False),
+        ({}, None, None, False),
+    ],
+)
+def test_an_answer_to_a_put_confirms_what_it_names(
+    answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
+) -> None:
+    """By the checksum where one was sent along, else by the ETag; without an ETag it confirms nothing."""
+    content = publication.Content(size=1, crc32c=crc, etag=etag, certain=False)
+    assert publication._confirmed(answer, content) is expected
+
+
+def test_an_object_of_which_no_answer_named_the_etag_has_one_that_is_none() -> None:
+    content = publication.Content(size=1, crc32c=None, etag=None, certain=False)
+    made = publication.Publication(SimpleNamespace(), "p/x", "x", "writer", exclusive=False)  # type: ignore[arg-type]  # not asked
+    assert made._of_answer({}, content).etag == "unknown"
+    assert made._of_answer({"ETag": '"e"'}, content).etag == "e"
 
 
 @pytest.mark.parametrize(

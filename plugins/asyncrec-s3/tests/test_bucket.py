@@ -1,0 +1,260 @@
+"""`Bucket`: what is asked of the store, and which of its answers are believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from asyncrec_s3 import exclusion
+from asyncrec_s3.bucket import Bucket, is_encrypted
+from asyncrec_s3.options import Options
+
+from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
+
+pytestmark = pytest.mark.anyio
+
+DATA = bytes(range(256)) * 40
+
+
+class Body:
+    """Of an answer: blocks as they come, and then perhaps an error."""
+
+    def __init__(self, blocks: Iterable[bytes], error: Exception | None = None) -> None:
+        self._blocks = list(blocks)
+        self._error = error
+        self.closed = False
+
+    async def read(self, size: int) -> bytes:
+        if not self._blocks and self._error is not None:
+            raise self._error
+        return self._blocks.pop(0) if self._blocks else b""
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class Client:
+    """Of the SDK: it gives one answer, and remembers what it was asked."""
+
+    def __init__(self, **answer: Any) -> None:
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    async def get_object(self, **params: Any) -> dict[str, Any]:
+        self.asked.append(params)
+        return self.answer
+
+    head_object = get_object
+
+
+class Connection:
+    is_aws = False
+    knows_crc32c = excludes_puts = excludes_parts = None
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+
+def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> tuple[Bucket, Client]:
+    client = Client(**({"ETag": '"abc"', "Body": Body(blocks, error)} | answer))
+    return Bucket(Connection(client), Options(bucket="bucket")), client  # type: ignore[arg-type]  # as much of it as is asked
+
+
+async def test_a_read_asks_for_one_range_of_one_version() -> None:
+    """The store decides, before a byte is sent; its last byte counts, as HTTP has it."""
+    bucket, client = bucket_of(DATA[100:300], ContentRange="bytes 100-299/10240")
+    assert b"".join(await bucket.read("key", 100, 300, "abc")) == DATA[100:300]
+    assert client.asked == [{"Bucket": "bucket", "Key": "key", "Range": "bytes=100-299", "IfMatch": '"abc"'}]
+    assert client.answer["Body"].closed
+
+
+@pytest.mark.parametrize(
+    ("blocks", "answer", "error", "words"),
+    [
+        ([DATA[:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "more came than the 200 bytes"),
+        ([DATA[:150], DATA[150:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "more came than the 200"),
+        ([DATA], {}, StorageError, "more came than the 200"),
+        ([], {"ContentRange": "bytes 0-199/10240"}, TransientStorageError, "the body was empty, where 200 bytes"),
+        ([DATA[:200]], {"ContentRange": "bytes 10-209/10240"}, TransientStorageError, "sent another range"),
+        ([DATA[:200]], {"ContentRange": "bytes 01-200/10240"}, TransientStorageError, "sent another range"),
+        ([DATA[:200]], {"ETag": '"other"'}, ObjectChangedError, "its etag is not abc any more"),
+        ([DATA[:200]], {"ETag": ""}, ObjectChangedError, "its etag is not abc any more"),
+    ],
+    ids=["too much", "too much in blocks", "all", "nothing", "elsewhere", "nearly", "other", "no etag"],
+)
+async def test_an_answer_that_is_not_what_was_asked_for_gives_no_byte(
+    blocks: list[bytes], answer: dict[str, Any], error: type[StorageError], words: str
+) -> None:
+    bucket, client = bucket_of(*blocks, **answer)
+    with pytest.raises(StorageError, match=words) as caught:
+        await bucket.read("key", 0, 200, "abc")
+    assert type(caught.value) is error
+    assert "s3://bucket/key" in str(caught.value)
+    assert client.answer["Body"].closed
+
+
+async def test_a_store_that_does_not_know_ranges_is_read_from_the_beginning_only() -> None:
+    """It sends the whole object whatever is asked for: from byte 0 on, where no more is wanted, that is the same."""
+    bucket, _ = bucket_of(DATA)
+    assert b"".join(await bucket.read("key", 0, len(DATA), "abc")) == DATA
+    bucket, client = bucket_of(DATA[:200])
+    with pytest.raises(StorageError, match="does not know ranges") as caught:
+        await bucket.read("key", 1, 201, "abc")
+    assert type(caught.value) is StorageError
+    assert client.answer["Body"].closed
+
+
+async def test_of_a_body_that_breaks_off_what_came_is_given_out() -> None:
+    answer = {"ContentRange": "bytes 0-199/10240"}
+    bucket, _ = bucket_of(DATA[:50], error=ConnectionResetError(), **answer)
+    assert b"".join(await bucket.read("key", 0, 200, "abc")) == DATA[:50]
+    bucket, _ = bucket_of(DATA[:50], **answer)
+    assert b"".join(await bucket.read("key", 0, 200, "abc")) == DATA[:50]
+    bucket, client = bucket_of(error=ConnectionResetError(), **answer)
+    with pytest.raises(TransientStorageError, match="get s3://bucket/key"):
+        await bucket.read("key", 0, 200, "abc")
+    assert client.answer["Body"].closed
+
+
+async def test_small_pieces_are_put_together_and_large_ones_are_not_copied() -> None:
+    large = [bytes(100 << 10), bytes(200 << 10)]
+    small = [bytes([n % 7]) * 10_000 for n in range(60)]
+    size = 300 * 1024 + 600_000
+    bucket, _ = bucket_of(*large, *small, ContentRange=f"bytes 0-{size - 1}/{size}")
+    blocks = await bucket.read("key", 0, size, "abc")
+    assert b"".join(blocks) == b"".join([*large, *small])
+    assert [block is piece for block, piece in zip(blocks, large, strict=False)] == [True, True]
+    assert [len(block) for block in blocks][2:] == [270_000, 270_000, 60_000]
+
+
+@pytest.mark.parametrize("missing", ["ContentLength", "ETag", "LastModified"])
+async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"ContentLength": 5, "ETag": '"abc"', "LastModified": datetime(2026, 1, 1, tzinfo=UTC)}
+    bucket, client = bucket_of(**{**answer, missing: None})
+    attempts = 0
+
+    async def twice(operation: Any, what: str, policy: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        with pytest.raises(TransientStorageError, match="no size, ETag or date"):
+            await operation()
+        client.answer = answer
+        return await operation()
+
+    monkeypatch.setattr(bucket, "repeat", twice)
+    found = await bucket.head("prefix/key", shown="key")
+    assert (found.info.key, found.info.size, found.info.etag, found.writer) == ("key", 5, "abc", None)
+    assert attempts == 1
+    assert client.asked[0] == {"Bucket": "bucket", "Key": "prefix/key", "ChecksumMode": "ENABLED"}
+
+
+def test_what_one_answer_has_shown_of_a_store_holds_until_another_shows_less() -> None:
+    """Several programs may answer: the least of them counts."""
+    bucket, _ = bucket_of()
+    assert (bucket.checksum, bucket.excludes_puts, bucket.excludes_parts) == ("both", None, None)
+    bucket.learn(knows_crc32c=True)
+    bucket.learn_exclusion(puts=True)
+    assert (bucket.checksum, bucket.excludes_puts, bucket.excludes_parts) == ("crc32c", True, None)
+    bucket.learn_exclusion(parts=True)
+    bucket.learn_exclusion(parts=False)
+    bucket.learn_exclusion(parts=True)
+    bucket.learn(knows_crc32c=False)
+    bucket.learn(knows_crc32c=True)
+    assert (bucket.checksum, bucket.excludes_puts, bucket.excludes_parts) == ("md5", True, False)
+    bucket.learn_exclusion(puts=False)
+    bucket.learn_exclusion(puts=True)
+    assert bucket.excludes_puts is False
+
+
+def test_an_etag_is_no_md5_where_the_store_has_encrypted() -> None:
+    assert not is_encrypted({})
+    assert not is_encrypted({"ServerSideEncryption": "AES256"})
+    assert is_encrypted({"ServerSideEncryption": "aws:kms"})
+    assert is_encrypted({"ServerSideEncryption": "aws:kms:dsse"})
+    assert is_encrypted({"SSECustomerAlgorithm": "AES256"})
+
+
+class Probed:
+    """A store that is asked whether its completions are exclusive; ``fails`` at one of the requests."""
+
+    def __init__(self, fails: str = "", *, honours: bool = True) -> None:
+        self.fails, self.honours = fails, honours
+        self.log: list[tuple[str, dict[str, Any]]] = []
+        self.object: bytes | None = None
+        self.upload: bytes | None = None
+
+    async def _asked(self, name: str, params: dict[str, Any]) -> None:
+        self.log.append((name, params))
+        if name == self.fails:
+            raise PermissionError(name)
+
+    async def create_multipart_upload(self, **params: Any) -> dict[str, Any]:
+        self.upload = b""
+        await self._asked("create", params)
+        return {"UploadId": "id"}
+
+    async def upload_part(self, **params: Any) -> dict[str, Any]:
+        await self._asked("part", params)
+        self.upload = bytes(params["Body"])
+        return {"ETag": '"part"'}
+
+    async def put_object(self, **params: Any) -> dict[str, Any]:
+        await self._asked("put", params)
+        self.object = bytes(params["Body"])
+        return {}
+
+    async def complete_multipart_upload(self, **params: Any) -> dict[str, Any]:
+        await self._asked("complete", params)
+        if not self.honours or self.object is None:
+            self.object, self.upload = self.upload, None
+            return {}
+        from botocore.exceptions import ClientError
+
+        raise ClientError(
+            {"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": {"HTTPStatusCode": 412}},
+            "CompleteMultipartUpload",
+        )
+
+    async def head_object(self, **params: Any) -> dict[str, Any]:
+        await self._asked("head", params)
+        assert self.object is not None
+        return {"ContentLength": len(self.object), "ETag": '"x"', "LastModified": datetime(2026, 1, 1, tzinfo=UTC)}
+
+    async def abort_multipart_upload(self, **params: Any) -> dict[str, Any]:
+        await self._asked("abort", params)
+        self.upload = None
+        return {}
+
+    async def delete_object(self, **params: Any) -> dict[str, Any]:
+        await self._asked("delete", params)
+        self.object = None
+        return {}
+
+
+@pytest.mark.parametrize("honours", [True, False])
+async def test_a_probe_completes_over_an_object_that_is_there_and_takes_both_away(honours: bool) -> None:
+    store = Probed(honours=honours)
+    bucket = Bucket(Connection(store), Options(bucket="bucket"))  # type: ignore[arg-type]  # as much of it as is asked
+    assert await exclusion.excludes_parts(bucket, "probe") is honours
+    assert bucket.excludes_parts is honours
+    assert (store.object, store.upload) == (None, None)
+    assert [name for name, _ in store.log] == ["create", "part", "put", "complete", "head", "abort", "delete"]
+    assert {params["Key"] for _, params in store.log} == {"probe"}
+    complete = dict(store.log)["complete"]
+    assert (complete["IfNoneMatch"], complete["UploadId"]) == ("*", "id")
+    number = dict(store.log)["part"]["PartNumber"]
+    assert complete["MultipartUpload"] == {"Parts": [{"PartNumber": number, "ETag": '"part"'}]}
+
+
+@pytest.mark.parametrize("fails", ["part", "put", "complete", "head"])
+async def test_a_probe_that_fails_says_so_learns_nothing_and_leaves_nothing(fails: str) -> None:
+    store = Probed(fails)
+    bucket = Bucket(Connection(store), Options(bucket="bucket"))  # type: ignore[arg-type]  # likewise
+    with pytest.raises(StorageError, match="s3://bucket/probe"):
+        await exclusion.excludes_parts(bucket, "probe")
+    assert bucket.excludes_parts is None
+    assert (store.object, store.upload) == (None, None)

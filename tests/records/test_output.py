@@ -1,0 +1,191 @@
+"""`ObjectOutput`: frames into one sink, the index and the keys beside it, and what a flush may promise."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncrec.framing.compression import CompressionOptions, parse_compression
+from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec.records.index import parse_index
+from asyncrec.records.output import ObjectOutput
+from asyncrec.records.slab import KEY_BYTES, Slab
+from asyncrec.storage.base import Buffer, ByteSink
+from asyncrec.storage.chunks import ChunkWriter
+from asyncrec.testing.clock import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+NONE = bytes(KEY_BYTES)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Sink(ByteSink):
+    """In memory; ``durable`` is whether a flush keeps what it is given, ``seconds`` how long a call takes."""
+
+    chunk_size = 1000
+
+    def __init__(self, name: str, log: list[str], *, durable: bool = True, seconds: float = 0) -> None:
+        self.name, self.log, self.durable, self.seconds = name, log, durable, seconds
+        self.data = b""
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await anyio.sleep(self.seconds)
+        self.log.append(f"send {self.name}")
+        self.data += b"".join(map(bytes, buffers))
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        await anyio.sleep(self.seconds)
+        self.log.append(f"flush {self.name}")
+        return sum(map(len, tail)) if self.durable else 0
+
+
+class Place:
+    """An output with all that goes beside it."""
+
+    def __init__(
+        self, *, compression: str | CompressionOptions = "", durable: str = "object keys", seconds: float = 0
+    ) -> None:
+        self.log: list[str] = []
+        self.object = Sink("object", self.log, durable="object" in durable, seconds=seconds)
+        self.index = Sink("index", self.log)
+        self.keys = Sink("keys", self.log, durable="keys" in durable)
+        self.asked: list[int] = []
+        self.output = ObjectOutput(
+            ChunkWriter(self.object),
+            compression=parse_compression(compression),
+            index=ChunkWriter(self.index),
+            open_keys=self._open_keys,
+        )
+
+    async def _open_keys(self, before: int) -> ChunkWriter:
+        self.asked.append(before)
+        writer = ChunkWriter(self.keys)
+        await writer.write([bytes(before)])
+        return writer
+
+
+def slab(*records: bytes, keys: list[bytes] | None = None) -> Slab:
+    made = Slab(1, 0.0)
+    made.records = list(records)
+    made.keys = keys
+    made.size = sum(map(len, records)) + FRAME_OVERHEAD * len(records)
+    made.seal()
+    return made
+
+
+def framed(*records: bytes) -> bytes:
+    return b"".join(map(bytes, encode_frames(list(records))))
+
+
+async def test_the_object_holds_the_frames_the_index_their_places_and_the_keys_one_for_each() -> None:
+    place = Place()
+    await place.output.write([slab(b"a"), slab(b"bb", b"ccc", keys=[b"k" * KEY_BYTES, b"l" * KEY_BYTES])])
+    await place.output.write([slab(b"dddd")])
+    await place.output.finish()
+    assert place.object.data == framed(b"a", b"bb", b"ccc", b"dddd")
+    assert parse_index(place.index.data).offsets.tolist() == [0, 17, 35, 54]
+    assert place.asked == [KEY_BYTES]
+    assert place.keys.data == NONE + b"k" * KEY_BYTES + b"l" * KEY_BYTES + NONE
+    assert (place.output.records, place.output.size) == (4, len(place.object.data))
+
+
+async def test_without_a_key_no_keys_are_opened() -> None:
+    place = Place()
+    await place.output.write([slab(b"a"), slab(b"b")])
+    assert await place.output.flush()
+    await place.output.finish()
+    assert (place.asked, place.keys.data, place.output.records) == ([], b"", 2)
+    assert "flush keys" not in place.log
+
+
+async def test_keys_reach_their_sink_before_the_records_that_they_belong_to() -> None:
+    """When a crash comes in between, no record is there without its key: in writing, and in flushing."""
+    place = Place()
+    count = 1 + 1000 // KEY_BYTES
+    await place.output.write([slab(*[b"x" * 100] * count, keys=[b"k" * KEY_BYTES] * count)])
+    assert place.log[0] == "send keys"
+    assert "send object" in place.log
+    place.log.clear()
+    await place.output.flush()
+    assert place.log == ["flush keys", "flush object"]
+
+
+@pytest.mark.parametrize(
+    ("durable", "expected"), [("object keys", True), ("object", False), ("keys", False), ("", False)]
+)
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_flush_promises_what_object_and_keys_both_have(durable: str, expected: bool, compression: str) -> None:
+    place = Place(compression=compression, durable=durable)
+    await place.output.write([slab(b"a", keys=[b"k" * KEY_BYTES])])
+    assert not place.output.flushed
+    assert await place.output.flush() is expected
+    assert place.output.flushed is expected
+
+
+async def test_what_was_promised_once_stays_promised() -> None:
+    place = Place()
+    await place.output.write([slab(b"a")])
+    assert await place.output.flush()
+    place.object.durable = False
+    await place.output.write([slab(b"b")])
+    assert not await place.output.flush()
+    assert place.output.flushed
+
+
+async def test_a_flush_of_a_compressed_object_has_every_record_in_what_it_hands_over() -> None:
+    place = Place(compression="GZIP")
+    await place.output.write([slab(b"a" * 50)])
+    await place.output.flush()
+    held = b"".join(map(bytes, place.output._chunks.tail()))
+    assert zlib.decompressobj(31).decompress(place.object.data + held) == framed(b"a" * 50)
+    await place.output.finish()
+    assert gzip.decompress(place.object.data) == framed(b"a" * 50)
+
+
+async def test_an_index_of_members_leads_to_each_record_from_the_member_it_begins_in() -> None:
+    place = Place(compression=CompressionOptions(type="GZIP", member_bytes=100))
+    records = [bytes([n]) * 60 for n in range(10)]
+    for record in records:
+        await place.output.write([slab(record)])
+    await place.output.finish()
+    index = parse_index(place.index.data)
+    assert index.members is not None
+    assert len(set(index.members.tolist())) > 2
+    for record, offset, size, member in zip(records, index.offsets, index.sizes, index.members, strict=True):
+        assert gzip.decompress(place.object.data[member:])[offset : offset + size] == framed(record)
+
+
+async def test_an_index_of_zlib_counts_in_what_comes_out() -> None:
+    place = Place(compression="ZLIB")
+    await place.output.write([slab(b"a"), slab(b"bb")])
+    await place.output.write([slab(b"ccc")])
+    await place.output.finish()
+    index = parse_index(place.index.data)
+    assert (index.offsets.tolist(), index.members) == ([0, 17, 35], None)
+
+
+async def test_what_waits_beside_the_object_is_counted_until_it_is_sent() -> None:
+    place = Place()
+    await place.output.write([slab(b"a", keys=[b"k" * KEY_BYTES])])
+    assert place.output.held_beside == len(b"0 17\n") + KEY_BYTES
+    await place.output.finish()
+    assert place.output.held_beside == 0
+    assert place.index.data == b"0 17\n"
+
+
+async def test_the_time_that_a_store_takes_is_counted() -> None:
+    place = Place(seconds=3)
+    for _ in range(2):
+        await place.output.write([slab(bytes(1000))])
+    assert place.output.seconds_storing == pytest.approx(6)
+    assert place.output.seconds_compressing == 0

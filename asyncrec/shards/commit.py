@@ -61,6 +61,7 @@ class Committer:
         deadline: of everything it still does; an exit that failed brings it forward.
         publishing: a shard was, or is being, published.
         doubtful: no answer came of something that was to be published: it may be there, or come.
+        unanswered: the objects that may be there, or come, for that reason: to be deleted behind a tombstone.
         closed: its closing segment is there.
         unsettled: a commit was answered by an error, and whether it took effect could not be found out.
     """
@@ -95,6 +96,7 @@ class Committer:
         self.pending: set[str] = set()
         self.publishing = False
         self.doubtful = False
+        self.unanswered: list[str] = []
         self.deadline = Deadline()
         self.closed = False
         self.unsettled = False
@@ -159,9 +161,11 @@ class Committer:
                 taken = isinstance(error, ObjectExistsError)
                 # Elsewhere than on a disk a shard that was not answered may be there, or come, and `recover` commits it
                 # with its index and keys: nothing of it is deleted but behind a tombstone (`Job`).
+                left = [each for each in (None if taken else key, shard.index, shard.keys) if each]
                 if isinstance(self._home, LocalStorage) or not unanswered:
-                    left = (None if taken else key, shard.index, shard.keys)
-                    await self._delete(self._home, [[each for each in left if each]])
+                    await self._delete(self._home, [left])
+                else:
+                    self.unanswered += left
                 if taken and key == shard.beside:
                     self.pending.add(key)  # our own, perhaps, and its answer lost: who ends the job finds out
             raise

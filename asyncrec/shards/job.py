@@ -37,7 +37,7 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.records.budget import ByteBudget
-from asyncrec.shards.abandoning import delete_replaced, delete_unlisted, is_another_data_set
+from asyncrec.shards.abandoning import delete_replaced, is_another_data_set
 from asyncrec.shards.claiming import refuse_makers, settle_claims
 from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer, OnCommit
@@ -196,7 +196,8 @@ class Job:
         if not self.committed and (self._placed or lingers or doubtful):
             closing = await entomb(self.store, name, self.note.writer, by="itself")
             if doubtful and closing.abandoned:
-                await delete_unlisted(self.store, self.note, plain=self._claim is not None and self._claim.plain)
+                for key in committer.unanswered:
+                    await self.store.delete(key)
         if self._claim is not None and not lingers:
             # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
             await self.store.delete(claim_key(name, self._claim.number))

@@ -217,6 +217,10 @@ async def acquire_in_thread(
     got: list[T] = []
     try:
         await in_thread(lambda: got.append(func()), limiter=limiter)
+    except GeneratorExit:  # collected, its loop gone: nothing can be awaited any more
+        for each in got:
+            release(each)
+        raise
     except BaseException:
         if got:
             await surely_in_thread(release, got.pop(), limiter=limiter)

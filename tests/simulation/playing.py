@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import warnings
 from collections import Counter
@@ -81,7 +82,13 @@ def small(settings: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What the dead leave is collected without a word, and not while a world runs."""
+    """What the dead leave is collected without a word, and not while a world runs.
+
+    Nor is anything logged: there are many faults, and who keeps a record of one keeps what its error refers to.
+    """
+    logger = logging.getLogger("asyncrec")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     collects = gc.isenabled()
     gc.disable()
@@ -93,6 +100,7 @@ def _quiet() -> Iterator[None]:
                 pass
     finally:
         sys.unraisablehook = hook
+        logger.setLevel(level)
         if collects:
             gc.enable()
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import multiprocessing
 import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +77,7 @@ def run_worlds(
     """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run."""
     totals = Totals()
     begun = time.monotonic()
-    with seams.patched(), _unheard():
+    with seams.patched():
         sources.prepare()
         while time.monotonic() - begun < seconds and totals.worlds < most:
             outcome = run_plan(draw(seed, **drawing))
@@ -90,18 +87,6 @@ def run_worlds(
             seed += step
     totals.seconds = time.monotonic() - begun
     return totals
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """asyncrec logs every fault, and there are many."""
-    logger = logging.getLogger("asyncrec")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _work(arguments: dict[str, Any]) -> Totals:
@@ -182,7 +167,6 @@ def main(argv: list[str] | None = None) -> int:
     }
     if arguments.theme:
         drawing["themes"] = tuple(arguments.theme)
-    logging.getLogger("asyncrec").setLevel(logging.CRITICAL)
     if arguments.one is not None:
         return _show(arguments.one, drawing, smaller=arguments.shrink, log=arguments.log)
     first = arguments.seed if arguments.seed is not None else secrets.randbelow(1 << 30)

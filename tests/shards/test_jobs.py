@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,21 @@ async def killed(
             async with asyncrec.open_sharded_writer(name, on_error="discard", **options) as writer:
                 yield writer
                 raise Killed
+
+
+@contextmanager
+def dying_at(monkeypatch: pytest.MonkeyPatch, *moments: str) -> Iterator[None]:
+    """Whoever comes to one of these methods of `Committer` in here is killed there."""
+
+    async def die(*args: object, **options: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Job, "_end", _die)
+        patches.setattr(Job, "take_back", _nothing)
+        for moment in moments:
+            patches.setattr(Committer, moment, die)
+        yield
 
 
 async def _die(job: Job, held: life.Life | None, *, marked: bool) -> None:
@@ -278,12 +293,7 @@ class TestDead:
         """They were flushed before, and are in no journal any more."""
         storage = LocalStorage(tmp_path)
 
-        async def die(*args: object) -> None:
-            raise Killed
-
-        with monkeypatch.context() as patches:
-            patches.setattr(Job, "_end", _die)
-            patches.setattr(Committer, "commit", die)
+        with dying_at(monkeypatch, "commit"):
             with pytest.raises((Killed, anyio.ClosedResourceError)):
                 await write(storage, "a", mode="new")
         with pytest.raises(ConflictError, match="may have been told that its records are safe"):
@@ -294,13 +304,7 @@ class TestDead:
     async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def die(*args: object, **options: object) -> None:
-            raise Killed
-
-        with monkeypatch.context() as patches:
-            patches.setattr(Job, "_end", _die)
-            patches.setattr(Job, "take_back", _nothing)
-            patches.setattr(Committer, "close", die)
+        with dying_at(monkeypatch, "close"):
             with pytest.raises(Killed):
                 await write(storage, "a", num_shards=2)
         assert len([key for key in await unowned(storage) if key.endswith(".tfrecord")]) == 2
@@ -353,12 +357,7 @@ class TestDead:
     ) -> None:
         storage = MemoryStorage()
 
-        async def die(*args: object) -> None:
-            raise Killed
-
-        with monkeypatch.context() as patches:
-            patches.setattr(Job, "_end", _die)
-            patches.setattr(Committer, "commit", die)
+        with dying_at(monkeypatch, "commit"):
             with pytest.raises((Killed, anyio.ClosedResourceError)):
                 await write(storage, "a")
         recovery = await asyncrec.recover("pages", storage=storage)
@@ -421,13 +420,7 @@ class TestReplacing:
     ) -> None:
         await write(storage, "old")
 
-        async def die(*args: object, **options: object) -> None:
-            raise Killed
-
-        with monkeypatch.context() as patches:
-            patches.setattr(Job, "_end", _die)
-            patches.setattr(Job, "take_back", _nothing)
-            patches.setattr(Committer, "close", die)
+        with dying_at(monkeypatch, "close"):
             with pytest.raises(Killed):
                 await write(storage, "dead", mode="replace")
         recovery = await asyncrec.recover("pages", storage=storage)
@@ -526,14 +519,7 @@ class TestReadByName:
     async def test_what_is_published_and_not_committed_is_read_by_nobody_but_files_of_others_are(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
     ) -> None:
-        async def die(*args: object, **options: object) -> None:
-            raise Killed
-
-        with monkeypatch.context() as patches:
-            patches.setattr(Job, "_end", _die)
-            patches.setattr(Job, "take_back", _nothing)
-            patches.setattr(Committer, "commit", die)
-            patches.setattr(Committer, "close", die)
+        with dying_at(monkeypatch, "commit", "close"):
             with pytest.raises((Killed, anyio.ClosedResourceError)):
                 await write(storage, "a", writer_id="w", **options)
         assert [key for key in await unowned(storage) if key.endswith(".tfrecord")] != []
@@ -740,13 +726,7 @@ async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
 ) -> None:
     await write(storage, "old")
 
-    async def die(*args: object, **options: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patches:
-        patches.setattr(Job, "_end", _die)
-        patches.setattr(Job, "take_back", _nothing)
-        patches.setattr(Committer, "close", die)
+    with dying_at(monkeypatch, "close"):
         with pytest.raises(Killed):
             await write(storage, "dead", mode="replace")
     with anyio.fail_after(20):
@@ -758,19 +738,10 @@ async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plai
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had its place in the log, and the name, and its shards were published; the next one settles all three."""
-
-    async def die(*args: object, **options: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patches:
-        patches.setattr(Job, "_end", _die)
-        patches.setattr(Job, "take_back", _nothing)
-        patches.setattr(Committer, "close", die)
-        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", writer_id="new") as writer:
-            await writer.write_many(records("new"))
-            with pytest.raises(Killed):
-                await write(storage, "dead", mode="replace", num_shards=2, writer_id="dead")
-            patches.undo()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", writer_id="new") as writer:
+        await writer.write_many(records("new"))
+        with dying_at(monkeypatch, "close"), pytest.raises(Killed):
+            await write(storage, "dead", mode="replace", num_shards=2, writer_id="dead")
     assert await stored(storage) == sorted(records("new"))
     left = [key for key in await unowned(storage) if "-closed" not in key and "removal" not in key]
     assert left == ([] if isinstance(storage, LocalStorage) else ["_jobs/pages/_claim-000001.json"])

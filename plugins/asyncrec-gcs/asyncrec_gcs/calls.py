@@ -13,9 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from asyncrec.storage import in_thread
+
 from .session import Answer
 
 __all__ = ["LibrarySession", "with_query"]
+
+# What an object's metadata weigh takes microseconds; a page of a listing, some milliseconds.
+_PARSED_ON_LOOP = 16 * 1024
 
 
 class LibrarySession:
@@ -49,7 +54,9 @@ class _Response:
         return self._body.decode(errors="replace")
 
     async def json(self, *, content_type: str | None) -> Any:
-        return json.loads(self._body)
+        if len(self._body) <= _PARSED_ON_LOOP:
+            return json.loads(self._body)
+        return await in_thread(json.loads, self._body)
 
 
 def with_query(url: str, params: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ import anyio.to_thread
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from gcloud.aio.auth import AioSession, Token
 from gcloud.aio.auth.token import Type
-from gcloud.aio.storage import Storage as Library
+from gcloud.aio.storage import Storage as GcloudStorage
 from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
@@ -68,7 +68,7 @@ class Client:
         session: Any = self._session  # the library's annotations name the session of `requests`, its synchronous sister
         token.session = AioSession(session)
         # As for an emulator: it is not to send the token itself, since `_authorization` does.
-        self.library = Library(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
+        self.gcloud = GcloudStorage(session=session, token=token, api_root=access.endpoint, api_is_dev=True)
         self._asking: set[asyncio.Task[str | None]] = set()
 
     def __repr__(self) -> str:
@@ -77,7 +77,7 @@ class Client:
     @property
     def secret(self) -> str | None:
         """The access token in use, to be struck out of what the store echoes."""
-        return self.library.token.access_token
+        return self.gcloud.token.access_token
 
     async def request(
         self,
@@ -101,9 +101,9 @@ class Client:
             StoragePermissionError: there are no credentials, or they do not give a token.
         """
         answer = await self._request(method, url, what, headers, data, media)
-        if answer.status == 401 and not isinstance(self.library.token, _Given):
+        if answer.status == 401 and not isinstance(self.gcloud.token, _Given):
             # Withdrawn before its time was up: a new one, once.
-            self.library.token.access_token = None
+            self.gcloud.token.access_token = None
             answer = await self._request(method, url, what, headers, data, media)
         return answer
 
@@ -119,7 +119,7 @@ class Client:
             sent["Content-Length"] = str(len(view))
         try:
             async with asyncio.timeout(_STALLED) as patience:
-                response = await self.library.session.request(
+                response = await self.gcloud.session.request(
                     method,
                     URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp takes both; a str would be re-encoded
                     headers=sent,
@@ -136,7 +136,7 @@ class Client:
 
     async def _authorization(self, what: str) -> dict[str, str]:
         # Everybody waits for one refresh; cancelling one of them must not cancel it for all.
-        task = asyncio.create_task(self.library.token.get())
+        task = asyncio.create_task(self.gcloud.token.get())
         self._asking.add(task)
         task.add_done_callback(self._asked)
         try:
@@ -153,7 +153,7 @@ class Client:
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
         """A failure to get a token; the library has tried five times."""
-        name, kind = type(error).__name__, self.library.token.token_type.name
+        name, kind = type(error).__name__, self.gcloud.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
                 f"{what}: there are no credentials ({name} from the metadata server): set "
@@ -168,7 +168,7 @@ class Client:
 
     async def close(self) -> None:
         """End what is under way for tokens, and the connections."""
-        refresh = self.library.token.acquiring
+        refresh = self.gcloud.token.acquiring
         tasks: list[asyncio.Task[Any]] = [*self._asking, *([refresh] if refresh is not None else [])]
         for task in tasks:
             task.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import anyio
 import pytest
@@ -396,6 +396,25 @@ async def test_what_is_acquired_reaches_its_caller_or_is_released(how: str, anyi
         proceed.set()
     assert sorted(got + released) == ["lock"]
     assert released == (["lock"] if tasks else [])
+
+
+def test_what_was_acquired_for_a_caller_that_is_collected_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop has gone in the moment the result was on its way: nothing can be awaited any more."""
+
+    class Never:
+        def __await__(self) -> Generator[None, None, None]:
+            yield
+
+    async def in_thread(func: Callable[[], object], *, limiter: object) -> None:
+        func()
+        await Never()
+
+    monkeypatch.setattr("asyncrec.tasks.in_thread", in_thread)
+    released: list[str] = []
+    waiting = acquire_in_thread(lambda: "lock", released.append)
+    waiting.send(None)
+    waiting.close()
+    assert released == ["lock"]
 
 
 async def test_what_was_not_acquired_is_not_released() -> None:

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+import anyio
+
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.framing.compression import detect_compression
 from asyncrec.framing.frames import HEADER_BYTES
@@ -23,9 +25,13 @@ from asyncrec.records.torn_end import whole_end, zeros_from
 from asyncrec.storage.base import Buffer, ByteSink, Storage
 from asyncrec.storage.local import LocalStorage, mapped_errors
 from asyncrec.storage.local_disk import Disk, read_at
-from asyncrec.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec.tasks import acquire_in_thread, in_thread
 
 __all__ = ["open_append_sink"]
+
+# Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer. What is left of it
+# the next opening cuts.
+_CLEAN_UP_SECONDS = 10
 
 
 class _AppendSink(ByteSink):
@@ -86,7 +92,8 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         await in_thread(sink._sync)
         sink.published = await storage.head(key)
     except BaseException:
-        await surely_in_thread(_cut, fd, path, compression)
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+            await in_thread(_cut, fd, path, compression)
         raise
     finally:
         os.close(fd)  # also gives the lock back

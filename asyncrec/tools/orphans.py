@@ -22,7 +22,7 @@ from asyncrec.shards.closing import entomb
 from asyncrec.shards.commit import Committer
 from asyncrec.shards.journal import find_notes
 from asyncrec.shards.marks import find_claims, find_marks
-from asyncrec.shards.naming import index_key, keys_key, maker_of, sequence_of, stem_of
+from asyncrec.shards.naming import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
 from asyncrec.shards.note import Note
 from asyncrec.shards.snapshot import load_segments
 from asyncrec.storage.base import ObjectInfo, Storage
@@ -159,7 +159,11 @@ async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardR
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
-    """Delete those that are nobody's, with the index and the keys of each shard; returns them."""
+    """Delete those that are nobody's, with the index and the keys of each shard; returns them.
+
+    And the claims of jobs that have ended, which came after their end. One on plain names stays: whoever was given up
+    may live, and have a shard of such a name on its way.
+    """
     removed = [orphan for orphan in orphans if orphan.is_free]
     for orphan in removed:
         shard = orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys")
@@ -170,6 +174,10 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
             await dataset.folder.delete(index_key(orphan.key))
             await dataset.folder.delete(keys_key(orphan.key))
         await dataset.folder.delete(orphan.key)
+    ended = {segment.writer for segment in await load_segments(dataset.folder, dataset.name) if segment.closed}
+    for claim in await find_claims(dataset.folder, dataset.name):
+        if claim.writer in ended and not claim.plain:
+            await dataset.folder.delete(claim_key(dataset.name, claim.number))
     return removed
 
 

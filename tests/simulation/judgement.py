@@ -243,13 +243,14 @@ def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
             below = {key: data for key, data in files.items() if key.startswith(f"_manifest/{name}/")}
             segments = [parse_segment(data, name=key) for key, data in below.items() if is_segment(key)]
             kept |= set(below)
-            given_up = {segment.writer for segment in segments if segment.abandoned}
+            ended = {segment.writer for segment in segments if segment.closed}
             for key, data in files.items():
                 # Elsewhere than on a disk, a request of whoever was given up may come late: his names are not free.
-                # And a claim may come late itself: the next one that claims the name settles it.
-                claim = not folder.startswith("/") and key.startswith(f"_jobs/{name}/_claim-")
-                if claim and (world.settings["late"] or Claim.decode(data, 0).writer in given_up):
-                    kept.add(key)
+                # And the claim of an opening that was not answered comes late itself: the next claim settles it.
+                if not folder.startswith("/") and key.startswith(f"_jobs/{name}/_claim-"):
+                    claim = Claim.decode(data, 0)
+                    if claim.plain or claim.writer not in ended:
+                        kept.add(key)
             if segments:
                 for entry in merge_segments(name, segments).shards:
                     kept |= set(entry.objects)

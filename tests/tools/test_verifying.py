@@ -11,6 +11,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.framing.encoding import encode_frames
+from asyncrec.shards.marks import Claim, find_claims, put_claim
 from asyncrec.shards.segment import Segment
 from asyncrec.storage.base import Storage
 from asyncrec.testing import Fault, FlakyStorage
@@ -260,6 +261,20 @@ async def test_what_came_late_for_a_job_that_was_given_up_is_deleted_though_ther
     assert report.deleted == ["pages-late-000000.tfrecord", "_keys/pages-late-000001.tfrecord.keys"]
     assert await names(storage) == ["_manifest/pages/late-closed.jsonl"]
     assert (await tools.verify("pages", storage=storage, delete=True)).orphans == []
+
+
+async def test_a_claim_that_came_after_its_job_had_ended_is_deleted_unless_it_is_on_plain_names(
+    storage: Storage,
+) -> None:
+    await write_pages(storage)
+    (writer,) = (await asyncrec.read_manifest("pages", storage=storage)).writers
+    await put_claim(storage, "pages", Claim(number=1, writer=writer, plain=False))
+    await put_claim(storage, "pages", Claim(number=2, writer=writer, plain=True))
+    await put_claim(storage, "pages", Claim(number=3, writer="lives", plain=False))
+    await tools.verify("pages", storage=storage)
+    assert [claim.number for claim in await find_claims(storage, "pages")] == [1, 2, 3]
+    await tools.verify("pages", storage=storage, delete=True)
+    assert [claim.number for claim in await find_claims(storage, "pages")] == [2, 3]
 
 
 async def test_a_folder_is_verified_whole(storage: Storage) -> None:

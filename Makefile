@@ -19,7 +19,7 @@ ARGS ?=
 EXTRAS := cli,demo
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
-PROJECTS := pyproject.toml setup.py asyncrec/framing/_native.c $(PLUGINS:%=%/pyproject.toml)
+PROJECTS := pyproject.toml setup.py asyncrec/_framing/_native.c $(PLUGINS:%=%/pyproject.toml)
 
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
 READY := .venv/.ready

@@ -2,4 +2,4 @@
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("asyncrec.framing._native", ["asyncrec/framing/_native.c"], optional=True)])
+setup(ext_modules=[Extension("asyncrec._framing._native", ["asyncrec/_framing/_native.c"], optional=True)])

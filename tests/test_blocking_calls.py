@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -77,8 +77,8 @@ def damage(folder: Path) -> None:
 
 
 def test_the_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
-    from asyncrec.shards.journal import find_notes
-    from asyncrec.storage.local import LocalStorage
+    from asyncrec._shards.journal.journal import find_notes
+    from asyncrec.storage._local.storage import LocalStorage
 
     assert find_notes(LocalStorage(tmp_path)) == []
     assert [call.split(" in ")[0] for call in blocking_calls] == ["os.listdir"]

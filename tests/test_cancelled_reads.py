@@ -21,14 +21,14 @@ from anyio.lowlevel import checkpoint
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._datasets.from_generator.writer import DatasetWriter
+from asyncrec._datasets.reading.tuples import generate_dataset, get_tfrecord_filepaths
+from asyncrec._records.position import BEGINNING
+from asyncrec._records.reading.reader import open_reader_at
 from asyncrec._sampling.interleave import interleaver
-from asyncrec.datasets.tuples import generate_dataset, get_tfrecord_filepaths
-from asyncrec.datasets.writer import DatasetWriter
-from asyncrec.records.position import BEGINNING
-from asyncrec.records.reader import open_reader_at
-from asyncrec.storage import local_source
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._local import source as local_source
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -20,15 +20,15 @@ OURS = [getattr(errors, name) for name in errors.__all__]
 
 # Exceptions that are defined elsewhere, with the reason.
 ELSEWHERE = {
-    "asyncrec/example/declared.py": {"IgnoreExample"},  # no error: what a user's code raises to leave an example out
-    "asyncrec/example/dtypes.py": {"Misfit"},  # never leaves the package: the schema makes it a SchemaError
+    "asyncrec/example/_declared.py": {"IgnoreExample"},  # no error: what a user's code raises to leave an example out
+    "asyncrec/example/_dtypes.py": {"Misfit"},  # never leaves the package: the schema makes it a SchemaError
     # Subclasses of the tree that are what another library raises, under its names, for `except` written for it.
     "asyncrec/compat/datum.py": {"DuplicatedKeysError"},
-    "asyncrec/compat/datum_reading.py": {"InstructionError"},
+    "asyncrec/compat/_datum_reading.py": {"InstructionError"},
     "asyncrec/compat/tfrecorder/helpers/marshaller.py": {"FieldError"},
     "asyncrec/compat/tfrecorder/reading.py": {"NoDirectoryError"},
     # TensorFlow's own tree, which is mixed into the class of each error that leaves `asyncrec.compat.tensorflow`.
-    "asyncrec/compat/tensorflow_errors.py": {
+    "asyncrec/compat/_tensorflow_errors.py": {
         "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError", "DeadlineExceededError",
         "FailedPreconditionError", "InternalError", "InvalidArgumentError", "NotFoundError", "OpError",
         "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
@@ -42,8 +42,8 @@ ELSEWHERE = {
 
 # Builtin errors that are raised as they are, with the reason; how many there are.
 BUILTIN = {
-    "asyncrec/compat/live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
-    "asyncrec/compat/remote_file.py": 1,  # likewise
+    "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
+    "asyncrec/compat/_remote_file.py": 1,  # likewise
     "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object
     "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a mistake of the report's own, and no argument of a user's
     "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # what aiohttp asks of a payload

@@ -45,10 +45,10 @@ def test_there_are_plugins_to_look_at() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from asyncrec.storage.base import Storage",
-        "import asyncrec.tasks",
+        "from asyncrec.storage._base import Storage",
+        "import asyncrec._concurrency.tasks",
         "from asyncrec.storage import _hidden",
-        "def late():\n    from asyncrec.framing import frames",
+        "def late():\n    from asyncrec._framing import frames",
     ],
 )
 def test_an_import_of_something_else_is_found(source: str) -> None:

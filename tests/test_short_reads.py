@@ -11,9 +11,9 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.storage.base import ByteSource
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.storage.resuming import ResumingSource, read_head, receive_exactly
+from asyncrec.storage._base import ByteSource
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.tasks`: owned tasks, work in threads, and what a cancelled caller does not lose."""
+"""`asyncrec._concurrency.tasks`: owned tasks, work in threads, and what a cancelled caller does not lose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from collections.abc import Callable, Generator
 import anyio
 import pytest
 
-from asyncrec.tasks import Handover, TaskScope, ThreadedStep, acquire_in_thread, in_thread, surely_in_thread
+from asyncrec._concurrency.tasks import (
+    Handover,
+    TaskScope,
+    ThreadedStep,
+    acquire_in_thread,
+    in_thread,
+    surely_in_thread,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -409,7 +416,7 @@ def test_what_was_acquired_for_a_caller_that_is_collected_is_released(monkeypatc
         func()
         await Never()
 
-    monkeypatch.setattr("asyncrec.tasks.in_thread", in_thread)
+    monkeypatch.setattr("asyncrec._concurrency.tasks.in_thread", in_thread)
     released: list[str] = []
     waiting = acquire_in_thread(lambda: "lock", released.append)
     waiting.send(None)

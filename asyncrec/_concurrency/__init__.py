@@ -1,4 +1,4 @@
-"""Small helpers on top of `asyncrec.tasks`; they know nothing of storage or records.
+"""Small helpers on top of `asyncrec._concurrency.tasks`; they know nothing of storage or records.
 
 batches    the iterator over batches of every reader and stream
 ahead      some things at a time, and one step ahead

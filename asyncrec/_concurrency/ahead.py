@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from asyncrec.tasks import TaskScope
+from asyncrec._concurrency.tasks import TaskScope
 
 __all__ = ["ReadAhead", "concurrently"]
 

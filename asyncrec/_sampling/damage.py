@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from asyncrec.framing.damage import Damage
+from asyncrec._framing.damage import Damage
 
 __all__ = ["DamageByShard", "ShardDamage"]
 

@@ -21,7 +21,7 @@ Calls that go to that thread and back cost some 60 microseconds. What moves many
 
 from __future__ import annotations
 
-from asyncrec.blocking.datasets import (
+from asyncrec.blocking._datasets import (
     DatasetWriter,
     SplitReader,
     TupleReader,
@@ -31,10 +31,10 @@ from asyncrec.blocking.datasets import (
     write_folds,
     write_splits_from_csv,
 )
-from asyncrec.blocking.records import RecordReader, RecordWriter, open_reader, open_writer, read_records, write_records
-from asyncrec.blocking.sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
-from asyncrec.blocking.shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest, recover
-from asyncrec.blocking.storage import (
+from asyncrec.blocking._records import RecordReader, RecordWriter, open_reader, open_writer, read_records, write_records
+from asyncrec.blocking._sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
+from asyncrec.blocking._shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest, recover
+from asyncrec.blocking._storage import (
     ByteSink,
     ByteSource,
     FileWriter,
@@ -43,7 +43,7 @@ from asyncrec.blocking.storage import (
     open_file,
     open_storage,
 )
-from asyncrec.blocking.streams import Stream
+from asyncrec.blocking._streams import Stream
 
 __all__ = [
     "ByteSink",

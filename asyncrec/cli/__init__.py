@@ -34,35 +34,35 @@ from typing import TYPE_CHECKING
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
-    from asyncrec.cli.exits import DAMAGE as DAMAGE
-    from asyncrec.cli.exits import FAULT as FAULT
-    from asyncrec.cli.exits import FINE as FINE
-    from asyncrec.cli.exits import STORAGE as STORAGE
-    from asyncrec.cli.exits import USAGE as USAGE
-    from asyncrec.cli.options import Debug as Debug
-    from asyncrec.cli.options import Json as Json
-    from asyncrec.cli.options import Path as Path
-    from asyncrec.cli.options import Source as Source
-    from asyncrec.cli.options import SourceOptions as SourceOptions
-    from asyncrec.cli.options import StorageOptions as StorageOptions
-    from asyncrec.cli.options import Target as Target
-    from asyncrec.cli.options import TargetOptions as TargetOptions
-    from asyncrec.cli.options import parse_duration as parse_duration
-    from asyncrec.cli.options import parse_options as parse_options
-    from asyncrec.cli.options import parse_size as parse_size
-    from asyncrec.cli.options import run_async as run_async
-    from asyncrec.cli.output import human_bytes as human_bytes
-    from asyncrec.cli.output import pairs as pairs
-    from asyncrec.cli.output import print_json as print_json
-    from asyncrec.cli.output import say as say
-    from asyncrec.cli.progress import Bar as Bar
+    from asyncrec.cli._exits import DAMAGE as DAMAGE
+    from asyncrec.cli._exits import FAULT as FAULT
+    from asyncrec.cli._exits import FINE as FINE
+    from asyncrec.cli._exits import STORAGE as STORAGE
+    from asyncrec.cli._exits import USAGE as USAGE
+    from asyncrec.cli._options import Debug as Debug
+    from asyncrec.cli._options import Json as Json
+    from asyncrec.cli._options import Path as Path
+    from asyncrec.cli._options import Source as Source
+    from asyncrec.cli._options import SourceOptions as SourceOptions
+    from asyncrec.cli._options import StorageOptions as StorageOptions
+    from asyncrec.cli._options import Target as Target
+    from asyncrec.cli._options import TargetOptions as TargetOptions
+    from asyncrec.cli._options import parse_duration as parse_duration
+    from asyncrec.cli._options import parse_options as parse_options
+    from asyncrec.cli._options import parse_size as parse_size
+    from asyncrec.cli._options import run_async as run_async
+    from asyncrec.cli._output import human_bytes as human_bytes
+    from asyncrec.cli._output import pairs as pairs
+    from asyncrec.cli._output import print_json as print_json
+    from asyncrec.cli._output import say as say
+    from asyncrec.cli._progress import Bar as Bar
     from asyncrec.errors import UsageError as UsageError
 
 __getattr__, __dir__, _names = lazy(
     __name__,
     {
-        "asyncrec.cli.exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE"),
-        "asyncrec.cli.options": (
+        "asyncrec.cli._exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE"),
+        "asyncrec.cli._options": (
             "Debug",
             "Json",
             "Path",
@@ -76,8 +76,8 @@ __getattr__, __dir__, _names = lazy(
             "parse_size",
             "run_async",
         ),
-        "asyncrec.cli.output": ("human_bytes", "pairs", "print_json", "say"),
-        "asyncrec.cli.progress": ("Bar",),
+        "asyncrec.cli._output": ("human_bytes", "pairs", "print_json", "say"),
+        "asyncrec.cli._progress": ("Bar",),
         "asyncrec.errors": ("UsageError",),
     },
 )
@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("asyncrec: the command line needs typer and rich: pip install 'asyncrec[cli]'\n")
         return 2
     if given == ["--help"]:
-        from asyncrec.cli.help import show_help
+        from asyncrec.cli._help import show_help
 
         show_help()
         return 0
-    from asyncrec.cli.app import run
+    from asyncrec.cli._app import run
 
     return run(given)

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from asyncrec.blocking.portal import current_portal
-from asyncrec.compat.datum_configs import BucketConfigs, DatasetConfigs, TFRReadConfigs
-from asyncrec.compat.datum_reading import Dataset, InstructionError, load
-from asyncrec.datasets.description import Description
-from asyncrec.datasets.examples import flatten, prepare, with_shapes
-from asyncrec.datasets.images import image_shapes
-from asyncrec.datasets.progress import Progress
-from asyncrec.datasets.publishing import SplitTarget
-from asyncrec.datasets.shuffler import HashShuffler
-from asyncrec.datasets.sidecars import ShardInfo
+from asyncrec._datasets.description import Description
+from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
+from asyncrec._datasets.from_generator.images import image_shapes
+from asyncrec._datasets.from_generator.publishing import SplitTarget
+from asyncrec._datasets.from_generator.shuffler import HashShuffler
+from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.sidecars import ShardInfo
+from asyncrec.blocking._portal import current_portal
+from asyncrec.compat._datum_configs import BucketConfigs, DatasetConfigs, TFRReadConfigs
+from asyncrec.compat._datum_reading import Dataset, InstructionError, load
 from asyncrec.errors import ArgumentTypeError, DatasetError, DuplicateKeyError, SchemaError
-from asyncrec.example.codec import encode_example
+from asyncrec.example._codec import encode_example
 
 __all__ = [
     "BucketConfigs",

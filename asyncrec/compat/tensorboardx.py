@@ -8,7 +8,7 @@ loop, because tensorboardX closes its writers in exit handlers, when none can ru
 that is there is emptied; unless another writer has it, which it then shares with, whole record by whole record.
 
 Everything else goes through `asyncrec.blocking`: an object of S3 or GCS is uploaded in parts while it is written, each
-byte once, and appears when it is flushed or closed; see `asyncrec.compat.remote_file` for what follows a flush.
+byte once, and appears when it is flushed or closed; see `asyncrec.compat._remote_file` for what follows a flush.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from asyncrec import blocking
-from asyncrec.compat.live_file import LiveFile
-from asyncrec.compat.remote_file import RemoteFile
-from asyncrec.compat.tensorboardx_factories import (
+from asyncrec._framing.frames import encode_frames
+from asyncrec._records.writing.write_batch import buffer_size
+from asyncrec.compat._live_file import LiveFile
+from asyncrec.compat._remote_file import RemoteFile
+from asyncrec.compat._tensorboardx_factories import (
     REGISTERED_FACTORIES,
     GCSRecordWriter,
     GCSRecordWriterFactory,
@@ -33,13 +35,11 @@ from asyncrec.compat.tensorboardx_factories import (
     register_writer_factory,
 )
 from asyncrec.errors import UnknownSchemeError
-from asyncrec.framing.frames import encode_frames
-from asyncrec.records.slab import buffer_size
-from asyncrec.storage.base import Buffer
-from asyncrec.storage.files import make_valid_tf_name
-from asyncrec.storage.local_disk import mapped_errors
-from asyncrec.storage.registry import foreign_factory, is_local
-from asyncrec.storage.url import local_path
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._files import make_valid_tf_name
+from asyncrec.storage._local.disk import mapped_errors
+from asyncrec.storage._registry import foreign_factory, is_local
+from asyncrec.storage._url import local_path
 
 __all__ = [
     "REGISTERED_FACTORIES",

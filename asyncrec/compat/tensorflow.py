@@ -14,22 +14,22 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from asyncrec.compat import tensorflow_errors as errors
-from asyncrec.compat.tensorflow_features import (
+from asyncrec.compat import _tensorflow_errors as errors
+from asyncrec.compat._tensorflow_features import (
     bytes_feature,
     bytes_list_feature,
     float_list_feature,
     int64_feature,
     int64_list_feature,
 )
-from asyncrec.compat.tensorflow_files import (
+from asyncrec.compat._tensorflow_files import (
     TFRecordCompressionType,
     TFRecordOptions,
     TFRecordWriter,
     tf_record_iterator,
 )
 from asyncrec.errors import ArgumentTypeError
-from asyncrec.example.features import (
+from asyncrec.example._features import (
     BytesList,
     Example,
     Feature,

@@ -15,7 +15,7 @@ from typing import Any
 
 from asyncrec import blocking
 from asyncrec._sampling.interleave_sampler.sampler import InterleaveSampler
-from asyncrec.compat.tensors import found_tensorflow, is_read_by, matching
+from asyncrec.compat._tensors import found_tensorflow, is_read_by, matching
 
 __all__ = ["TFRecordDatasetSampler"]
 

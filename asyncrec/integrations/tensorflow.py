@@ -24,11 +24,11 @@ except ModuleNotFoundError as error:
     ) from error
 
 from asyncrec import blocking
+from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import SchemaError
-from asyncrec.example.entries import Entry
-from asyncrec.example.kinds import FixedLen, VarLen
-from asyncrec.example.schema import Schema
-from asyncrec.shards.manifest import Manifest
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, VarLen
+from asyncrec.example._schema import Schema
 
 __all__ = ["element_spec", "shuffled"]
 

@@ -38,9 +38,9 @@ except ModuleNotFoundError as error:
     ) from error
 
 from asyncrec import blocking
-from asyncrec.blocking.owner import Opened
-from asyncrec.blocking.streams import Stream
-from asyncrec.shards.manifest import Manifest
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec.blocking._owner import Opened
+from asyncrec.blocking._streams import Stream
 
 __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 

@@ -28,18 +28,18 @@ from typing import TYPE_CHECKING
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
-    from asyncrec.plugins.hookspecs import hookimpl as hookimpl
-    from asyncrec.plugins.kinds import BadMember as BadMember
-    from asyncrec.plugins.kinds import Command as Command
-    from asyncrec.plugins.kinds import Converted as Converted
-    from asyncrec.plugins.kinds import Encoder as Encoder
-    from asyncrec.plugins.kinds import Format as Format
-    from asyncrec.plugins.kinds import SourceFile as SourceFile
+    from asyncrec.plugins._hookspecs import hookimpl as hookimpl
+    from asyncrec.plugins._kinds import BadMember as BadMember
+    from asyncrec.plugins._kinds import Command as Command
+    from asyncrec.plugins._kinds import Converted as Converted
+    from asyncrec.plugins._kinds import Encoder as Encoder
+    from asyncrec.plugins._kinds import Format as Format
+    from asyncrec.plugins._kinds import SourceFile as SourceFile
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.plugins.hookspecs": ("hookimpl",),
-        "asyncrec.plugins.kinds": ("BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile"),
+        "asyncrec.plugins._hookspecs": ("hookimpl",),
+        "asyncrec.plugins._kinds": ("BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile"),
     },
 )

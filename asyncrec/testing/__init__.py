@@ -14,62 +14,38 @@ Resolved on first use, so that only the kits import pytest.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from asyncrec._lazy import lazy
+from asyncrec.testing import golden as golden
+
 if TYPE_CHECKING:
-    from asyncrec.testing import golden
-    from asyncrec.testing.cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
-    from asyncrec.testing.checks import check_sink, check_source
-    from asyncrec.testing.clock import virtual_backend
-    from asyncrec.testing.commands import CommandConformance
-    from asyncrec.testing.conformance import StorageConformance
-    from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
-    from asyncrec.testing.formats import FormatConformance
-    from asyncrec.testing.kit import replaces_case
-    from asyncrec.testing.stores import LaxStorage
+    from asyncrec.testing._cancellation import cancel_at_checkpoint as cancel_at_checkpoint
+    from asyncrec.testing._cancellation import cancel_at_every_checkpoint as cancel_at_every_checkpoint
+    from asyncrec.testing._checks import check_sink as check_sink
+    from asyncrec.testing._checks import check_source as check_source
+    from asyncrec.testing._clock import virtual_backend as virtual_backend
+    from asyncrec.testing._commands import CommandConformance as CommandConformance
+    from asyncrec.testing._conformance import StorageConformance as StorageConformance
+    from asyncrec.testing._faults import Fault as Fault
+    from asyncrec.testing._faults import FlakyStorage as FlakyStorage
+    from asyncrec.testing._faults import SlowStorage as SlowStorage
+    from asyncrec.testing._formats import FormatConformance as FormatConformance
+    from asyncrec.testing._kit import replaces_case as replaces_case
+    from asyncrec.testing._stores import LaxStorage as LaxStorage
 
-__all__ = [
-    "CommandConformance",
-    "Fault",
-    "FlakyStorage",
-    "FormatConformance",
-    "LaxStorage",
-    "SlowStorage",
-    "StorageConformance",
-    "cancel_at_checkpoint",
-    "cancel_at_every_checkpoint",
-    "check_sink",
-    "check_source",
-    "golden",
-    "replaces_case",
-    "virtual_backend",
-]
-
-_HOMES = {
-    "CommandConformance": "commands",
-    "Fault": "faults",
-    "FlakyStorage": "faults",
-    "FormatConformance": "formats",
-    "LaxStorage": "stores",
-    "SlowStorage": "faults",
-    "StorageConformance": "conformance",
-    "cancel_at_checkpoint": "cancellation",
-    "cancel_at_every_checkpoint": "cancellation",
-    "check_sink": "checks",
-    "check_source": "checks",
-    "replaces_case": "kit",
-    "virtual_backend": "clock",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name == "golden":
-        return importlib.import_module(f"{__name__}.golden")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "asyncrec.testing._cancellation": ("cancel_at_checkpoint", "cancel_at_every_checkpoint"),
+        "asyncrec.testing._checks": ("check_sink", "check_source"),
+        "asyncrec.testing._clock": ("virtual_backend",),
+        "asyncrec.testing._commands": ("CommandConformance",),
+        "asyncrec.testing._conformance": ("StorageConformance",),
+        "asyncrec.testing._faults": ("Fault", "FlakyStorage", "SlowStorage"),
+        "asyncrec.testing._formats": ("FormatConformance",),
+        "asyncrec.testing._kit": ("replaces_case",),
+        "asyncrec.testing._stores": ("LaxStorage",),
+    },
+)
+__all__ += ["golden"]

@@ -14,42 +14,42 @@ from typing import TYPE_CHECKING, Any
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
-    from asyncrec.tools.checkup import DoctorReport as DoctorReport
-    from asyncrec.tools.checkup import doctor as doctor
-    from asyncrec.tools.converting import ConvertReport as ConvertReport
-    from asyncrec.tools.converting import convert as convert
-    from asyncrec.tools.copying import CopyReport as CopyReport
-    from asyncrec.tools.copying import copy as copy
-    from asyncrec.tools.counting import CountReport as CountReport
-    from asyncrec.tools.counting import count as count
-    from asyncrec.tools.describing import InfoReport as InfoReport
-    from asyncrec.tools.describing import info as info
-    from asyncrec.tools.indexing import IndexReport as IndexReport
-    from asyncrec.tools.indexing import index as index
-    from asyncrec.tools.records import FoundRecord as FoundRecord
-    from asyncrec.tools.records import RecordStream as RecordStream
-    from asyncrec.tools.records import Where as Where
-    from asyncrec.tools.records import get_record as get_record
-    from asyncrec.tools.records import open_records as open_records
-    from asyncrec.tools.repairing import RepairReport as RepairReport
-    from asyncrec.tools.repairing import repair as repair
-    from asyncrec.tools.resharding import ReshardReport as ReshardReport
-    from asyncrec.tools.resharding import reshard as reshard
-    from asyncrec.tools.schemas import SchemaReport as SchemaReport
-    from asyncrec.tools.schemas import schema as schema
-    from asyncrec.tools.selecting import SelectedDataset as SelectedDataset
-    from asyncrec.tools.selecting import SelectedShard as SelectedShard
-    from asyncrec.tools.selecting import Selection as Selection
-    from asyncrec.tools.selecting import selected as selected
-    from asyncrec.tools.shard_reading import open_shard as open_shard
-    from asyncrec.tools.shard_reading import shard_index as shard_index
-    from asyncrec.tools.splitting import SplitsReport as SplitsReport
-    from asyncrec.tools.splitting import from_csv as from_csv
-    from asyncrec.tools.splitting import from_folder as from_folder
-    from asyncrec.tools.unfinished import UploadsReport as UploadsReport
-    from asyncrec.tools.unfinished import uploads as uploads
-    from asyncrec.tools.verifying import VerifyReport as VerifyReport
-    from asyncrec.tools.verifying import verify as verify
+    from asyncrec.tools._convert import ConvertReport as ConvertReport
+    from asyncrec.tools._convert import convert as convert
+    from asyncrec.tools._copy import CopyReport as CopyReport
+    from asyncrec.tools._copy import copy as copy
+    from asyncrec.tools._count import CountReport as CountReport
+    from asyncrec.tools._count import count as count
+    from asyncrec.tools._doctor import DoctorReport as DoctorReport
+    from asyncrec.tools._doctor import doctor as doctor
+    from asyncrec.tools._index import IndexReport as IndexReport
+    from asyncrec.tools._index import index as index
+    from asyncrec.tools._info import InfoReport as InfoReport
+    from asyncrec.tools._info import info as info
+    from asyncrec.tools._records import FoundRecord as FoundRecord
+    from asyncrec.tools._records import RecordStream as RecordStream
+    from asyncrec.tools._records import Where as Where
+    from asyncrec.tools._records import get_record as get_record
+    from asyncrec.tools._records import open_records as open_records
+    from asyncrec.tools._repair import RepairReport as RepairReport
+    from asyncrec.tools._repair import repair as repair
+    from asyncrec.tools._reshard import ReshardReport as ReshardReport
+    from asyncrec.tools._reshard import reshard as reshard
+    from asyncrec.tools._schema import SchemaReport as SchemaReport
+    from asyncrec.tools._schema import schema as schema
+    from asyncrec.tools._selection import SelectedDataset as SelectedDataset
+    from asyncrec.tools._selection import SelectedShard as SelectedShard
+    from asyncrec.tools._selection import Selection as Selection
+    from asyncrec.tools._selection import selected as selected
+    from asyncrec.tools._shard_reading import open_shard as open_shard
+    from asyncrec.tools._shard_reading import shard_index as shard_index
+    from asyncrec.tools._splits import SplitsReport as SplitsReport
+    from asyncrec.tools._splits import from_csv as from_csv
+    from asyncrec.tools._splits import from_folder as from_folder
+    from asyncrec.tools._uploads import UploadsReport as UploadsReport
+    from asyncrec.tools._uploads import uploads as uploads
+    from asyncrec.tools._verify import VerifyReport as VerifyReport
+    from asyncrec.tools._verify import verify as verify
 
 # What is not core, and where it is.
 _MOVED = {"report": "asyncrec_report.report, of the plugin asyncrec-report: pip install asyncrec-report"}
@@ -57,21 +57,21 @@ _MOVED = {"report": "asyncrec_report.report, of the plugin asyncrec-report: pip 
 _resolve, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.tools.checkup": ("DoctorReport", "doctor"),
-        "asyncrec.tools.converting": ("ConvertReport", "convert"),
-        "asyncrec.tools.copying": ("CopyReport", "copy"),
-        "asyncrec.tools.counting": ("CountReport", "count"),
-        "asyncrec.tools.describing": ("InfoReport", "info"),
-        "asyncrec.tools.indexing": ("IndexReport", "index"),
-        "asyncrec.tools.records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
-        "asyncrec.tools.repairing": ("RepairReport", "repair"),
-        "asyncrec.tools.resharding": ("ReshardReport", "reshard"),
-        "asyncrec.tools.schemas": ("SchemaReport", "schema"),
-        "asyncrec.tools.selecting": ("SelectedDataset", "SelectedShard", "Selection", "selected"),
-        "asyncrec.tools.shard_reading": ("open_shard", "shard_index"),
-        "asyncrec.tools.splitting": ("SplitsReport", "from_csv", "from_folder"),
-        "asyncrec.tools.unfinished": ("UploadsReport", "uploads"),
-        "asyncrec.tools.verifying": ("VerifyReport", "verify"),
+        "asyncrec.tools._doctor": ("DoctorReport", "doctor"),
+        "asyncrec.tools._convert": ("ConvertReport", "convert"),
+        "asyncrec.tools._copy": ("CopyReport", "copy"),
+        "asyncrec.tools._count": ("CountReport", "count"),
+        "asyncrec.tools._info": ("InfoReport", "info"),
+        "asyncrec.tools._index": ("IndexReport", "index"),
+        "asyncrec.tools._records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
+        "asyncrec.tools._repair": ("RepairReport", "repair"),
+        "asyncrec.tools._reshard": ("ReshardReport", "reshard"),
+        "asyncrec.tools._schema": ("SchemaReport", "schema"),
+        "asyncrec.tools._selection": ("SelectedDataset", "SelectedShard", "Selection", "selected"),
+        "asyncrec.tools._shard_reading": ("open_shard", "shard_index"),
+        "asyncrec.tools._splits": ("SplitsReport", "from_csv", "from_folder"),
+        "asyncrec.tools._uploads": ("UploadsReport", "uploads"),
+        "asyncrec.tools._verify": ("VerifyReport", "verify"),
     },
 )
 

@@ -32,7 +32,7 @@ def measure(examples: int, folder: Path) -> dict[str, Any]:
     import anyio
 
     import asyncrec
-    from asyncrec.datasets import writer  # noqa: F401  # imported before the memory is looked at
+    from asyncrec._datasets.from_generator import writer  # noqa: F401  # imported before the memory is looked at
 
     payload = random.Random(0).randbytes(2 * MIB)
     count = payload_bytes = files = 0

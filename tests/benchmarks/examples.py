@@ -113,7 +113,7 @@ def tfrecord_example() -> _Build:
 def prepare(case: Case, path: Path) -> None:
     """The file that readers share."""
     import asyncrec
-    from asyncrec.framing.frames import encode_frames
+    from asyncrec._framing.frames import encode_frames
 
     records = [asyncrec.encode_example(row) for row in rows(case)]
     with open(path, "wb") as file:

@@ -24,9 +24,9 @@ import anyio
 from harness import MIB, _reset_peak, _status
 
 import asyncrec
-from asyncrec.shards.naming import closing_segment_key, index_key, rolling_shard_name
-from asyncrec.shards.segment import Segment, ShardEntry, format_time
-from asyncrec.storage.local import LocalStorage
+from asyncrec._shards.manifest.names import closing_segment_key, index_key, rolling_shard_name
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
+from asyncrec.storage._local.storage import LocalStorage
 
 SIZE = 1024
 

@@ -114,7 +114,7 @@ async def ours_writes(case: Case, storage: Any) -> None:
 
 
 async def ours_receives(case: Case, storage: Any) -> None:
-    from asyncrec.storage.chunks import ResumingSource
+    from asyncrec.storage._chunk_writer import ResumingSource
 
     size = 0
     async with ResumingSource(storage, f"give-{case.count * MIB}") as given:

@@ -154,8 +154,8 @@ def expect(count: int, case: Case) -> None:
 
 def far_sampler(case: Case, *, async_cycle: bool) -> Job:
     import asyncrec
-    from asyncrec.storage.local import LocalStorage
-    from asyncrec.testing.faults import SlowStorage
+    from asyncrec.storage._local.storage import LocalStorage
+    from asyncrec.testing._faults import SlowStorage
 
     async def main(path: Path) -> None:
         far = SlowStorage(LocalStorage(shards_of(path).parent), latency=0.020)

@@ -20,8 +20,8 @@ _SHARD = 64 * MIB
 
 def _writer(case: Case, *, spooled: bool, **options: Any) -> Main:
     import asyncrec
-    from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo
-    from asyncrec.storage.memory import MemoryStorage
+    from asyncrec.storage._base import Buffer, ByteSink, ObjectInfo
+    from asyncrec.storage._memory import MemoryStorage
 
     class Dropping(ByteSink):
         chunk_size = 8 * MIB

@@ -14,8 +14,8 @@ import anyio.lowlevel
 import pytest
 
 from asyncrec import blocking
-from asyncrec.blocking.owner import Handle
-from asyncrec.blocking.portal import current_portal
+from asyncrec.blocking._owner import Handle
+from asyncrec.blocking._portal import current_portal
 
 
 @pytest.fixture

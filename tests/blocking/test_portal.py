@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 from asyncrec import blocking
-from asyncrec.blocking.owner import Handle, as_call, as_context
-from asyncrec.blocking.portal import current_portal
+from asyncrec.blocking._owner import Handle, as_call, as_context
+from asyncrec.blocking._portal import current_portal
 
 
 def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -131,7 +131,7 @@ def test_what_is_used_after_its_with_says_so() -> None:
 INTERRUPT = """
 import signal, sys, threading
 import anyio
-from asyncrec.blocking.portal import current_portal
+from asyncrec.blocking._portal import current_portal
 from asyncrec import blocking
 
 begun = threading.Event()

@@ -8,7 +8,7 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec.records.slab import SLAB_RECORDS
+from asyncrec._records.writing.write_batch import SLAB_RECORDS
 
 RECORDS = [b"%d" % number for number in range(3 * SLAB_RECORDS + 7)]
 

@@ -6,7 +6,7 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec.records.slab import SLAB_RECORDS
+from asyncrec._records.writing.write_batch import SLAB_RECORDS
 
 
 def records_of(dataset: Path) -> list[bytes]:

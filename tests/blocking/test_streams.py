@@ -7,7 +7,7 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec.blocking.owner import Opened
+from asyncrec.blocking._owner import Opened
 
 COUNT = 1000
 

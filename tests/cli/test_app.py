@@ -8,7 +8,7 @@ import sys
 import pytest
 from cli_data import Run
 
-from asyncrec.cli.table import COMMANDS, SECTIONS
+from asyncrec.cli._table import COMMANDS, SECTIONS
 
 
 def test_help_lists_every_command(run: Run) -> None:

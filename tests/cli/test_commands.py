@@ -18,10 +18,10 @@ import pytest
 from cli_data import Run, example, no_rights
 
 import asyncrec
-from asyncrec.cli.table import COMMANDS
-from asyncrec.plugins.manager import Plugins
-from asyncrec.shards.note import Note
-from asyncrec.tools.formats import Formats
+from asyncrec._shards.journal.header import Note
+from asyncrec.cli._table import COMMANDS
+from asyncrec.plugins._manager import Plugins
+from asyncrec.tools._formats import Formats
 
 
 def lines(text: str) -> list[Any]:
@@ -501,7 +501,7 @@ def test_convert_names_the_plugin_that_is_missing(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str
 ) -> None:
     monkeypatch.setenv("ASYNCREC_DISABLE_PLUGINS", "formats")
-    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", Formats(Plugins()))
+    monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(Plugins()))
     result = run("convert", source, target)
     assert result.code == 2
     assert "pip install asyncrec-formats" in result.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncrec import errors
-from asyncrec.cli.exits import DAMAGE, FAULT, STORAGE, USAGE, explained
+from asyncrec.cli._exits import DAMAGE, FAULT, STORAGE, USAGE, explained
 
 
 def made(error: Exception) -> Exception:

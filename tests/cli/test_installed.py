@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from cli_data import Run
 
-from asyncrec.cli.installed import INSTALLED, Installed
+from asyncrec.cli._installed import INSTALLED, Installed
 from asyncrec.plugins import Command, hookimpl
-from asyncrec.plugins.manager import Plugins
+from asyncrec.plugins._manager import Plugins
 
 
 def plugin(name: str, *commands: object) -> ModuleType:

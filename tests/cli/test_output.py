@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.cli.output import clean, human_bytes, pairs, print_json, table
+from asyncrec.cli._output import clean, human_bytes, pairs, print_json, table
 
 
 @given(st.text(st.characters()))

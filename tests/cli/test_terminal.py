@@ -16,7 +16,7 @@ import pytest
 from cli_data import write_data
 
 import asyncrec
-from asyncrec.cli.table import COMMANDS
+from asyncrec.cli._table import COMMANDS
 
 # Against hanging, on a machine however busy.
 LIMIT = 100.0

@@ -16,9 +16,9 @@ import pytest
 from fake_gcs import FakeGcs
 
 from asyncrec import DatasetError, DuplicateKeyError, SchemaError, encode_example
-from asyncrec.compat import datum_reading
+from asyncrec._shards.writing.shard_count import shard_count
+from asyncrec.compat import _datum_reading as datum_reading
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, TFRReadConfigs, load
-from asyncrec.shards.sizing import shard_count
 
 
 @pytest.fixture(autouse=True)

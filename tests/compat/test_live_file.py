@@ -12,8 +12,8 @@ from subprocess import PIPE
 import pytest
 
 from asyncrec import StorageError, blocking
-from asyncrec.compat import shared_file
-from asyncrec.compat.live_file import LiveFile
+from asyncrec.compat import _shared_file as shared_file
+from asyncrec.compat._live_file import LiveFile
 from asyncrec.compat.tensorboardx import RecordWriter
 
 

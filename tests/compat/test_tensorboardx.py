@@ -22,7 +22,8 @@ from fake_gcs import FakeGcs
 from s3_store import Store
 
 from asyncrec import StorageError, UnknownSchemeError, blocking
-from asyncrec.compat import left_open, remote_file
+from asyncrec.compat import _left_open as left_open
+from asyncrec.compat import _remote_file as remote_file
 from asyncrec.compat.tensorboardx import (
     REGISTERED_FACTORIES,
     GCSRecordWriterFactory,
@@ -34,10 +35,10 @@ from asyncrec.compat.tensorboardx import (
     open_file,
     register_writer_factory,
 )
-from asyncrec.storage import registry
-from asyncrec.storage.base import Buffer, ByteSink, ObjectInfo, Storage
-from asyncrec.storage.factory import StorageFactory
-from asyncrec.storage.memory import open_memory
+from asyncrec.storage import _registry as registry
+from asyncrec.storage._base import Buffer, ByteSink, ObjectInfo, Storage
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._memory import open_memory
 
 EVENT = b"serialized_protocol_buffer_data"
 FAR = "compat-tensorboardx"

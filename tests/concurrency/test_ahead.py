@@ -9,7 +9,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from asyncrec._concurrency.ahead import ReadAhead, concurrently
-from asyncrec.tasks import TaskScope
+from asyncrec._concurrency.tasks import TaskScope
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.datasets.csvrows import CsvRows, csv_line
+from asyncrec._datasets.from_csv.csv_rows import CsvRows, csv_line
 from asyncrec.errors import DatasetError
 
 

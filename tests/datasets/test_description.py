@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.datasets.description import Description, schema_of_table
+from asyncrec._datasets.description import Description, schema_of_table
 from asyncrec.errors import SchemaError
-from asyncrec.example.codec import encode_example
-from asyncrec.example.schema import Entry, FixedLen, Schema, Tensor, VarLen
+from asyncrec.example._codec import encode_example
+from asyncrec.example._schema import Entry, FixedLen, Schema, Tensor, VarLen
 
 
 def described(*examples: dict[str, Any], sparse: tuple[str, ...] = ()) -> Description:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asyncrec.datasets.examples import flatten, prepare, with_shapes
+from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
 from asyncrec.errors import ObjectNotFoundError, SchemaError
-from asyncrec.example.codec import encode_example
+from asyncrec.example._codec import encode_example
 
 
 def test_nested_dicts_are_flattened_with_slashes() -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 import anyio.from_thread
 import pytest
 
-from asyncrec.datasets.ordered import write_shards
+from asyncrec._datasets.from_generator.ordered_writer import write_shards
+from asyncrec._framing.compression import parse_compression
+from asyncrec._records.index import parse_index
+from asyncrec._records.reading.reader import read_records
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec._shards.writing.shard_count import shard_boundaries
 from asyncrec.errors import ConflictError
-from asyncrec.framing.compression import parse_compression
-from asyncrec.records.index import parse_index
-from asyncrec.records.reader import read_records
-from asyncrec.shards.segment import ShardEntry
-from asyncrec.shards.sizing import shard_boundaries
-from asyncrec.shards.snapshot import load_manifest
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from asyncrec.datasets.progress import Progress
+from asyncrec._datasets.progress import Progress
 
 
 def test_batches_pass_unchanged_whether_a_bar_is_shown_or_not(capsys: pytest.CaptureFixture[str]) -> None:

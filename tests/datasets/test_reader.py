@@ -12,13 +12,13 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
-from asyncrec.datasets.reader import open_split
-from asyncrec.datasets.writer import DatasetWriter
+from asyncrec._datasets.from_generator.writer import DatasetWriter
+from asyncrec._datasets.reading.reader import open_split
+from asyncrec._framing.compression import CompressionOptions
 from asyncrec.errors import CorruptRecordError, DatasetError, ManifestError, ObjectNotFoundError, SchemaError
-from asyncrec.example.codec import encode_example
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.example._codec import encode_example
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

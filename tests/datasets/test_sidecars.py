@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import asyncrec
-from asyncrec.datasets.sidecars import SHARD_INFO, TABLE, read_shard_info, read_table, update
-from asyncrec.storage.base import ByteSink, Storage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec._datasets.sidecars import SHARD_INFO, TABLE, read_shard_info, read_table, update
+from asyncrec.storage._base import ByteSink, Storage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from asyncrec.datasets.source import Example, run
+from asyncrec._datasets.from_generator.source import Example, run
 
 pytestmark = pytest.mark.anyio
 

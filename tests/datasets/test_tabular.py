@@ -17,14 +17,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
-from asyncrec.datasets.tabular import WrittenSplits, write_folds, write_splits_from_csv
-from asyncrec.datasets.tuples import generate_dataset, get_tfrecord_filepaths
+from asyncrec._datasets.from_csv.write import WrittenSplits, write_folds, write_splits_from_csv
+from asyncrec._datasets.reading.tuples import generate_dataset, get_tfrecord_filepaths
 from asyncrec.errors import DatasetError, SchemaError, StorageError
-from asyncrec.example.declared import DeclaredExample, IgnoreExample, tfrecordable
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.example._declared import DeclaredExample, IgnoreExample, tfrecordable
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -311,7 +311,7 @@ async def test_an_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptur
             return [] if self._label == 4 else [self]
 
     storage = await stored_csv(20)
-    with caplog.at_level("INFO", "asyncrec.datasets"):
+    with caplog.at_level("INFO", "asyncrec._datasets"):
         result = await write(storage, Choosy)
     assert result.ignored == 8
     assert sum(result.examples.values()) == 12

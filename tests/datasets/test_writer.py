@@ -19,9 +19,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
-from asyncrec.datasets.reader import open_split
-from asyncrec.datasets.shuffler import HashShuffler
-from asyncrec.datasets.writer import DatasetWriter
+from asyncrec._datasets.from_generator.shuffler import HashShuffler
+from asyncrec._datasets.from_generator.writer import DatasetWriter
+from asyncrec._datasets.reading.reader import open_split
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.reading.reader import read_records
+from asyncrec._shards.manifest.snapshot import read_manifest
+from asyncrec._shards.ownership.listing import list_shards
+from asyncrec._shards.recovery.recover import recover
 from asyncrec.errors import (
     DatasetError,
     DuplicateKeyError,
@@ -30,18 +35,13 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.example.codec import decode_example, encode_example
-from asyncrec.example.schema import FixedLen, Schema, Tensor, VarLen
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.records.reader import read_records
-from asyncrec.shards.listing import list_shards
-from asyncrec.shards.recovery import recover
-from asyncrec.shards.snapshot import read_manifest
-from asyncrec.storage import retry
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.example._codec import decode_example, encode_example
+from asyncrec.example._schema import FixedLen, Schema, Tensor, VarLen
+from asyncrec.storage import _retry as retry
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -618,7 +618,7 @@ class TestFaultsOfDatum:
 
     async def test_few_examples_of_any_size_have_a_number_of_shards(self) -> None:
         """datum looped for ever at 2 TiB in 1,500 examples, and made one shard of 600 GiB in 1,000."""
-        from asyncrec.shards.sizing import shard_count
+        from asyncrec._shards.writing.shard_count import shard_count
 
         assert shard_count(2 << 40, 1500) == 1500
         assert shard_count(600 << 30, 1000) in range(600, 1001)

@@ -12,13 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
-from asyncrec.example.codec import (
-    decode_example,
-    decode_sequence_example,
-    encode_example,
-    encode_sequence_example,
-)
-from asyncrec.example.features import Example, Feature, FeatureList, FeatureLists, Features, SequenceExample
+from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
+from asyncrec.example._features import Example, Feature, FeatureList, FeatureLists, Features, SequenceExample
 
 NAMES = st.text(max_size=6)
 VALUES = st.one_of(

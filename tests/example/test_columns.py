@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
-from asyncrec.example import columns
-from asyncrec.example.codec import encode_example
-from asyncrec.example.columns import Column, column_of, read_columns
-from asyncrec.example.features import Example, Features
-from asyncrec.example.wire import BYTES, FLOAT, INT64, Raw, parse_example
+from asyncrec.example import _columns as columns
+from asyncrec.example._codec import encode_example
+from asyncrec.example._columns import Column, column_of, read_columns
+from asyncrec.example._features import Example, Features
+from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw, parse_example
 
 KINDS = {"label": INT64, "url": BYTES, "emb": FLOAT, "tokens": INT64, "tags": BYTES}
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.codec import decode_example, encode_example
-from asyncrec.example.declared import DeclaredExample, IgnoreExample, check_round_trip, tfrecordable
-from asyncrec.example.schema import FixedLen, Schema, Tensor
+from asyncrec.example._codec import decode_example, encode_example
+from asyncrec.example._declared import DeclaredExample, IgnoreExample, check_round_trip, tfrecordable
+from asyncrec.example._schema import FixedLen, Schema, Tensor
 
 Field = DeclaredExample.Field
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncrec.example.dtypes import Misfit, cast, raw_array
+from asyncrec.example._dtypes import Misfit, cast, raw_array
 
 COUNTS = np.array([1, 0, -1, 2])  # the third value is in row 3
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.codec import decode_example, encode_example
-from asyncrec.example.features import (
+from asyncrec.example._codec import decode_example, encode_example
+from asyncrec.example._features import (
     Example,
     Feature,
     Features,

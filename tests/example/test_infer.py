@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
-from asyncrec.example.codec import encode_example, encode_sequence_example
-from asyncrec.example.schema import FixedLen, Schema, Sequence, VarLen
+from asyncrec.example._codec import encode_example, encode_sequence_example
+from asyncrec.example._schema import FixedLen, Schema, Sequence, VarLen
 
 
 def test_infer_looks_at_every_record_not_the_last() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.compound import Sequence, Sparse
-from asyncrec.example.entries import Entry
-from asyncrec.example.kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._compound import Sequence, Sparse
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 
 
 @pytest.mark.parametrize(

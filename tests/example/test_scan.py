@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.example.codec import encode_example
-from asyncrec.example.scan import PADDING, Scan, fit
-from asyncrec.example.varints import varint
-from asyncrec.example.wire import BYTES, FLOAT, INT64
+from asyncrec.example._codec import encode_example
+from asyncrec.example._scan import PADDING, Scan, fit
+from asyncrec.example._varints import varint
+from asyncrec.example._wire import BYTES, FLOAT, INT64
 
 
 @settings(deadline=None)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
-from asyncrec.example.codec import encode_example, encode_sequence_example
-from asyncrec.example.schema import FixedLen, Ragged, Schema, Sequence, Sparse, Tensor, VarLen
+from asyncrec.example._codec import encode_example, encode_sequence_example
+from asyncrec.example._schema import FixedLen, Ragged, Schema, Sequence, Sparse, Tensor, VarLen
 
 PAGE = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((2, 2), "float32"), "tags": VarLen("bytes")})
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.features import Int64List
-from asyncrec.example.values import raw_of
-from asyncrec.example.varints import int64_values
-from asyncrec.example.wire import BYTES, FLOAT, INT64, NONE
+from asyncrec.example._features import Int64List
+from asyncrec.example._values import raw_of
+from asyncrec.example._varints import int64_values
+from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE
 
 
 class Colour(enum.IntEnum):

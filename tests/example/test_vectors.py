@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from asyncrec.example.codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
-from asyncrec.example.schema import FixedLen, Schema, VarLen
+from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
+from asyncrec.example._schema import FixedLen, Schema, VarLen
 
 
 def payloads(path: Path) -> Iterator[bytes]:

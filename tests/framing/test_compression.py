@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
-from asyncrec.framing import compression
-from asyncrec.framing.compression import (
+from asyncrec._framing import compression
+from asyncrec._framing.compression import (
     CompressionOptions,
     Compressor,
     Decompressor,
@@ -27,7 +26,8 @@ from asyncrec.framing.compression import (
     make_compressor,
     parse_compression,
 )
-from asyncrec.framing.frames import FrameDecoder, encode_frames
+from asyncrec._framing.frames import FrameDecoder, encode_frames
+from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
 
 TYPES = ["GZIP", "ZLIB"]
 EMPTY_MEMBER = gzip.compress(b"", mtime=0)

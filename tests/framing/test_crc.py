@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.framing.crc import (
-    crc32c,
-    crcs_between,
-    length_of,
-    mask,
-    masked_crc32c,
-    masked_crc32c_of_lengths,
-    unmask,
-)
+from asyncrec._framing.crc import crc32c, crcs_between, length_of, mask, masked_crc32c, masked_crc32c_of_lengths, unmask
 
 
 def bitwise_crc32c(data: bytes) -> int:

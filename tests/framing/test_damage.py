@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from asyncrec.framing.damage import Damage, DamageLog
+from asyncrec._framing.damage import Damage, DamageLog
 
 
 def test_ranges_that_touch_are_one_with_the_first_ones_reason() -> None:

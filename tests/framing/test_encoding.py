@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.framing import encoding
-from asyncrec.framing.crc import Buffer, masked_crc32c
-from asyncrec.framing.encoding import encode_frames, encode_frames_in_python
+from asyncrec._framing import encoding
+from asyncrec._framing.crc import Buffer, masked_crc32c
+from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 
 LARGE = 200_000  # above every threshold
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asyncrec._framing import frames
+from asyncrec._framing.crc import masked_crc32c
+from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES, FrameDecoder, encode_frames
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
-from asyncrec.framing import frames
-from asyncrec.framing.crc import masked_crc32c
-from asyncrec.framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES, FrameDecoder, encode_frames
 
 LARGE = 200_000  # above every threshold
 

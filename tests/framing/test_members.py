@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.framing.damage import Damage, DamageLog
-from asyncrec.framing.frames import encode_frames
-from asyncrec.framing.members import MemberSalvager, recognise
-from asyncrec.framing.salvage import Run
+from asyncrec._framing.damage import Damage, DamageLog
+from asyncrec._framing.frames import encode_frames
+from asyncrec._framing.salvage.frames import Run
+from asyncrec._framing.salvage.members import MemberSalvager, recognise
 
 GROUPS = [
     [random.Random(100 * n + m).randbytes(random.Random(m).randrange(200)) + b"text " * m for m in range(1, 15)]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asyncrec.framing import search
-from asyncrec.framing.crc import masked_crc32c
-from asyncrec.framing.damage import Damage, DamageLog
-from asyncrec.framing.frames import encode_frames
-from asyncrec.framing.salvage import FrameSalvager, Run
-from asyncrec.framing.search import find_headers
+from asyncrec._framing import search
+from asyncrec._framing.crc import masked_crc32c
+from asyncrec._framing.damage import Damage, DamageLog
+from asyncrec._framing.frames import encode_frames
+from asyncrec._framing.salvage.frames import FrameSalvager, Run
+from asyncrec._framing.search import find_headers
 
 RECORDS = [b"first", b"", b"x" * 300, random.Random(1).randbytes(70_000), b"z", b"last"]
 BORDERS = [0, 21, 37, 353, 70_369, 70_386, 70_406]

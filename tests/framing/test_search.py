@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.framing.crc import length_of, masked_crc32c
-from asyncrec.framing.frames import encode_frames
-from asyncrec.framing.search import FrameSearch, find_headers
+from asyncrec._framing.crc import length_of, masked_crc32c
+from asyncrec._framing.frames import encode_frames
+from asyncrec._framing.search import FrameSearch, find_headers
 
 MOST = 1 << 20
 

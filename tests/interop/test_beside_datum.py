@@ -22,8 +22,8 @@ from datum.utils import shard_utils
 from datum.writer.tfrecord_writer import TFRecordWriter
 
 from asyncrec import blocking
+from asyncrec._shards.writing import shard_count as sizing
 from asyncrec.compat import datum as ours
-from asyncrec.shards import sizing
 
 theirs = SimpleNamespace(
     TFRecordWriter=TFRecordWriter,

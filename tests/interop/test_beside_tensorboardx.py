@@ -20,7 +20,7 @@ from beside import Check, named, outcome, same
 from moto.server import ThreadedMotoServer
 
 from asyncrec.compat import tensorboardx as ours
-from asyncrec.storage import registry
+from asyncrec.storage import _registry as registry
 
 RECORDS = [random.Random(1).randbytes(size % 3000) for size in range(0, 90_000, 601)]
 NAMES = ["", "_x", ".", "/", "-a", "a b", "a\nb", "é", "$ave/&sound", "\0", "日本"]

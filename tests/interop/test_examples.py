@@ -12,14 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from asyncrec.example.codec import (
-    decode_example,
-    decode_sequence_example,
-    encode_example,
-    encode_sequence_example,
-)
-from asyncrec.example.features import Example
-from asyncrec.example.schema import FixedLen, Schema, Sequence, Sparse, VarLen
+from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
+from asyncrec.example._features import Example
+from asyncrec.example._schema import FixedLen, Schema, Sequence, Sparse, VarLen
 
 COUNT = 10_000
 

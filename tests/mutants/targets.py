@@ -22,14 +22,14 @@ _PROMISES = 3.0
 
 # Modules move: everything here is a glob, and one that finds nothing is an error.
 GROUPS = (
-    Group("shards", ("asyncrec/shards/*.py",), 110),
-    Group("records", ("asyncrec/records/*.py",), 60),
-    Group("datasets", ("asyncrec/datasets/*.py",), 30, {"writer.py": _PROMISES, "reader.py": _PROMISES}),
+    Group("shards", ("asyncrec/_shards/**/*.py",), 110),
+    Group("records", ("asyncrec/_records/**/*.py",), 60),
+    Group("datasets", ("asyncrec/_datasets/**/*.py",), 30, {"writer.py": _PROMISES, "reader.py": _PROMISES}),
     Group(
         "tools",
         ("asyncrec/tools/*.py",),
         40,
-        dict.fromkeys(("copying.py", "converting.py", "resharding.py", "unfinished.py", "verifying.py"), _PROMISES),
+        dict.fromkeys(("_copy.py", "_convert.py", "_reshard.py", "_uploads.py", "_verify.py"), _PROMISES),
     ),
     Group(
         "sampling",
@@ -40,7 +40,11 @@ GROUPS = (
             _PROMISES,
         ),
     ),
-    Group("storage", ("asyncrec/storage/local*.py", "asyncrec/storage/locks.py", "asyncrec/storage/retry.py"), 20),
+    Group(
+        "storage",
+        ("asyncrec/storage/_local/*.py", "asyncrec/storage/_retry.py"),
+        20,
+    ),
     Group("s3", ("plugins/asyncrec-s3/asyncrec_s3/*.py",), 25),
     Group("gcs", ("plugins/asyncrec-gcs/asyncrec_gcs/*.py",), 25),
 )

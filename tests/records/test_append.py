@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import asyncrec
+from asyncrec._records import torn_end
+from asyncrec._records.writing import append as append_module
 from asyncrec.errors import CorruptRecordError, StorageError
-from asyncrec.records import append as append_module
-from asyncrec.records import torn_end
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.records.budget`: one bound on what a writer holds."""
+"""`asyncrec._records.writing.memory_budget`: one bound on what a writer holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from asyncrec.records.budget import ByteBudget
+from asyncrec._records.writing.memory_budget import ByteBudget
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.records.index`: the text that DALI and the tfrecord package read."""
+"""`asyncrec._records.index`: the text that DALI and the tfrecord package read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrec._records.index import RecordIndex, encode_index, parse_index
 from asyncrec.errors import FormatError
-from asyncrec.records.index import RecordIndex, encode_index, parse_index
 
 LENGTHS = st.lists(st.integers(0, 1 << 40), max_size=50)
 

@@ -10,16 +10,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from asyncrec.framing.compression import parse_compression
-from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
-from asyncrec.records.budget import ByteBudget
-from asyncrec.records.lane import Flush, Lane, ObjectLimits, told_again
-from asyncrec.records.output import ObjectOutput
-from asyncrec.records.slab import KEY_BYTES, SLAB_BYTES, SLAB_RECORDS, Slab
-from asyncrec.storage.base import Buffer
-from asyncrec.storage.chunks import ChunkWriter
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
+from asyncrec._framing.compression import parse_compression
+from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.object_writer import Flush, Lane, ObjectLimits, told_again
+from asyncrec._records.writing.write_batch import KEY_BYTES, SLAB_BYTES, SLAB_RECORDS, Slab
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
 
 pytestmark = pytest.mark.anyio
 

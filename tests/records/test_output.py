@@ -10,14 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from asyncrec.framing.compression import CompressionOptions, parse_compression
-from asyncrec.framing.frames import FRAME_OVERHEAD, encode_frames
-from asyncrec.records.index import parse_index
-from asyncrec.records.output import ObjectOutput
-from asyncrec.records.slab import KEY_BYTES, Slab
-from asyncrec.storage.base import Buffer, ByteSink
-from asyncrec.storage.chunks import ChunkWriter
-from asyncrec.testing.clock import virtual_backend
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec._records.index import parse_index
+from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.write_batch import KEY_BYTES, Slab
+from asyncrec.storage._base import Buffer, ByteSink
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.testing._clock import virtual_backend
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.records.position`: reading is taken up at any record, of any kind of file."""
+"""`asyncrec._records.position`: reading is taken up at any record, of any kind of file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import asyncrec
-from asyncrec.framing.frames import encode_frames
-from asyncrec.records.position import BEGINNING, Position
-from asyncrec.records.reader import open_reader_at
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec._framing.frames import encode_frames
+from asyncrec._records.position import BEGINNING, Position
+from asyncrec._records.reading.reader import open_reader_at
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -17,6 +17,11 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._framing.frames import encode_frames
+from asyncrec._records.position import Position
+from asyncrec._records.reading.decode_pipeline import Pipeline
+from asyncrec._records.reading.reader import open_reader_at
+from asyncrec._records.writing.write_batch import LARGE_RECORD
 from asyncrec.errors import (
     CorruptRecordError,
     FormatError,
@@ -26,15 +31,10 @@ from asyncrec.errors import (
     StorageError,
     TruncatedError,
 )
-from asyncrec.framing.frames import encode_frames
-from asyncrec.records.pipeline import Pipeline
-from asyncrec.records.position import Position
-from asyncrec.records.reader import open_reader_at
-from asyncrec.records.slab import LARGE_RECORD
-from asyncrec.storage.base import ByteSource
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import ByteSource
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -14,14 +14,14 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import encode_frames
+from asyncrec._records.position import Position
+from asyncrec._records.reading.reader import ReaderStats, open_reader_at
 from asyncrec.errors import CorruptRecordError
-from asyncrec.framing.damage import Damage
-from asyncrec.framing.frames import encode_frames
-from asyncrec.records.position import Position
-from asyncrec.records.reader import ReaderStats, open_reader_at
-from asyncrec.storage.base import ByteSource
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import ByteSource
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.records.slab`: records cut into what moves together."""
+"""`asyncrec._records.writing.write_batch`: records cut into what moves together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.records import slab
-from asyncrec.records.slab import LARGE_RECORD, SLAB_BYTES, SLAB_RECORDS, batched
+from asyncrec._records.writing import write_batch as slab
+from asyncrec._records.writing.write_batch import LARGE_RECORD, SLAB_BYTES, SLAB_RECORDS, batched
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, SLAB_BYTES - 1, SLAB_BYTES, LARGE_RECORD]), max_size=40)
 

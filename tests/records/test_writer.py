@@ -12,12 +12,12 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
+from asyncrec._framing.frames import encode_frames
 from asyncrec.errors import ObjectExistsError, StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.framing.frames import encode_frames
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from asyncrec.storage import Storage, StorageFactory, hookimpl
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._memory import MemoryStorage
 
 
 @asynccontextmanager

@@ -13,8 +13,8 @@ import pytest
 import asyncrec
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec.errors import SchemaError, StoragePermissionError
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import FlakyStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ import pytest
 import asyncrec
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec.errors import CorruptRecordError, IntegrityError, StorageError
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

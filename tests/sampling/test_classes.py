@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import asyncrec
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, _encode, _parse, class_column
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._memory import MemoryStorage
 
 RECORDS = 20
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import asyncrec
+from asyncrec._framing.frames import encode_frames
 from asyncrec.errors import CorruptRecordError, DatasetError, ObjectChangedError, ObjectNotFoundError
-from asyncrec.framing.frames import encode_frames
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import FlakyStorage, SlowStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
 

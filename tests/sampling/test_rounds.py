@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrec._records.position import RecordBatch
 from asyncrec._sampling.interleave.order import InterleaveOrder
 from asyncrec._sampling.interleave.provenance import SourcedBatch
 from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
-from asyncrec.records.position import RecordBatch
 
 
 def sourced(source: int, first: int, count: int) -> SourcedBatch:

@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import SlowStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import SlowStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ import pytest
 import asyncrec
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec.shards import segment
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import SlowStorage
+from asyncrec._shards.manifest import segment
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import SlowStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ import pytest
 
 import asyncrec
 from asyncrec.errors import DatasetError, ObjectNotFoundError
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

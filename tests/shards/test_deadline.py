@@ -8,8 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from asyncrec.shards.deadline import Deadline
-from asyncrec.testing.clock import virtual_backend
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec.testing._clock import virtual_backend
 
 pytestmark = pytest.mark.anyio
 

@@ -8,6 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._shards.commit.exclusive import create
 from asyncrec.errors import (
     ObjectExistsError,
     StorageError,
@@ -15,12 +17,10 @@ from asyncrec.errors import (
     TransientStorageError,
     UnsettledError,
 )
-from asyncrec.shards.deadline import Deadline
-from asyncrec.shards.exclusive import create
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Call, T, _Around
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Call, T, _Around
 
 pytestmark = pytest.mark.anyio
 

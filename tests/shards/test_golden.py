@@ -16,7 +16,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.example.codec import decode_example
+from asyncrec.example._codec import decode_example
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Who may make a data set, who is told, and what is left: `asyncrec.shards.job` and what it is made of.
+"""Who may make a data set, who is told, and what is left: `asyncrec._shards.writing.job` and what it is made of.
 
 A process that dies is stood for by a job whose end never comes: its locks are given up, and nothing of it is taken
 away, as the system does when it is killed. (Real kills: `test_torture`.)
@@ -19,6 +19,11 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._framing.encoding import encode_frames
+from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.ownership import liveness as life
+from asyncrec._shards.ownership.marks import find_marks
+from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
     ConflictError,
     ObjectExistsError,
@@ -27,16 +32,11 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.framing.encoding import encode_frames
-from asyncrec.shards import life
-from asyncrec.shards.commit import Committer
-from asyncrec.shards.job import Job
-from asyncrec.shards.marks import find_marks
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import LaxStorage
-from asyncrec.testing.faults import Call, FlakyStorage, T, _Around
+from asyncrec.testing._faults import Call, FlakyStorage, T, _Around
 
 pytestmark = pytest.mark.anyio
 
@@ -316,7 +316,7 @@ class TestDead:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
             patches.setattr(life, "this_host", lambda: "elsewhere")
-            patches.setattr("asyncrec.shards.job.this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec._shards.writing.job.this_host", lambda: "elsewhere")
             async with killed(patches, storage=storage, num_shards=2) as writer:
                 await writer.write_many(records("a"))
         with pytest.raises(ConflictError, match=r"on elsewhere, for .*take_over=True"):
@@ -373,7 +373,7 @@ class TestDead:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
             patches.setattr(life, "this_host", lambda: "elsewhere")
-            patches.setattr("asyncrec.shards.job.this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec._shards.writing.job.this_host", lambda: "elsewhere")
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
             writer = await opened.__aenter__()
         await storage.put("_index/pages-w-000000.tfrecord.index", b"of the shard that is published now")
@@ -502,7 +502,7 @@ class TestNames:
         with pytest.raises(ObjectExistsError, match="choose another writer_id"):
             await write(name="a", **options)
         with monkeypatch.context() as patches:
-            patches.setattr("asyncrec.shards.job.is_another_data_set", _no)
+            patches.setattr("asyncrec._shards.writing.job.is_another_data_set", _no)
             async with killed(patches, **options) as writer:
                 await writer.write_many(records("a"))
         await asyncrec.recover("pages", storage=storage)

@@ -1,4 +1,4 @@
-"""`asyncrec.shards.journal`: what lies in a folder that others may write to is not obeyed."""
+"""`asyncrec._shards.journal.journal`: what lies in a folder that others may write to is not obeyed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import asyncrec
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.journal import Journal, find_notes, remove_unnamed_notes
+from asyncrec._shards.spool.folder import LOCK_NAME
 from asyncrec.errors import StorageError
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.shards.journal import Journal, find_notes, remove_unnamed_notes
-from asyncrec.shards.note import Note
-from asyncrec.shards.spool import LOCK_NAME
-from asyncrec.storage.local import LocalStorage
+from asyncrec.storage._local.storage import LocalStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.shards.keys`: digests, and the set of them."""
+"""`asyncrec._shards.writing.keys`: digests, and the set of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.shards.keys import NO_KEY, KeySet, key_digest, partition_of
+from asyncrec._shards.writing.keys import NO_KEY, KeySet, key_digest, partition_of
 
 
 def test_text_and_its_utf8_bytes_are_one_key() -> None:

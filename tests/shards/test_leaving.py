@@ -15,20 +15,20 @@ from crc32c import crc32c
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.closing import entomb, load_closing
+from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.journal.header import Note
+from asyncrec._shards.manifest.segment import format_time
+from asyncrec._shards.ownership.removals import take_place
+from asyncrec._shards.ownership.unlisted import adopted
 from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.records.budget import ByteBudget
-from asyncrec.shards.adopting import adopted
-from asyncrec.shards.closing import entomb, load_closing
-from asyncrec.shards.commit import Committer
-from asyncrec.shards.note import Note
-from asyncrec.shards.removals import take_place
-from asyncrec.shards.segment import format_time
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.cancellation import cancel_at_every_checkpoint
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._cancellation import cancel_at_every_checkpoint
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +121,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000_000_000.0
-    monkeypatch.setattr("asyncrec.shards.commit.time.time", lambda: now)
+    monkeypatch.setattr("asyncrec._shards.commit.commit.time.time", lambda: now)
     down = True
 
     class Down(FlakyStorage):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from asyncrec._shards.ownership import liveness as life
+from asyncrec._shards.ownership.liveness import Life, this_host
 from asyncrec.errors import StorageError, StoragePermissionError
-from asyncrec.shards import life
-from asyncrec.shards.life import Life, this_host
 
 
 @pytest.fixture(autouse=True)

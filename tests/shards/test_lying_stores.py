@@ -13,12 +13,12 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.spool.uploader import Uploader
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.shards.uploading import Uploader
-from asyncrec.storage.base import ByteSink, ObjectInfo, Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Call, T, _Around
+from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Call, T, _Around
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""`asyncrec.shards.manifest`: segments become a snapshot."""
+"""`asyncrec._shards.manifest.manifest`: segments become a snapshot."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from asyncrec._shards.manifest.manifest import merge_segments
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec.errors import ManifestError
-from asyncrec.shards.manifest import merge_segments
-from asyncrec.shards.segment import Segment, ShardEntry, format_time
 
 
 def entry(path: str, second: int, *, crc32c: int = 0) -> ShardEntry:

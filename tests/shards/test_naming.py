@@ -1,10 +1,10 @@
-"""`asyncrec.shards.naming`: the names of a data set's objects."""
+"""`asyncrec._shards.manifest.names`: the names of a data set's objects."""
 
 from __future__ import annotations
 
 import pytest
 
-from asyncrec.shards import naming
+from asyncrec._shards.manifest import names as naming
 
 
 def test_fixed_shards_are_named_as_tensorflow_names_them() -> None:

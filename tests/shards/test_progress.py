@@ -11,12 +11,12 @@ import anyio.lowlevel
 import pytest
 
 import asyncrec
+from asyncrec._shards.writing.acknowledgements import Progress
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.shards.progress import Progress
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ import anyio.lowlevel
 import pytest
 
 import asyncrec
+from asyncrec._framing.frames import encode_frames
+from asyncrec._shards.journal.journal import Journal, find_notes
 from asyncrec.errors import StorageError
-from asyncrec.framing.frames import encode_frames
-from asyncrec.shards.journal import Journal, find_notes
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._prefixed import PrefixedStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from asyncrec._framing.frames import encode_frames
+from asyncrec._shards.journal.reader import Replay
+from asyncrec._shards.writing.keys import key_digest
 from asyncrec.errors import CorruptRecordError, StorageError
-from asyncrec.framing.frames import encode_frames
-from asyncrec.shards.keys import key_digest
-from asyncrec.shards.replay import Replay
 
 RECORDS = [b"record %06d " % i + bytes(range(i % 200)) for i in range(100)]
 FRAMES = [b"".join(encode_frames([record])) for record in RECORDS]

@@ -1,4 +1,4 @@
-"""`asyncrec.shards.segment`: one commit, written and read without trust."""
+"""`asyncrec._shards.manifest.segment`: one commit, written and read without trust."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time, parse_segment, parse_time
 from asyncrec.errors import ManifestError
-from asyncrec.shards.segment import Segment, ShardEntry, Sidecar, format_time, parse_segment, parse_time
 
 TIME = "2026-11-21T03:20:00.000001Z"
 

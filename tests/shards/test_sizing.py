@@ -1,4 +1,4 @@
-"""`asyncrec.shards.sizing`: how many shards."""
+"""`asyncrec._shards.writing.shard_count`: how many shards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.shards.sizing import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_boundaries, shard_count
+from asyncrec._shards.writing.shard_count import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_boundaries, shard_count
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.shards.splits import Bound, Split, SplitPart, parse_split
+from asyncrec._shards.manifest.splits import Bound, Split, SplitPart, parse_split
 
 COUNTS = {"train": 1000, "test": 60, "extra": 25, "empty": 0}
 

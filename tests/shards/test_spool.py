@@ -11,20 +11,20 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._records.index import parse_index
 from asyncrec.errors import (
     ConflictError,
     StorageError,
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.records.index import parse_index
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.local_disk import Disk
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.cancellation import cancel_at_every_checkpoint
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Call, SlowStorage, T, _Around
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.disk import Disk
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._cancellation import cancel_at_every_checkpoint
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Call, SlowStorage, T, _Around
 
 pytestmark = pytest.mark.anyio
 

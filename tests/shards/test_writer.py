@@ -13,6 +13,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
+from asyncrec._records.index import parse_index
 from asyncrec.errors import (
     ConflictError,
     ManifestError,
@@ -22,11 +23,10 @@ from asyncrec.errors import (
     TransientStorageError,
     UnsettledError,
 )
-from asyncrec.records.index import parse_index
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -440,7 +440,7 @@ class TestPlacementAndIdentity:
             assert b"a2" not in records or b"a1" in records
 
     async def test_keys_stand_in_the_order_of_the_records_and_zeros_for_those_without(self) -> None:
-        from asyncrec.shards.keys import key_digest
+        from asyncrec._shards.writing.keys import key_digest
 
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:

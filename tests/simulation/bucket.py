@@ -14,7 +14,7 @@ import anyio
 from crc32c import crc32c
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage._base import ObjectInfo
 
 from .process import PROCESS, Killed, Process
 

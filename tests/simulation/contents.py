@@ -11,7 +11,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from asyncrec.framing.crc import masked_crc32c
+from asyncrec._framing.crc import masked_crc32c
 
 __all__ = ["Shard", "frames", "shards_of", "tree", "whole_frames"]
 

@@ -16,22 +16,23 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from asyncrec import tasks
+from asyncrec._concurrency import tasks
+from asyncrec._records.writing import append
+from asyncrec._shards.commit import commit
+from asyncrec._shards.journal import header as note
+from asyncrec._shards.journal import journal
+from asyncrec._shards.ownership import abandonment as abandoning
+from asyncrec._shards.ownership import claims as claiming
+from asyncrec._shards.ownership import removals
+from asyncrec._shards.spool import folder as spool
+from asyncrec._shards.spool import uploader as uploading
+from asyncrec._shards.writing import job
 from asyncrec.errors import ObjectExistsError
-from asyncrec.records import append
-from asyncrec.shards import (
-    abandoning,
-    claiming,
-    commit,
-    job,
-    journal,
-    note,
-    removals,
-    spool,
-    uploading,
-)
-from asyncrec.storage import local, local_sink
-from asyncrec.tools import orphans, selecting, unfinished
+from asyncrec.storage._local import sink as local_sink
+from asyncrec.storage._local import storage as local
+from asyncrec.tools import _orphans as orphans
+from asyncrec.tools import _selection as selecting
+from asyncrec.tools import _uploads as unfinished
 
 __all__ = ["FIXES"]
 

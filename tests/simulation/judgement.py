@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from asyncrec.shards.keys import NO_KEY, key_digest
+from asyncrec._shards.writing.keys import NO_KEY, key_digest
 
 from . import contents
 from .book import Record, Run, identity
@@ -227,10 +227,10 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
     """Nothing lies about that no command removes."""
-    from asyncrec.shards.manifest import merge_segments
-    from asyncrec.shards.marks import Claim
-    from asyncrec.shards.naming import is_segment
-    from asyncrec.shards.segment import parse_segment
+    from asyncrec._shards.manifest.manifest import merge_segments
+    from asyncrec._shards.manifest.names import is_segment
+    from asyncrec._shards.manifest.segment import parse_segment
+    from asyncrec._shards.ownership.marks import Claim
 
     folders: dict[str, list[str]] = defaultdict(list)
     for path in datasets:

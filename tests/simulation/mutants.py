@@ -10,9 +10,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from asyncrec.records import budget
-from asyncrec.shards import commit, finishing, journal, recovery
-from asyncrec.storage import local_disk, local_sink, locks
+from asyncrec._records.writing import memory_budget as budget
+from asyncrec._shards.commit import commit
+from asyncrec._shards.journal import journal
+from asyncrec._shards.recovery import recover as recovery
+from asyncrec._shards.recovery import writer_recovery as finishing
+from asyncrec.storage._local import disk as local_disk
+from asyncrec.storage._local import lock as locks
+from asyncrec.storage._local import sink as local_sink
 
 __all__ = ["MUTANTS"]
 

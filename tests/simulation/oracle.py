@@ -10,9 +10,9 @@ from typing import Any
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.manifest.names import closing_segment_key
+from asyncrec._shards.manifest.segment import parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
-from asyncrec.shards.naming import closing_segment_key
-from asyncrec.shards.segment import parse_segment
 
 from . import contents, judgement
 from .tooling import make

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec.shards import life
-from asyncrec.storage import local
+from asyncrec._shards.ownership import liveness as life
+from asyncrec.storage._local import storage as local
 
 from . import seams
 from .threads import Event

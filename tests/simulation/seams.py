@@ -211,9 +211,11 @@ def _loaded() -> list[Any]:
 @contextmanager
 def patched() -> Iterator[None]:
     """While in here, asyncrec touches nothing but the world in `current`."""
-    from asyncrec import tasks
-    from asyncrec.shards import life
-    from asyncrec.storage import local, local_disk, retry
+    from asyncrec._concurrency import tasks
+    from asyncrec._shards.ownership import liveness as life
+    from asyncrec.storage import _retry as retry
+    from asyncrec.storage._local import disk as local_disk
+    from asyncrec.storage._local import storage as local
 
     undo: list[tuple[Any, str, Any]] = []
 

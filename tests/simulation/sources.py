@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 import asyncrec
-from asyncrec.framing.crc import masked_crc32c
+from asyncrec._framing.crc import masked_crc32c
 
 __all__ = ["CONVERTED", "DAMAGED", "SOURCE", "lay_out", "prepare"]
 

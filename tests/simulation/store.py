@@ -15,10 +15,10 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage.factory import StorageFactory
-from asyncrec.storage.prefixed import PrefixedStorage
-from asyncrec.storage.url import check_key
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._url import check_key
 
 from .bucket import SCHEME, Bucket, Stored
 from .process import PROCESS, Killed

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 import asyncrec
-from asyncrec.framing.compression import CompressionOptions
+from asyncrec._framing.compression import CompressionOptions
 
 from .book import Record, Run
 from .operations import operation

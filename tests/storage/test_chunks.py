@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.storage.base import Buffer, ByteSink
-from asyncrec.storage.chunks import ChunkWriter
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import Buffer, ByteSink
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

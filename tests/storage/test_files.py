@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import registry
-from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.factory import StorageFactory
-from asyncrec.storage.files import directory_check, make_valid_tf_name, open_file
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.storage.registry import register_writer_factory
+from asyncrec.storage import _registry as registry
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._files import directory_check, make_valid_tf_name, open_file
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._registry import register_writer_factory
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import registry
-from asyncrec.storage.files import directory_check, open_file
-from asyncrec.storage.registry import located, open_storage, register_writer_factory
+from asyncrec.storage import _registry as registry
+from asyncrec.storage._files import directory_check, open_file
+from asyncrec.storage._registry import located, open_storage, register_writer_factory
 
 pytestmark = pytest.mark.anyio
 

@@ -22,12 +22,13 @@ from asyncrec.errors import (
     StorageError,
     StoragePermissionError,
 )
-from asyncrec.storage import local_sink, local_source
-from asyncrec.storage.base import UnfinishedUploads
-from asyncrec.storage.chunks import ChunkWriter
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.local_disk import Disk, partial_name
-from asyncrec.testing.checks import content, receive_all, send_all
+from asyncrec.storage._base import UnfinishedUploads
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._local import sink as local_sink
+from asyncrec.storage._local import source as local_source
+from asyncrec.storage._local.disk import Disk, partial_name
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.testing._checks import content, receive_all, send_all
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from asyncrec.errors import ObjectNotFoundError, StorageError
-from asyncrec.storage.base import Storage
-from asyncrec.storage.local import LocalStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import StorageConformance, replaces_case
 
 

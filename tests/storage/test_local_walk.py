@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec.storage.local_walk import walk
+from asyncrec.storage._local.walk import walk
 
 # Characters below and above the slash, and one whose UTF-16 order differs from that of UTF-8.
 SEGMENTS = st.text("a-.0\uff5e\U0001f600", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))

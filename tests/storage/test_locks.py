@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage.locks import FileLock
+from asyncrec.storage._local.lock import FileLock
 
 # The parent takes the lock, forks, and dies; the child says so and lives until its input ends.
 PROGRAM = """
 import os, sys
-from asyncrec.storage.locks import FileLock
+from asyncrec.storage._local.lock import FileLock
 lock = FileLock(os.open(sys.argv[1], os.O_RDWR), sys.argv[1])
 reader, writer = os.pipe()
 if os.fork():

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from crc32c import crc32c
 
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage, open_memory
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage, open_memory
 from asyncrec.testing import StorageConformance
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage.base import Storage, UnfinishedUploads
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.storage.prefixed import PrefixedStorage
+from asyncrec.storage._base import Storage, UnfinishedUploads
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.testing import StorageConformance
 
 pytestmark = pytest.mark.anyio

@@ -21,14 +21,14 @@ from asyncrec.errors import (
     UnsupportedBackendError,
 )
 from asyncrec.plugins import hookimpl
-from asyncrec.plugins.manager import DISABLE, Plugins
-from asyncrec.storage import registry
-from asyncrec.storage.backends import Backends
-from asyncrec.storage.base import Storage
-from asyncrec.storage.factory import StorageFactory
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.memory import MemoryStorage, open_memory
-from asyncrec.storage.registry import located, located_folder, open_storage, register_writer_factory
+from asyncrec.plugins._manager import DISABLE, Plugins
+from asyncrec.storage import _registry as registry
+from asyncrec.storage._backends import Backends
+from asyncrec.storage._base import Storage
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage, open_memory
+from asyncrec.storage._registry import located, located_folder, open_storage, register_writer_factory
 
 pytestmark = pytest.mark.anyio
 
@@ -305,7 +305,7 @@ async def test_a_distribution_whose_metadata_is_damaged_breaks_no_plugin(
     (tmp_path / "asyncrec_whole.py").write_text(
         "from asyncrec.storage import StorageFactory\n"
         "from asyncrec.plugins import hookimpl\n"
-        "from asyncrec.storage.memory import open_memory\n"
+        "from asyncrec.storage._memory import open_memory\n"
         "@hookimpl\n"
         "def asyncrec_storage_factories():\n"
         "    return [StorageFactory('whole', ('whole',), lambda url: open_memory('memory://x'))]\n"
@@ -369,8 +369,8 @@ async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: 
 async def test_our_own_entry_points_are_skipped_and_one_installed_twice_counts_once(found: Found) -> None:
     found.add("cloud", "cl")
     found.entries *= 2
-    found.entries.append(EntryPoint("local", "asyncrec.storage.local", "asyncrec"))
-    found.entries.append(EntryPoint("memory", "asyncrec.storage.memory", "asyncrec"))
+    found.entries.append(EntryPoint("local", "asyncrec.storage._local.storage", "asyncrec"))
+    found.entries.append(EntryPoint("memory", "asyncrec.storage._memory", "asyncrec"))
     async with open_storage("cl://x"):
         pass
     async with open_storage("file:///tmp"):
@@ -379,7 +379,7 @@ async def test_our_own_entry_points_are_skipped_and_one_installed_twice_counts_o
 
 async def test_the_installed_metadata_names_the_built_in_backends() -> None:
     found = entry_points(group="asyncrec")
-    assert {"asyncrec.storage.local", "asyncrec.storage.memory"} <= {entry.value for entry in found}
+    assert {"asyncrec.storage._local.storage", "asyncrec.storage._memory"} <= {entry.value for entry in found}
 
 
 async def test_a_backend_of_the_other_loop_is_refused_with_the_remedy(found: Found, anyio_backend_name: str) -> None:

@@ -17,11 +17,11 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage.base import ByteSource
-from asyncrec.storage.chunks import ResumingSource
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.cancellation import cancel_at_every_checkpoint
-from asyncrec.testing.checks import receive_all
+from asyncrec.storage._base import ByteSource
+from asyncrec.storage._chunk_writer import ResumingSource
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._cancellation import cancel_at_every_checkpoint
+from asyncrec.testing._checks import receive_all
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("read_ahead", [0, 7_000, 1 << 20])]
 

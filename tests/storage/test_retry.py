@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from asyncrec.errors import StoragePermissionError, TransientStorageError
-from asyncrec.storage import retry
-from asyncrec.storage.retry import DEFAULT, Backoff, RetryPolicy, retrying
+from asyncrec.storage import _retry as retry
+from asyncrec.storage._retry import DEFAULT, Backoff, RetryPolicy, retrying
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.storage.url import check_key, join, local_path, redact, scheme_of, split_path
+from asyncrec.storage._url import check_key, join, local_path, redact, scheme_of, split_path
 
 
 @pytest.mark.parametrize(

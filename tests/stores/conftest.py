@@ -19,7 +19,7 @@ from places import GcsPlace, Place, S3Place
 from s3_proxy import Proxy
 from s3_store import Store
 
-from asyncrec.storage import retry
+from asyncrec.storage import _retry as retry
 
 
 @pytest.fixture(params=["s3", "gcs"])
@@ -28,7 +28,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     for name in list(os.environ):
         if name.startswith(("AWS_", "GOOGLE_", "CLOUDSDK_")) or name in ("S3_ENDPOINT", "STORAGE_EMULATOR_HOST"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr("asyncrec.storage.retry._jitter", _NoJitter())
+    monkeypatch.setattr("asyncrec.storage._retry._jitter", _NoJitter())
     prefix = f"{request.param}-{random.Random().randrange(1 << 40):x}"
     if request.param == "s3":
         store: Store = request.getfixturevalue("s3_store")

@@ -16,7 +16,7 @@ import s3_proxy
 from s3_store import Store
 
 import asyncrec
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 __all__ = ["Failing", "GcsPlace", "Place", "S3Place"]
 

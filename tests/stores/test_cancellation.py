@@ -19,9 +19,9 @@ import pytest
 from places import Place
 
 import asyncrec
-from asyncrec.storage.base import Storage
-from asyncrec.testing.cancellation import cancel_at_every_checkpoint
-from asyncrec.testing.checks import content
+from asyncrec.storage._base import Storage
+from asyncrec.testing._cancellation import cancel_at_every_checkpoint
+from asyncrec.testing._checks import content
 
 pytestmark = pytest.mark.anyio
 

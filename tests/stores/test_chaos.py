@@ -13,10 +13,10 @@ import pytest
 from places import Place
 
 import asyncrec
+from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import StorageError
-from asyncrec.shards.manifest import Manifest
-from asyncrec.storage.base import Storage
-from asyncrec.testing.checks import content
+from asyncrec.storage._base import Storage
+from asyncrec.testing._checks import content
 
 # ``ASYNCREC_LONG=20`` runs twenty seeds instead of one, from ``ASYNCREC_SEED`` on, and each store on both loops.
 FIRST = int(os.environ.get("ASYNCREC_SEED", "0"))

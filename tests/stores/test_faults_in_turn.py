@@ -19,13 +19,13 @@ import pytest
 from places import Failing, Place
 
 import asyncrec
+from asyncrec._records.index import parse_index
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.records.index import parse_index
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.checks import content
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._checks import content
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

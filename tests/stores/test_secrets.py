@@ -24,7 +24,7 @@ from fake_gcs import FakeGcs, Fault
 from places import Failing, Place
 
 import asyncrec
-from asyncrec.testing.checks import content
+from asyncrec.testing._checks import content
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,10 @@ import anyio
 import pytest
 
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.storage.base import ByteSource
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing import check_sink, check_source, checks
+from asyncrec.storage._base import ByteSource
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing import _checks as checks
+from asyncrec.testing import check_sink, check_source
 
 pytestmark = pytest.mark.anyio
 

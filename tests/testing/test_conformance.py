@@ -16,7 +16,7 @@ import crc32c
 import pytest
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage.base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.testing import StorageConformance, replaces_case
 
 pytestmark = pytest.mark.anyio

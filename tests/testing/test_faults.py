@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import Fault, FlakyStorage, SlowStorage, StorageConformance, virtual_backend
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import LaxStorage, StorageConformance, virtual_backend
-from asyncrec.testing.checks import content, send_all
+from asyncrec.testing._checks import content, send_all
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
 
 import asyncrec
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 
 class _NoJitter(random.Random):
@@ -23,7 +23,7 @@ class _NoJitter(random.Random):
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The back-off counts, and does not sleep."""
-    monkeypatch.setattr("asyncrec.storage.retry._jitter", _NoJitter())
+    monkeypatch.setattr("asyncrec.storage._retry._jitter", _NoJitter())
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tool_data import names
 
 from asyncrec import tools
 from asyncrec.errors import StoragePermissionError
-from asyncrec.storage.base import ByteSink, ByteSource, Storage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import ByteSink, ByteSource, Storage
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import Fault, FlakyStorage, LaxStorage
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written to find out how fast a store is shows the same when it is small."""
-    monkeypatch.setattr("asyncrec.tools.checkup._LARGE", 1 << 16)
+    monkeypatch.setattr("asyncrec.tools._doctor._LARGE", 1 << 16)
 
 
 def failed(report: tools.DoctorReport) -> Sequence[str]:

@@ -22,7 +22,7 @@ from asyncrec.errors import (
     ObjectNotFoundError,
     TransientStorageError,
 )
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ async def test_json_lines_there_and_back(storage: Storage, name: str) -> None:
 async def test_a_line_without_an_end_is_bad_and_ends_no_other_file(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("asyncrec.tools.formats.source.MAX_RECORD_BYTES", 3 << 20)
+    monkeypatch.setattr("asyncrec.tools._formats.source.MAX_RECORD_BYTES", 3 << 20)
     content = b'{"a": 1}\n' + b"x" * (8 << 20)
     await storage.put(f"in/{name}", gzip.compress(content) if name.endswith("gz") else content)
     await storage.put("in/y.jsonl", b'{"a": 2}\n')

@@ -8,7 +8,7 @@ from tool_data import change, write_pages
 import asyncrec
 from asyncrec import tools
 from asyncrec.errors import FormatError
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 pytestmark = pytest.mark.anyio
 

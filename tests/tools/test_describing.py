@@ -7,7 +7,7 @@ from tool_data import SCHEMA, change, example, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 from asyncrec.testing import FlakyStorage
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_what_is_empty_or_damaged_is_told(storage: Storage) -> None:
 async def test_a_large_file_without_an_index_is_not_read_to_be_counted(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrec.tools.describing._COUNTED_BYTES", 100)
+    monkeypatch.setattr("asyncrec.tools._info._COUNTED_BYTES", 100)
     await asyncrec.write_records("a.tfrecord", [b"x" * 100] * 3, storage=storage)
     assert (await tools.info("a.tfrecord", storage=storage)).records is None
     await tools.index("a.tfrecord", storage=storage)

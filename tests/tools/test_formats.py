@@ -13,9 +13,9 @@ import asyncrec
 from asyncrec import tools
 from asyncrec.errors import PluginError
 from asyncrec.plugins import BadMember, Converted, Format, SourceFile, hookimpl
-from asyncrec.plugins.manager import Plugins
-from asyncrec.storage.base import Storage
-from asyncrec.tools.formats import Formats
+from asyncrec.plugins._manager import Plugins
+from asyncrec.storage._base import Storage
+from asyncrec.tools._formats import Formats
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ def found(*modules: ModuleType) -> Plugins:
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> Formats:
     formats = Formats(found(plugin("good", GOOD)))
-    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", formats)
+    monkeypatch.setattr("asyncrec.tools._convert.FORMATS", formats)
     return formats
 
 
@@ -92,7 +92,7 @@ async def test_one_that_is_known_and_not_installed_says_what_to_install(
 @pytest.mark.parametrize("target", ["x.tfrecord", "folder/set"])
 async def test_json_lines_need_no_plugin(storage: Storage, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     plugins = Plugins()
-    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", Formats(plugins))
+    monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(plugins))
     await storage.put("x.jsonl", b'{"a": 1}\n')
     await tools.convert("x.jsonl", target, storage=storage, target_storage=storage)
     await tools.convert(target, "back.jsonl.gz", storage=storage, target_storage=storage)
@@ -136,7 +136,7 @@ async def test_of_two_formats_of_one_name_the_first_plugin_has_it() -> None:
 async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Format(name="sink", suffixes=(".sink",), encoder=lambda name, schema: Joined())
     well = Format(name="well", suffixes=(".well",), open=open_bytes)
-    monkeypatch.setattr("asyncrec.tools.converting.FORMATS", Formats(found(plugin("both", sink, well))))
+    monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(found(plugin("both", sink, well))))
     await storage.put("x.sink", b"")
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
     with pytest.raises(ValueError, match="target only"):

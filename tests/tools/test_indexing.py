@@ -7,7 +7,7 @@ from tool_data import change, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 pytestmark = pytest.mark.anyio
 

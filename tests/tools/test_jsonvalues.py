@@ -10,15 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncrec.errors import SchemaError
-from asyncrec.example.codec import (
-    decode_example,
-    decode_sequence_example,
-    encode_example,
-    encode_sequence_example,
-)
-from asyncrec.example.kinds import FixedLen, Tensor, VarLen
-from asyncrec.example.schema import Schema
-from asyncrec.tools.jsonvalues import from_json, is_example, lists_of, to_json
+from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._schema import Schema
+from asyncrec.tools._json_values import from_json, is_example, lists_of, to_json
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 FEATURES = st.dictionaries(

@@ -13,10 +13,10 @@ import pytest
 
 import asyncrec
 import asyncrec.tools
+from asyncrec._framing.frames import encode_frames
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
-from asyncrec.framing.frames import encode_frames
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.cancellation import cancel_at_every_checkpoint
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._cancellation import cancel_at_every_checkpoint
 
 pytestmark = pytest.mark.anyio
 

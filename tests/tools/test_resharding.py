@@ -11,7 +11,7 @@ from tool_data import SCHEMA, change, data_names, killed, names, write_pages
 import asyncrec
 from asyncrec import tools
 from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from tool_data import SCHEMA, write_pages
 import asyncrec
 from asyncrec import tools
 from asyncrec.errors import DecodeError, SchemaError
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ import pytest
 from tool_data import write_pages
 
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
-from asyncrec.tools.selecting import selected
+from asyncrec.tools._selection import selected
 
 pytestmark = pytest.mark.anyio
 

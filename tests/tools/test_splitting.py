@@ -10,7 +10,7 @@ from tool_data import names
 import asyncrec
 from asyncrec import tools
 from asyncrec.errors import DatasetError, ObjectNotFoundError
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ from tool_data import change, names, write_pages
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._framing.encoding import encode_frames
+from asyncrec._shards.manifest.segment import Segment
+from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
-from asyncrec.framing.encoding import encode_frames
-from asyncrec.shards.marks import Claim, find_claims, put_claim
-from asyncrec.shards.segment import Segment
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio

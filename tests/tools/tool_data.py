@@ -11,7 +11,7 @@ import anyio.to_thread
 import numpy as np
 
 import asyncrec
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 
 __all__ = ["SCHEMA", "change", "data_names", "example", "killed", "names", "write_pages"]
 
@@ -58,7 +58,7 @@ async def change(storage: Storage, key: str, at: int, value: int | None = None) 
 _KILLED = """
 import os, anyio
 from asyncrec import tools
-from asyncrec.shards.commit import Committer
+from asyncrec._shards.commit.commit import Committer
 
 made, entry_of = 0, Committer.entry_of
 

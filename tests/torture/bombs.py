@@ -19,11 +19,11 @@ from typing import Any
 import anyio
 
 import asyncrec
+from asyncrec._framing.crc import crc32c, mask, masked_crc32c
+from asyncrec._framing.frames import encode_frames
 from asyncrec.errors import FormatError, ManifestError
-from asyncrec.framing.crc import crc32c, mask, masked_crc32c
-from asyncrec.framing.frames import encode_frames
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
 
 Row = sys.modules["torture_row"].Row
 

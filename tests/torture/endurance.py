@@ -21,9 +21,9 @@ from row import Row
 
 import asyncrec
 from asyncrec.errors import StorageError
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage, SlowStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
 GRACE = 30
 

@@ -35,11 +35,11 @@ import botocore.config
 import botocore.session
 
 import asyncrec
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.records.index import parse_index
-from asyncrec.records.reader import open_reader
-from asyncrec.shards.keys import NO_KEY, key_digest
-from asyncrec.storage.registry import open_storage
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.index import parse_index
+from asyncrec._records.reading.reader import open_reader
+from asyncrec._shards.writing.keys import NO_KEY, key_digest
+from asyncrec.storage._registry import open_storage
 
 
 def _load(name: str) -> Any:

@@ -20,11 +20,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from asyncrec.framing.crc import length_of, masked_crc32c
-from asyncrec.framing.damage import Damage, DamageLog
-from asyncrec.framing.frames import encode_frames
-from asyncrec.framing.members import MemberSalvager
-from asyncrec.framing.salvage import FrameSalvager
+from asyncrec._framing.crc import length_of, masked_crc32c
+from asyncrec._framing.damage import Damage, DamageLog
+from asyncrec._framing.frames import encode_frames
+from asyncrec._framing.salvage.frames import FrameSalvager
+from asyncrec._framing.salvage.members import MemberSalvager
 
 Row = sys.modules["torture_row"].Row
 

@@ -22,10 +22,10 @@ from row import Row  # this folder is on the path
 
 import asyncrec
 from asyncrec.errors import ObjectExistsError, StorageError, StoragePermissionError
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.clock import virtual_backend
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 FAULTS = (
     Fault(),

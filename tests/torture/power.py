@@ -22,10 +22,10 @@ import anyio
 from row import Row
 
 import asyncrec
+from asyncrec._framing.compression import CompressionOptions
 from asyncrec.errors import StorageError
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.storage.local import LocalStorage
-from asyncrec.testing.clock import virtual_backend
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.testing._clock import virtual_backend
 
 _CHANGES = ("open", "write", "writev", "pwrite", "fsync", "replace", "link", "unlink", "mkdir", "rmdir")
 

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from asyncrec.storage.base import ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage.factory import StorageFactory
-from asyncrec.storage.local import LocalStorage
+from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._local.storage import LocalStorage
 
 PREFIX = "folder"
 

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.reading.reader import open_reader
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
-from asyncrec.example.codec import decode_example
-from asyncrec.example.kinds import FixedLen
-from asyncrec.example.schema import Schema
-from asyncrec.records.reader import open_reader
-from asyncrec.tasks import in_thread
+from asyncrec.example._codec import decode_example
+from asyncrec.example._kinds import FixedLen
+from asyncrec.example._schema import Schema
 
 __all__ = ["ClassColumn", "class_column"]
 

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.ahead import ReadAhead
+from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.forks import forked_error, on_fork
-from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["ClassBalancedSampler"]
 

@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.ahead import ReadAhead
 from asyncrec._concurrency.batches import Batches
+from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
+from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
-from asyncrec.forks import forked_error, on_fork
-from asyncrec.shards.manifest import Manifest
-from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["BUFFER_BYTES", "BUFFER_SIZE", "ShuffledStream", "StreamStats"]
 

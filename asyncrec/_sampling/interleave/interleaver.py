@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._records.position import BEGINNING, Position
 from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder
 from asyncrec._sampling.interleave.provenance import SourcedBatch, TracedRecords
 from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
 from asyncrec._sampling.interleave.shard_cursor import ShardCursor
 from asyncrec._sampling.interleave.shard_feed import InlineFeed, PooledFeed, ReadPool, ShardFeed
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
-from asyncrec.records.position import BEGINNING, Position
-from asyncrec.tasks import TaskScope
 
 __all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Interleaver", "InterleavePlan"]
 

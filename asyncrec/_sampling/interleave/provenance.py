@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from asyncrec._records.position import Position, RecordBatch
 from asyncrec.errors import ArgumentValueError
-from asyncrec.records.position import Position, RecordBatch
 
 __all__ = ["SourcedBatch", "Traceable", "RecordSource", "TracedRecords", "pack_sources", "unpack_sources"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from asyncrec._records.position import Position
 from asyncrec._sampling.interleave.provenance import SourcedBatch
 from asyncrec._sampling.interleave.shard_feed import ShardFeed
-from asyncrec.records.position import Position
 
 __all__ = ["ShardCursor"]
 

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import anyio
 
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._records.position import RecordBatch
 from asyncrec._sampling.interleave.shard_inputs import ShardReader
-from asyncrec.records.position import RecordBatch
-from asyncrec.tasks import TaskScope
 
 __all__ = ["ShardFeed", "InlineFeed", "ReadPool", "PooledFeed"]
 

@@ -11,16 +11,16 @@ from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
 from asyncrec._concurrency.ahead import concurrently
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.position import Position, RecordBatch
+from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.interleave.provenance import RecordSource
 from asyncrec._sampling.interleave.shard_version import is_version, packed_version
 from asyncrec.errors import ArgumentValueError, DatasetError
-from asyncrec.framing.compression import CompressionOptions, parse_compression
-from asyncrec.records.position import Position, RecordBatch
-from asyncrec.records.reader import OnCorrupt, RecordReader, open_reader_at
-from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.registry import located
-from asyncrec.storage.url import redact, scheme_of, split_path
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact, scheme_of, split_path
 
 __all__ = ["Compression", "ShardInput", "ShardInputs", "ShardReader", "inputs_at", "parse_reading_compression"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncrec.storage.base import ObjectInfo
+from asyncrec.storage._base import ObjectInfo
 
 __all__ = ["is_version", "packed_version"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._sampling.interleave.interleaver import InterleavePlan, Interleaver
 from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, unpack_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
 from asyncrec.errors import ArgumentValueError
-from asyncrec.tasks import TaskScope
 
 __all__ = ["SinglePass"]
 

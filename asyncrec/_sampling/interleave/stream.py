@@ -13,6 +13,10 @@ from typing import Any
 import anyio
 
 from asyncrec._concurrency.batches import Batches
+from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.provenance import TracedRecords
@@ -20,12 +24,8 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, p
 from asyncrec._sampling.interleave.single_pass import SinglePass
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.forks import forked_error, on_fork
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.records.reader import OnCorrupt
-from asyncrec.storage.base import Storage
-from asyncrec.storage.url import redact
-from asyncrec.tasks import TaskScope
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import redact
 
 __all__ = ["InterleaveStats", "InterleaveStream", "interleave", "new_seed"]
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
+from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._sampling.interleave.interleaver import InterleavePlan
 from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, unpack_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
@@ -19,7 +20,6 @@ from asyncrec._sampling.interleave.single_pass import SinglePass
 from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec.errors import DatasetError, DecodeError
-from asyncrec.tasks import TaskScope
 
 __all__ = ["BatchPlan", "OnExhausted", "BatchBuilder"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
-from asyncrec.tasks import TaskScope, in_thread
 
 __all__ = ["Deserializer"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder
-from asyncrec.tasks import TaskScope
 
 __all__ = ["Prefetcher"]
 

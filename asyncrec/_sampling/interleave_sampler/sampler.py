@@ -17,6 +17,10 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.shard_inputs import ShardInput, ShardInputs, parse_reading_compression
@@ -25,15 +29,11 @@ from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, Ba
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec._shards.manifest.names import is_data
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
-from asyncrec.forks import forked_error, on_fork
-from asyncrec.framing.compression import CompressionOptions
-from asyncrec.records.reader import OnCorrupt
-from asyncrec.shards.naming import is_data
-from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.registry import located_folder
-from asyncrec.storage.url import join, redact
-from asyncrec.tasks import TaskScope
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._registry import located_folder
+from asyncrec.storage._url import join, redact
 
 __all__ = ["InterleaveSampler", "SamplerStats"]
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_stream import BUFFER_BYTES, BUFFER_SIZE, ShuffledStream
@@ -26,13 +27,12 @@ from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
 from asyncrec._sampling.random_access.record_blocks import record_blocks
 from asyncrec._sampling.random_access.scan_manifest import scan_manifest
 from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec.errors import ArgumentTypeError, RecordIndexError
-from asyncrec.example.schema import Schema
-from asyncrec.shards.manifest import Manifest
-from asyncrec.shards.snapshot import dataset_at, load_manifest
-from asyncrec.storage.base import Storage
-from asyncrec.storage.url import redact
-from asyncrec.tasks import in_thread
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import redact
 
 __all__ = ["Dataset", "RecordLocation", "open_dataset"]
 

@@ -24,13 +24,13 @@ from os import PathLike
 import anyio
 from crc32c import crc32c
 
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec.errors import ArgumentValueError, IntegrityError
-from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.chunks import ChunkWriter, ResumingSource
-from asyncrec.storage.local import LocalStorage
-from asyncrec.storage.local_disk import open_own
-from asyncrec.storage.url import join
-from asyncrec.tasks import acquire_in_thread, in_thread
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
+from asyncrec.storage._local.disk import open_own
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._url import join
 
 __all__ = ["ShardCache"]
 

@@ -12,6 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._framing.compression import Decompressor
+from asyncrec._framing.damage import Damage, DamageReason
+from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.errors import (
     CorruptRecordError,
     DisagreesWithIndexError,
@@ -19,9 +22,6 @@ from asyncrec.errors import (
     RecordTooLargeError,
     TruncatedError,
 )
-from asyncrec.framing.compression import Decompressor
-from asyncrec.framing.damage import Damage, DamageReason
-from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
 
 __all__ = ["FrameExtractor", "RangeInflater", "join_ranges"]
 

@@ -14,15 +14,15 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import Decompressor
+from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._shards.manifest.names import index_key
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
-from asyncrec.framing.compression import Decompressor
-from asyncrec.framing.frames import FRAME_OVERHEAD, FrameDecoder
-from asyncrec.records.index import RecordIndex, parse_index
-from asyncrec.shards.naming import index_key
-from asyncrec.shards.segment import ShardEntry
-from asyncrec.storage.base import Storage
-from asyncrec.tasks import in_thread
+from asyncrec.storage._base import Storage
 
 __all__ = ["Indexes", "make_index"]
 

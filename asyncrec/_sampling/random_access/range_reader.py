@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.damage import Damage
+from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, join_ranges
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
-from asyncrec.framing.damage import Damage
-from asyncrec.records.index import RecordIndex
-from asyncrec.tasks import in_thread
 
 __all__ = ["RangeRead", "RangeReader"]
 

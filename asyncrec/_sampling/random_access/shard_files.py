@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from asyncrec._sampling.random_access.disk_cache import ShardCache
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
-from asyncrec.shards.segment import ShardEntry
-from asyncrec.storage.base import ObjectInfo, Storage
-from asyncrec.storage.resuming import ResumingSource, receive_exactly
-from asyncrec.storage.url import join
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.storage._url import join
 
 __all__ = ["ShardFiles"]
 

@@ -10,7 +10,7 @@ from configparser import ConfigParser
 from os import PathLike, fspath
 from typing import Any
 
-from asyncrec.storage.url import redact
+from asyncrec.storage._url import redact
 
 __all__ = ["CONFIG_FILENAME", "config_of"]
 

@@ -19,16 +19,16 @@ from functools import partial
 from os import fspath
 from typing import Any
 
-from asyncrec.blocking.owner import Handle, as_context
-from asyncrec.blocking.portal import current_portal
+from asyncrec._datasets.from_csv.csv_rows import csv_line
+from asyncrec._datasets.from_csv.splitting import SplitPlan, SplitWriter, open_splits
+from asyncrec.blocking._owner import Handle, as_context
+from asyncrec.blocking._portal import current_portal
 from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path
-from asyncrec.datasets.csvrows import csv_line
-from asyncrec.datasets.splitting import SplitPlan, SplitWriter, open_splits
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.example.declared import DeclaredExample, IgnoreExample
-from asyncrec.storage.prefixed import PrefixedStorage
-from asyncrec.storage.registry import located
-from asyncrec.storage.url import redact
+from asyncrec.example._declared import DeclaredExample, IgnoreExample
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
 
 __all__ = ["logger", "write_examples"]
 

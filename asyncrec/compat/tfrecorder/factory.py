@@ -21,8 +21,8 @@ from asyncrec.compat.tfrecorder.reading import (
     get_tfrecord_filepaths,
 )
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.example.declared import DeclaredExample
-from asyncrec.storage.url import join
+from asyncrec.example._declared import DeclaredExample
+from asyncrec.storage._url import join
 
 __all__ = [
     "generate_and_save_tfrecords_files_for_examples_dict",

@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from asyncrec import blocking
+from asyncrec._datasets.from_csv.splitting import EXAMPLES_CSV
+from asyncrec._datasets.reading.tuples import stored_schema
 from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
-from asyncrec.blocking.portal import current_portal
-from asyncrec.compat.tensors import found_tensorflow
+from asyncrec.blocking._portal import current_portal
+from asyncrec.compat._tensors import found_tensorflow
 from asyncrec.compat.tfrecorder.helpers.marshaller import Path
-from asyncrec.datasets.splitting import EXAMPLES_CSV
-from asyncrec.datasets.tuples import stored_schema
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, SchemaError
-from asyncrec.example.declared import DeclaredExample
-from asyncrec.example.entries import Entry
-from asyncrec.example.kinds import FixedLen, Tensor
-from asyncrec.example.schema import Schema
-from asyncrec.storage.prefixed import PrefixedStorage
-from asyncrec.storage.registry import located
-from asyncrec.storage.url import join, local_path, redact, scheme_of
+from asyncrec.example._declared import DeclaredExample
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, Tensor
+from asyncrec.example._schema import Schema
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import join, local_path, redact, scheme_of
 
 __all__ = ["NoDirectoryError", "generate_dataset", "get_examples_list_filepaths", "get_tfrecord_filepaths"]
 

@@ -197,7 +197,7 @@ async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
 async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrec.tools.formats.source.MAX_RECORD_BYTES", 1 << 20)
+    monkeypatch.setattr("asyncrec.tools._formats.source.MAX_RECORD_BYTES", 1 << 20)
     bomb = gzip.compress(bytes(5 << 20))
     http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb
     record = (
@@ -237,7 +237,7 @@ async def test_text_that_is_none_has_no_column_of_text(storage: Storage) -> None
 
 
 async def test_large_records_are_encoded_some_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrec.tools.converting._BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr("asyncrec.tools._convert._BATCH_BYTES", 1 << 20)
     await asyncrec.write_records("x.tfrecord", [asyncrec.encode_example({"a": bytes(300 << 10)})] * 50, storage=storage)
     await convert(storage, "x.tfrecord", "x.parquet")
     file = pq.ParquetFile(io.BytesIO(await storage.get("x.parquet")))

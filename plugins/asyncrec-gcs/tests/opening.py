@@ -10,9 +10,9 @@ from asyncrec_gcs.options import Options
 from asyncrec_gcs.storage import open_bucket
 from fake_gcs import UNIT
 
-from asyncrec.storage.base import Storage
-from asyncrec.storage.bridge import BridgedStorage, on_asyncio
-from asyncrec.storage.retry import RetryPolicy
+from asyncrec.storage._base import Storage
+from asyncrec.storage._bridge import BridgedStorage, on_asyncio
+from asyncrec.storage._retry import RetryPolicy
 
 
 def open_quick(url: str = "gs://bucket", *, attempts: int = 10, **options: Any) -> AbstractAsyncContextManager[Storage]:

@@ -10,8 +10,8 @@ from fake_gcs import UNIT, FakeGcs, chaos
 from opening import open_quick
 
 from asyncrec.errors import StorageError
-from asyncrec.storage.chunks import ResumingSource
-from asyncrec.testing.checks import content, receive_all, send_all
+from asyncrec.storage._chunk_writer import ResumingSource
+from asyncrec.testing._checks import content, receive_all, send_all
 
 pytestmark = pytest.mark.anyio
 

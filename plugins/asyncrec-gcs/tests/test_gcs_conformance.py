@@ -9,7 +9,7 @@ import pytest
 from asyncrec_gcs.plugin import open_gcs
 from fake_gcs import UNIT, FakeGcs, Fault, nothing, nth
 
-from asyncrec.storage.base import Storage
+from asyncrec.storage._base import Storage
 from asyncrec.testing import StorageConformance
 
 

@@ -28,9 +28,9 @@ from tenacity import wait_none
 
 import asyncrec
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage.bridge import BridgedStorage
-from asyncrec.storage.prefixed import PrefixedStorage
-from asyncrec.testing.checks import content, receive_all, send_all
+from asyncrec.storage._bridge import BridgedStorage
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.testing._checks import content, receive_all, send_all
 
 pytestmark = pytest.mark.anyio
 asyncio_only = pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -9,8 +9,8 @@ from fake_gcs import UNIT, FakeGcs, Fault, nth
 from opening import open_quick
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage.chunks import ResumingSource
-from asyncrec.testing.checks import content, receive_all
+from asyncrec.storage._chunk_writer import ResumingSource
+from asyncrec.testing._checks import content, receive_all
 
 pytestmark = pytest.mark.anyio
 

@@ -23,8 +23,8 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage.base import ByteSink, Storage
-from asyncrec.testing.checks import content, pieces, send_all
+from asyncrec.storage._base import ByteSink, Storage
+from asyncrec.testing._checks import content, pieces, send_all
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,9 @@ from asyncrec_report import report
 
 import asyncrec
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
-from asyncrec.storage.base import Storage
-from asyncrec.storage.memory import MemoryStorage
-from asyncrec.testing.faults import Fault, FlakyStorage
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._faults import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
 

@@ -65,7 +65,7 @@ class _NoJitter(random.Random):
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The back-off counts, and does not sleep."""
-    monkeypatch.setattr("asyncrec.storage.retry._jitter", _NoJitter())
+    monkeypatch.setattr("asyncrec.storage._retry._jitter", _NoJitter())
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from asyncrec_s3.plugin import open_s3
 from s3_store import KIND
 
 from asyncrec.errors import StorageError
-from asyncrec.storage.base import Storage
-from asyncrec.testing import conformance
-from asyncrec.testing.conformance import StorageConformance, replaces_case
+from asyncrec.storage._base import Storage
+from asyncrec.testing import _conformance as conformance
+from asyncrec.testing._conformance import StorageConformance, replaces_case
 
 
 class _S3(StorageConformance):

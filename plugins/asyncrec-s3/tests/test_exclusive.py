@@ -13,7 +13,7 @@ from asyncrec_s3.storage import S3Storage
 from s3_store import CHUNK
 
 from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
-from asyncrec.storage.base import ByteSink, ExclusiveParts
+from asyncrec.storage._base import ByteSink, ExclusiveParts
 
 pytestmark = pytest.mark.anyio
 

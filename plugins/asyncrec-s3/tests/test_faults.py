@@ -25,7 +25,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage.resuming import ResumingSource
+from asyncrec.storage._resuming_source import ResumingSource
 
 pytestmark = pytest.mark.anyio
 

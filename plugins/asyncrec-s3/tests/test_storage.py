@@ -24,7 +24,7 @@ from asyncrec_s3.storage import S3Storage, Slots
 
 import asyncrec
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage.base import UnfinishedUploads
+from asyncrec.storage._base import UnfinishedUploads
 
 pytestmark = pytest.mark.anyio
 

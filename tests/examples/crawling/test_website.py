@@ -16,7 +16,7 @@ from crawling.website import (
 )
 from site_server import Answer, SiteServer
 
-from asyncrec.testing.clock import virtual_backend
+from asyncrec.testing._clock import virtual_backend
 
 
 def page(body: str, *, url: str = "http://h/a/b.html", content_type: str = "text/html; charset=utf-8") -> Page:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from asyncrec.errors import ArgumentTypeError
-from asyncrec.example.fields import FieldType, Recordable
-from asyncrec.example.fields import tfrecordable as declare
+from asyncrec.example._fields import FieldType, Recordable
+from asyncrec.example._fields import tfrecordable as declare
 
 __all__ = ["NATIVE", "Field", "tfrecordable"]
 

@@ -15,20 +15,20 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from asyncrec.blocking.portal import current_portal
-from asyncrec.compat.tensors import found_tensorflow
+from asyncrec._datasets.from_csv.csv_rows import csv_line
+from asyncrec.blocking._portal import current_portal
+from asyncrec.compat._tensors import found_tensorflow
 from asyncrec.compat.tfrecorder.helpers.decorator import NATIVE, Field
-from asyncrec.datasets.csvrows import csv_line
 from asyncrec.errors import ObjectNotFoundError, SchemaError
-from asyncrec.example.codec import decode_example
-from asyncrec.example.declared import DeclaredExample
-from asyncrec.example.declared import IgnoreExample as IgnoreExampleException
-from asyncrec.example.entries import Entry
-from asyncrec.example.fields import ARRAYS, FieldType, stored
-from asyncrec.example.kinds import FixedLen
-from asyncrec.example.schema import Schema
-from asyncrec.storage.registry import located
-from asyncrec.storage.url import redact
+from asyncrec.example._codec import decode_example
+from asyncrec.example._declared import DeclaredExample
+from asyncrec.example._declared import IgnoreExample as IgnoreExampleException
+from asyncrec.example._entries import Entry
+from asyncrec.example._fields import ARRAYS, FieldType, stored
+from asyncrec.example._kinds import FixedLen
+from asyncrec.example._schema import Schema
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
 
 __all__ = ["Example", "FieldError", "IgnoreExampleException", "Path", "read_examples", "read_file", "write_file"]
 

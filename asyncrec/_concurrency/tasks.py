@@ -1,0 +1,323 @@
+"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and what a cancelled caller does not lose.
+
+`TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
+to `anyio.create_task_group`:
+
+- The body's exception leaves as itself, never inside an exception group, on asyncio and on trio.
+- A task never cancels the body. Tasks are expected to keep their own errors for those who ask; one that escapes a task
+  is raised at the exit.
+- Cancelling the body does not reach the tasks: they go on until they return or `TaskScope.cancel` is called, so that
+  whoever owns the scope can still have them finish what they hold. Leaving with an exception cancels them.
+- `TaskScope.shield` protects the rest of the body, and the exit, from cancellation, for a limited time.
+
+Entered and left in one task, as every task group.
+
+`in_thread` is `anyio.to_thread.run_sync`, but never leaves a function running behind its caller's back. Its result is
+lost with a caller that is cancelled, which is right for what can be done again. A result that somebody has to let go (a
+lock, a descriptor) comes from `acquire_in_thread`, which releases what a cancelled caller does not get. Where the
+function moved something on (a decoder, a decompressor, an iterator) and the caller may call again, it is a
+`ThreadedStep`, which keeps the result; and what one task makes for another that may be cancelled goes through a
+`Handover`, which keeps what was put.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Generic, TypeVar, TypeVarTuple
+
+import anyio
+from anyio import to_thread
+
+from asyncrec._concurrency.forks import forked_error, on_fork
+
+__all__ = ["Handover", "TaskScope", "ThreadedStep", "acquire_in_thread", "in_thread", "surely_in_thread"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class TaskScope:
+    """An async context manager; see the module."""
+
+    def __init__(self) -> None:
+        self._outer = anyio.CancelScope()
+        self._group = anyio.create_task_group()
+        self._running: set[anyio.CancelScope] = set()
+        self._idle = anyio.Event()
+        self._cancelled = False
+        self._errors: list[Exception] = []
+
+    async def __aenter__(self) -> TaskScope:
+        self._outer.__enter__()
+        try:
+            await self._group.__aenter__()
+        except BaseException as error:
+            self._outer.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def start_soon(self, func: Callable[[*Ts], Awaitable[object]], *args: *Ts) -> None:
+        """Run ``func(*args)`` as a task. After `cancel`, it is cancelled at its first await."""
+        scope = anyio.CancelScope(shield=True)
+        if self._cancelled:
+            scope.cancel()
+        if not self._running:
+            self._idle = anyio.Event()
+        self._running.add(scope)
+        self._group.start_soon(self._run, scope, func, args)
+
+    def cancel(self) -> None:
+        """Cancel the tasks, those still to be started included; the body goes on."""
+        self._cancelled = True
+        for scope in list(self._running):
+            scope.cancel()
+
+    def shield(self, timeout: float) -> None:
+        """From now on no cancellation from outside reaches the body or the exit, for ``timeout`` seconds.
+
+        After that they are cancelled, and the exit raises `TimeoutError`. Called again, the later call's time holds.
+        A cancellation that was delivered already is the caller's to hand on: raise it again when done. (asyncio's own
+        ``task.cancel()`` knows no shield, and still interrupts an await.)
+        """
+        self._outer.deadline = anyio.current_time() + timeout if timeout < math.inf else math.inf
+        self._outer.shield = True
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Wait for the tasks; on an exception, or when cancelled while waiting, cancel them and wait.
+
+        Raises:
+            TimeoutError: the time given to `shield` ran out.
+            Exception: what escaped a task, when the body ended well; more than one as an `ExceptionGroup`.
+        """
+        error = exc
+        if exc is None and self._running:
+            try:
+                await self._idle.wait()
+            except BaseException as interruption:
+                error = interruption
+        if error is not None:
+            self.cancel()
+        while self._running:
+            try:
+                # Not limited in time here: each task limits its own clean-up.
+                with anyio.CancelScope(shield=True):
+                    await self._idle.wait()
+            except GeneratorExit:  # collected, its loop gone: nothing will ever come
+                raise
+            except BaseException as interruption:  # asyncio's own cancellation, KeyboardInterrupt
+                error = interruption
+        # The group has nothing to wait for but its book-keeping, which a cancellation must not turn into a group.
+        self._outer.shield = True
+        try:
+            await self._group.__aexit__(None, None, None)
+        except BaseException as interruption:
+            error = error or interruption
+        self._outer.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        if self._outer.cancelled_caught:
+            raise TimeoutError("the time for finishing ran out; what was still to be done was cancelled") from exc
+        if error is not None:
+            for lost in self._errors:
+                error.add_note(f"a background task failed too: {lost!r}")
+            if error is exc:
+                return False
+            raise error
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self._errors:
+            raise ExceptionGroup("background tasks failed", self._errors)
+        return False
+
+    async def _run(self, scope: anyio.CancelScope, func: Callable[[*Ts], Awaitable[object]], args: tuple[*Ts]) -> None:
+        try:
+            with scope:
+                await func(*args)
+        except Exception as error:
+            self._errors.append(error)
+        finally:
+            self._running.discard(scope)
+            if not self._running:
+                self._idle.set()
+
+
+async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.CapacityLimiter | None = None) -> T:
+    """``func(*args)`` in a worker thread.
+
+    Cancelled before it began, it never begins; once begun, this returns or raises only after it has ended, so that
+    what it works on (a file descriptor, a buffer) may be taken apart by the caller's clean-up. anyio sees to that for
+    its own cancellation, which then waits for the next await; asyncio's ``task.cancel()`` goes through anyio's shield,
+    and is held here until the function has ended, whose result is then lost.
+    """
+    claim = threading.Lock()
+    ended = threading.Event()
+
+    def run() -> T:
+        if not claim.acquire(blocking=False):
+            raise RuntimeError("given up before it began")
+        try:
+            return func(*args)
+        finally:
+            ended.set()
+
+    try:
+        return await to_thread.run_sync(run, limiter=limiter)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if not claim.acquire(blocking=False):  # it has begun
+            while not ended.is_set():
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await to_thread.run_sync(ended.wait)
+                except GeneratorExit:  # collected, its loop gone: nothing will ever come
+                    raise
+                except BaseException:  # cancelled once more; the first one is raised below
+                    continue
+        raise
+
+
+async def surely_in_thread(
+    func: Callable[[*Ts], object], *args: *Ts, limiter: anyio.CapacityLimiter | None = None
+) -> None:
+    """``func(*args)`` in a worker thread, shielded: for clean-up that has to happen.
+
+    asyncio's ``task.cancel()`` goes through every shield; it is raised when the function has ended.
+    """
+    began = False
+
+    def run() -> None:
+        nonlocal began
+        began = True
+        func(*args)
+
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while not began:
+            try:
+                await in_thread(run, limiter=limiter)
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+async def acquire_in_thread(
+    func: Callable[[], T], release: Callable[[T], object], *, limiter: anyio.CapacityLimiter | None = None
+) -> T:
+    """`in_thread`, of a function that takes hold of something: the caller gets it, or ``release`` is called with it.
+
+    asyncio's ``task.cancel()`` can reach a caller when the function has ended and the result is on its way; ``release``
+    then runs in a worker thread before the cancellation is raised.
+    """
+    got: list[T] = []
+    try:
+        await in_thread(lambda: got.append(func()), limiter=limiter)
+    except GeneratorExit:  # collected, its loop gone: nothing can be awaited any more
+        for each in got:
+            release(each)
+        raise
+    except BaseException:
+        if got:
+            await surely_in_thread(release, got.pop(), limiter=limiter)
+        raise
+    return got.pop()
+
+
+class ThreadedStep(Generic[T]):
+    """A function in a worker thread that moves something on: no result of it is lost. Used by one task.
+
+    A caller that is cancelled while the function runs leaves when it has ended (see `in_thread`), and what it gave or
+    raised is kept: the next `take` gives or raises that, and runs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[T] = []  # by the run that nobody took yet
+        self._error: Exception | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether what an earlier run gave was not taken yet."""
+        return bool(self._given) or self._error is not None
+
+    async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
+        """What an earlier run left, else what ``func(*args)`` gives now. One step is of one function."""
+
+        def run() -> None:
+            try:
+                self._given.append(func(*args))
+            except Exception as error:
+                self._error = error
+
+        if not self.waits:
+            await in_thread(run)
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._given.pop()
+
+
+class Handover(Generic[T]):
+    """What one task puts and one other takes, in order: an item stays until it was taken, whoever is cancelled.
+
+    (anyio's memory object streams hand an item to a receiver that waits: one that asyncio's ``task.cancel()`` reaches
+    in that moment takes it along.)
+
+    Args:
+        size: items that wait at most.
+        what: is read, for errors.
+    """
+
+    def __init__(self, size: int, what: str) -> None:
+        self._size = size
+        self._what = what
+        self._items: deque[T] = deque()
+        self._ended = False
+        self._error: Exception | None = None
+        self._changed = anyio.Event()  # for the taker
+        self._room = anyio.Event()  # for the putter
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: the task that puts stayed with the parent."""
+        self._items.clear()
+        self._error = forked_error(self._what)
+
+    async def put(self, item: T) -> None:
+        """Wait for room. Cancelled, the item was not put."""
+        while len(self._items) >= self._size:
+            self._room = anyio.Event()
+            await self._room.wait()
+        self._items.append(item)
+        self._changed.set()
+
+    def end(self, error: Exception | None = None) -> None:
+        """Nothing more is put."""
+        self._ended, self._error = True, error
+        self._changed.set()
+
+    def close(self) -> None:
+        """What waits is dropped; to take is a `ClosedResourceError` from now on."""
+        self._items.clear()
+        self.end(anyio.ClosedResourceError(f"{self._what} is read inside its `async with`"))
+
+    async def take(self) -> T:
+        """The next item.
+
+        Raises:
+            StopAsyncIteration: there is none, and none will come.
+            Exception: what `end` was given, behind the last item; and again at each later call.
+        """
+        while not self._items:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        self._room.set()
+        return self._items.popleft()

@@ -1,0 +1,269 @@
+"""What all examples of a split hold, feature by feature: a `Schema`, and datum's table of types and shapes.
+
+Every example counts, not the last: types that are stored alike are made one, lengths that differ become VarLen, and
+what contradicts itself is an error that names the feature and two examples. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.example._dtypes import common_dtype, kind_of
+from asyncrec.example._schema import Entry, FixedLen, Schema, Tensor, VarLen
+from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE, parse_example
+
+__all__ = ["Description", "FeatureTable", "schema_of_table"]
+
+FeatureTable = dict[str, dict[str, Any]]
+"""datum's: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
+
+Shape = tuple[int | None, ...]
+_Kind = tuple[str | None, Shape]  # the type, None where there is no value, and the shape
+
+_TYPES = {INT64: "int", FLOAT: "float", BYTES: "string"}
+_PLAIN = {INT64: "int64", FLOAT: "float32", BYTES: "bytes"}
+_OF_TYPE = {"int": "int64", "float": "float32", "string": "bytes"}
+_SCALARS: dict[type, _Kind] = {
+    bool: ("bool", ()),
+    int: ("int64", ()),
+    float: ("float32", ()),
+    str: ("str", ()),
+    bytes: ("bytes", ()),
+}
+# Kinds of examples seen, so that one like those before costs a look-up; where lengths differ, they are many.
+_REMEMBERED = 4096
+
+
+@dataclass
+class _Feature:
+    dtype: str | None
+    shape: Shape
+    example: int
+    """One that has it."""
+    lacking: int | None
+    """One that does not."""
+
+
+class Description:
+    """Sees every example, in any order; see the module.
+
+    Args:
+        sparse_features: whose shapes differ from example to example.
+    """
+
+    def __init__(self, sparse_features: Sequence[str] = ()) -> None:
+        self._sparse = frozenset(sparse_features)
+        self._features: dict[str, _Feature] = {}
+        self._seen: set[tuple[Any, ...]] = set()
+        self._first: int | None = None
+        self._opaque = False
+        self._images: Mapping[str, list[int]] = {}
+
+    def see(self, features: Mapping[str, Any], example: int) -> None:
+        """What one example holds, as `encode_example` took it.
+
+        Raises:
+            SchemaError: it contradicts one before.
+        """
+        self._see(tuple([(name, *_kind(value)) for name, value in features.items()]), example)
+
+    def see_record(self, record: bytes, features: Mapping[str, Any], example: int) -> None:
+        """What somebody else's serializer made of ``features``, which tell the shapes of what they share with it.
+
+        One record that is no Example, and there is nothing to describe.
+
+        Raises:
+            SchemaError: it contradicts one before.
+        """
+        if self._opaque:
+            return
+        kinds = []
+        try:
+            for name, (kind, payload) in sorted(parse_example(record).items()):
+                if kind == NONE:
+                    continue
+                count = _count(kind, payload)
+                shape: Shape = () if count == 1 else (count,)
+                if name in features and math.prod(given := np.shape(features[name])) == count:
+                    shape = given
+                kinds.append((name, _PLAIN[kind], shape))
+        except DecodeError:
+            self._opaque = True
+            return
+        self._see(tuple(kinds), example)
+
+    def see_images(self, shapes: Mapping[str, list[int]]) -> None:
+        """The pixels, height first, of features that hold one image each, as the bytes of its file.
+
+        datum's table has them in place of the scalar that is stored, and datum decodes by it.
+        """
+        self._images = shapes
+
+    def schema(self) -> Schema | None:
+        """What decodes all of them; `None` where there are records that are no Examples.
+
+        Raises:
+            SchemaError: there is no such schema; it names the feature.
+        """
+        if self._opaque:
+            return None
+        entries: dict[str, Entry] = {}
+        shapes = {f"{name}_shape" for name in self._features if self._is_tensor(name)}
+        for name in sorted(self._features.keys() - shapes):
+            feature = self._features[name]
+            if feature.dtype is not None:
+                entries[name] = self._entry(name, feature)
+        return Schema(entries)
+
+    def table(self) -> FeatureTable:
+        """datum's table. What differs from example to example is -1 in a shape, and not dense."""
+        if self._opaque:
+            return {}
+        return {
+            name: {
+                "type": _TYPES[kind_of(feature.dtype)],
+                "shape": self._shape(name, feature),
+                "dense": name not in self._sparse and None not in feature.shape and feature.lacking is None,
+            }
+            for name, feature in sorted(self._features.items())
+            if feature.dtype is not None
+        }
+
+    def _shape(self, name: str, feature: _Feature) -> list[int]:
+        if not feature.shape and feature.dtype in ("bytes", "str") and name in self._images:
+            return self._images[name]
+        return [-1 if size is None else size for size in feature.shape]
+
+    def _see(self, kinds: tuple[tuple[str, str | None, Shape], ...], example: int) -> None:
+        if kinds in self._seen:
+            return
+        for name, dtype, shape in kinds:
+            feature = self._features.get(name)
+            if feature is None:
+                self._features[name] = _Feature(dtype, shape, example, self._first)
+            else:
+                self._merge(name, feature, dtype, shape, example)
+        if len(kinds) < len(self._features):
+            for name in self._features.keys() - {kind[0] for kind in kinds}:
+                if self._features[name].lacking is None:
+                    self._features[name].lacking = example
+        if self._first is None:
+            self._first = example
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen.add(kinds)
+
+    def _merge(self, name: str, feature: _Feature, dtype: str | None, shape: Shape, example: int) -> None:
+        if feature.dtype is None or dtype is None:
+            feature.dtype = feature.dtype or dtype
+        elif kind_of(feature.dtype) != kind_of(dtype):
+            raise SchemaError(
+                f"feature {name!r} is {KINDS[kind_of(feature.dtype)]} in example {feature.example} and "
+                f"{KINDS[kind_of(dtype)]} in example {example}; a feature is of one kind"
+            )
+        else:
+            feature.dtype = common_dtype(feature.dtype, dtype) or _PLAIN[kind_of(dtype)]
+        if shape == feature.shape:
+            return
+        rank = len(feature.shape)
+        if max(rank, len(shape)) < 2:
+            feature.shape = (None,)
+        elif rank == len(shape) and name in self._sparse:
+            feature.shape = tuple(
+                one if one == other else None for one, other in zip(feature.shape, shape, strict=True)
+            )
+        else:
+            advice = "" if rank != len(shape) else "; name it in sparse_features, and each keeps its own"
+            raise SchemaError(
+                f"feature {name!r} has the shape {_shown(feature.shape)} in example {feature.example} and "
+                f"{_shown(shape)} in example {example}{advice}"
+            )
+
+    def _is_tensor(self, name: str) -> bool:
+        return name in self._sparse and len(self._features[name].shape) >= 2
+
+    def _entry(self, name: str, feature: _Feature) -> Entry:
+        assert feature.dtype is not None, "left out by the caller"
+        if len(feature.shape) >= 2:
+            if feature.lacking is not None:
+                raise SchemaError(
+                    f"feature {name!r} has {len(feature.shape)} axes in example {feature.example}, and example "
+                    f"{feature.lacking} does not have it: an array without values has a shape too; give it to all"
+                )
+            return Tensor(feature.dtype) if name in self._sparse else FixedLen(_sizes(feature.shape), feature.dtype)
+        if None in feature.shape or feature.lacking is not None or name in self._sparse:
+            return VarLen(feature.dtype)
+        return FixedLen(_sizes(feature.shape), feature.dtype)
+
+
+def schema_of_table(table: Mapping[str, Any]) -> Schema:
+    """The schema that datum's table stands for, for a dataset that has no other.
+
+    datum stores a dense string as one value, whatever shape it notes (an image's).
+
+    Raises:
+        SchemaError: it is no such table.
+    """
+    entries: dict[str, Entry] = {}
+    try:
+        tensors = {name for name in table if f"{name}_shape" in table and not table[name]["dense"]}
+        for name, feature in table.items():
+            if name.removesuffix("_shape") in tensors and name.endswith("_shape"):
+                continue
+            dtype = _OF_TYPE[feature["type"]]
+            if feature["dense"]:
+                entries[name] = FixedLen(() if dtype == "bytes" else tuple(feature["shape"]), dtype)
+            else:
+                entries[name] = Tensor(dtype) if name in tensors else VarLen(dtype)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(f"no table of types and shapes: {error!r}") from error
+    return Schema(entries)
+
+
+def _kind(value: Any) -> _Kind:
+    """The type and shape of a value that `encode_example` took."""
+    known = _SCALARS.get(type(value))
+    if known is not None:
+        return known
+    if isinstance(value, list | tuple):
+        return (_kind(value[0])[0] if len(value) else None), (len(value),)
+    if isinstance(value, str):
+        return "str", ()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes", ()
+    if isinstance(value, np.ndarray | np.generic):
+        return _dtype_of(value), value.shape
+    return _SCALARS[next(kind for kind in (bool, int, float) if isinstance(value, kind))]
+
+
+def _dtype_of(array: Any) -> str | None:
+    kind = array.dtype.kind
+    if kind in "biu":
+        return str(array.dtype.name)
+    if kind in "SUT":
+        return "bytes" if kind == "S" else "str"
+    if kind == "O":
+        return _kind(array.reshape(-1)[0])[0] if array.size else "bytes"
+    return "float16" if array.dtype.name == "float16" else "float32"
+
+
+def _count(kind: int, payload: bytes | list[bytes]) -> int:
+    if isinstance(payload, list):
+        return len(payload)
+    # Packed varints end each with the one byte whose highest bit is clear.
+    return len(payload) // 4 if kind == FLOAT else int((np.frombuffer(payload, np.uint8) < 0x80).sum())
+
+
+def _sizes(shape: Shape) -> tuple[int, ...]:
+    return tuple(size for size in shape if size is not None)
+
+
+def _shown(shape: Shape) -> str:
+    inside = ", ".join("?" if size is None else str(size) for size in shape)
+    return f"({inside},)" if len(shape) == 1 else f"({inside})"

@@ -1,0 +1,326 @@
+"""Rows of a CSV file, or examples by the dict, become train, eval and test splits: TFRecorder's factory.
+
+    save_directory_path/train/train-<writer>-000000.tfrecord ...    and _manifest/, _index/ beside them
+    save_directory_path/train/examples.csv                          a row for each example in it
+    save_directory_path/eval/...  save_directory_path/test/...
+
+All are committed when all is written, and replace what was there (`asyncrec._datasets.from_csv.splitting`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._datasets.from_csv.csv_rows import CsvRows
+from asyncrec._datasets.from_csv.ordered_map import Made, Origin, make, work_in_order
+from asyncrec._datasets.from_csv.partition import deal, weights_of
+from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
+from asyncrec._datasets.progress import Progress
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
+from asyncrec.example._declared import DeclaredExample
+from asyncrec.storage._base import Storage
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact, scheme_of
+
+__all__ = ["WrittenSplits", "write_folds", "write_splits_from_csv"]
+
+_log = logging.getLogger("asyncrec._datasets")
+
+# TFRecorder's. Small files suit its toy sets; for training from an object store 100 MB and more are usual.
+_MAX_SHARD_BYTES = 1_000_000
+# Loading is mostly waiting; eight threads keep a disk busy, and hold eight examples in memory.
+_CONCURRENCY = 8
+Path = str | PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSplits:
+    """What was written.
+
+    Attributes:
+        examples: of each split: the rows of its ``examples.csv``.
+        records: of each split; more than examples where ``split`` made several of one.
+        ignored: examples left out by `IgnoreExample`, or because ``split`` gave none; each is logged with its reason.
+        manifests: of each split.
+    """
+
+    examples: Mapping[str, int]
+    records: Mapping[str, int]
+    ignored: int
+    manifests: Mapping[str, Manifest]
+
+
+async def write_splits_from_csv(
+    save_directory_path: Path,
+    example_class: type[DeclaredExample],
+    examples_list_filepath: Path,
+    *,
+    ratios: float | Sequence[float] = 0.8,
+    seed: int = 0,
+    stratify_by: int | Callable[[list[str]], Hashable] | None = None,
+    max_shard_bytes: int = _MAX_SHARD_BYTES,
+    compression: str | int | CompressionOptions | None = "",
+    concurrency: int = _CONCURRENCY,
+    encoding: str = "utf-8",
+    progress: bool | None = None,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> WrittenSplits:
+    """Make an example of every row of a CSV file, and write them as splits; see the module for the files.
+
+    For each row ``from_csv_row``, ``load``, ``to_csv_row`` and ``split`` are called, then ``encode`` and ``release`` of
+    each part, each with ``kwargs`` where it takes any. Those that are ``async`` are awaited; all others run in worker
+    threads, ``concurrency`` examples at a time, and so must not share what is not made for threads. Records are in the
+    order that ``seed`` gives, whatever takes how long. An example is released as soon as its record is made.
+
+    Args:
+        save_directory_path: a folder, or a URL of any installed backend.
+        example_class: a `DeclaredExample`.
+        examples_list_filepath: the CSV file, local or a URL; without a header. It is held in memory.
+        ratios: 0.8 of the rows to train, the rest to eval; or two ratios; or three, for train, eval and test.
+        seed: of the shuffle. The same rows and seed give the same splits in the same order.
+        stratify_by: a column, counted from 0, or a function of the row: each split gets its share of every value.
+        max_shard_bytes: of a shard's file; 1 MB, as in TFRecorder. Only a single record that is larger exceeds it, or,
+            with compression, by what 1 MiB of records compresses to.
+        compression: of the shards.
+        concurrency: examples in work, and so in memory, at once.
+        encoding: of the CSV file, and of ``examples.csv``.
+        progress: a bar: `None` shows one on a terminal where rich is installed.
+        storage: an open `Storage`, used and not closed; both paths are then keys in it.
+        storage_options: for the backend, when it is opened here; for the CSV file too, where its scheme is the same.
+        kwargs: for the methods of ``example_class``.
+
+    Raises:
+        DatasetError: a row of which a method raises (chained; file, line and row are named), a file of another
+            encoding, no rows, or none for a split; or a split of an earlier partition, which would stay beside these.
+        StorageError: a store failed. Nothing is changed, unless a note says otherwise.
+        ValueError: ratios that do not sum to 1, or another option out of range.
+        TypeError: ``example_class`` declares no field.
+    """
+    weights = weights_of(ratios)
+    shown = redact(str(examples_list_filepath))
+    same_scheme = scheme_of(examples_list_filepath) == scheme_of(save_directory_path)
+    options = storage_options if same_scheme else None
+    async with located(examples_list_filepath, storage=storage, storage_options=options) as (store, key):
+        content = await store.get(key)
+    rows = await in_thread(partial(CsvRows, content, path=shown, encoding=encoding))
+    del content
+    dealt = await in_thread(partial(_deal, rows, weights, stratify_by, seed))
+    for name, found in dealt.items():
+        if not found:
+            raise DatasetError(f"{shown}: {len(rows)} rows, of which ratios={ratios} leave no example for {name!r}")
+
+    def origins(indexes: list[int]) -> Iterator[Origin]:
+        return (_CsvOrigin(example_class, rows, index) for index in indexes)
+
+    return await _write(
+        save_directory_path,
+        example_class,
+        {name: origins(indexes) for name, indexes in dealt.items()},
+        total=len(rows),
+        beside={"train", "eval", "test"} - weights.keys(),
+        metadata={"seed": seed, "ratios": list(weights.values())},
+        max_shard_bytes=max_shard_bytes,
+        compression=compression,
+        concurrency=concurrency,
+        encoding=encoding,
+        progress=progress,
+        storage=storage,
+        storage_options=storage_options,
+        kwargs=kwargs,
+    )
+
+
+async def write_folds(
+    save_directory_path: Path,
+    folds: Mapping[str, Sequence[DeclaredExample]],
+    *,
+    max_shard_bytes: int = _MAX_SHARD_BYTES,
+    compression: str | int | CompressionOptions | None = "",
+    concurrency: int = _CONCURRENCY,
+    encoding: str = "utf-8",
+    progress: bool | None = None,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> WrittenSplits:
+    """Write examples that are at hand, not loaded, as splits of any names: folds, say, ``{"fold_0": [...], ...}``.
+
+    Each is in the order given. Otherwise as `write_splits_from_csv`; the class needs a ``to_csv_row``.
+
+    Raises:
+        DatasetError: as there; a method that raises is told with the name of the fold and the example's number in it.
+        ValueError: no folds, or a name that no folder can have.
+        TypeError: the examples are of different classes, or their class declares no field.
+    """
+    kinds = {type(example) for examples in folds.values() for example in examples}
+    for name, examples in folds.items():
+        if not examples:
+            raise DatasetError(f"no example for {name!r}")
+        if not name or name[0] in "_." or any(character in name for character in "/*?["):
+            raise ArgumentValueError(
+                f"{name!r}: the name of a folder, without / * ? [, and beginning with neither _ nor ."
+            )
+    if not folds:
+        raise ArgumentValueError("no folds; give a dict of names and lists of examples")
+    if len(kinds) > 1 or not issubclass(kind := kinds.pop(), DeclaredExample):
+        raise ArgumentTypeError("the examples of all folds are of one class, a DeclaredExample")
+
+    def origins(name: str) -> Iterator[Origin]:
+        return (_GivenOrigin(example, f"{name!r}, example {number}") for number, example in enumerate(folds[name]))
+
+    return await _write(
+        save_directory_path,
+        kind,
+        {name: origins(name) for name in folds},
+        total=sum(map(len, folds.values())),
+        beside=set(),
+        metadata={},
+        max_shard_bytes=max_shard_bytes,
+        compression=compression,
+        concurrency=concurrency,
+        encoding=encoding,
+        progress=progress,
+        storage=storage,
+        storage_options=storage_options,
+        kwargs=kwargs,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CsvOrigin:
+    kind: type[DeclaredExample]
+    rows: CsvRows
+    index: int
+
+    def example(self, kwargs: Mapping[str, Any]) -> Any:
+        return self.kind.from_csv_row(self.rows[self.index], **kwargs)
+
+    def row(self) -> list[str]:
+        return self.rows[self.index]
+
+    def where(self) -> str:
+        return self.rows.where(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenOrigin:
+    given: DeclaredExample
+    place: str
+
+    def example(self, kwargs: Mapping[str, Any]) -> DeclaredExample:
+        return self.given
+
+    def row(self) -> None:
+        return None
+
+    def where(self) -> str:
+        return self.place
+
+
+async def _write(
+    path: Path,
+    kind: type[DeclaredExample],
+    splits: Mapping[str, Iterable[Origin]],
+    *,
+    total: int,
+    beside: set[str],
+    metadata: Mapping[str, Any],
+    max_shard_bytes: int,
+    compression: str | int | CompressionOptions | None,
+    concurrency: int,
+    encoding: str,
+    progress: bool | None,
+    storage: Storage | None,
+    storage_options: dict[str, Any] | None,
+    kwargs: Mapping[str, Any],
+) -> WrittenSplits:
+    if not kind.fields():
+        raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
+    if concurrency < 1:
+        raise ArgumentValueError(f"concurrency is {concurrency}; at least one example is in work")
+    ignored = 0
+    limiter = anyio.CapacityLimiter(concurrency)
+    plans = [
+        SplitPlan(name, name, kind.schema(), {"split": name, "example_class": kind.__name__, **metadata})
+        for name in splits
+    ]
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        folder = PrefixedStorage(store, key) if key else store
+        await _refuse_others(folder, beside)
+        async with open_splits(
+            folder,
+            plans,
+            path=redact(str(path)).rstrip("/"),
+            max_shard_bytes=max_shard_bytes,
+            compression=compression,
+            encoding=encoding,
+        ) as writers:
+            open_ = dict(zip(splits, writers, strict=True))
+            with Progress("examples", total, show=progress) as bar:
+
+                async def work(job: tuple[str, Origin]) -> Made:
+                    return await make(job[1], kind, kwargs, encoding=encoding, limiter=limiter)
+
+                async def use(job: tuple[str, Origin], made: Made) -> None:
+                    nonlocal ignored
+                    bar.advance()
+                    if made.ignored is None:
+                        await open_[job[0]].take(made.records, made.csv)
+                        return
+                    ignored += 1
+                    _log.info("%s: left out: %s", job[1].where(), made.ignored)
+
+                jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
+                await work_in_order(jobs, work, use, concurrency=concurrency)
+            for name, split in open_.items():
+                if not split.records:
+                    raise DatasetError(f"{folder.root}: every example of {name!r} was left out")
+    return WrittenSplits(
+        examples={name: split.examples for name, split in open_.items()},
+        records={name: split.records for name, split in open_.items()},
+        ignored=ignored,
+        manifests={name: split.manifest for name, split in open_.items()},
+    )
+
+
+async def _refuse_others(folder: Storage, names: set[str]) -> None:
+    """A test split of an earlier partition holds examples that this one may train on."""
+    for name in sorted(names):
+        manifest = await load_manifest(PrefixedStorage(folder, name), name, path=name)
+        if manifest is not None and manifest.shards:
+            raise DatasetError(
+                f"{folder.root}/{name} holds a split of an earlier partition, which these ratios do not make: "
+                "its examples would be in two splits. Remove it, write to another folder, or give three ratios"
+            )
+
+
+def _deal(
+    rows: CsvRows,
+    weights: Mapping[str, float],
+    stratify_by: int | Callable[[list[str]], Hashable] | None,
+    seed: int,
+) -> dict[str, list[int]]:
+    strata: list[Hashable] = [None] * len(rows)
+    if stratify_by is not None:
+        stratum = stratify_by if callable(stratify_by) else (lambda row: row[stratify_by])
+        for index in range(len(rows)):
+            try:
+                strata[index] = stratum(rows[index])
+                hash(strata[index])
+            except Exception as error:
+                raise DatasetError(f"{rows.where(index)}: stratify_by={stratify_by!r}: {error}") from error
+    return deal(strata, weights, seed=seed)

@@ -1,0 +1,141 @@
+"""The files of a shuffle: records with their hashes, appended to buckets and read back, checked.
+
+They are TFRecord frames, so that what the disk garbled is found and not written on. They lie in a folder of their own,
+which is made when it is needed, readable by this user alone, and removed with the object, or with the process. What a
+killed process left is removed by the next that shuffles in the same place: a locked file says which folders have an
+owner who lives. One file is open at a time, and only while it is written or read. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from struct import Struct
+from typing import Any
+
+from asyncrec._framing.frames import FrameDecoder, encode_frames
+from asyncrec.errors import FormatError
+from asyncrec.storage._local.disk import mapped_errors, open_own
+from asyncrec.storage._local.lock import FileLock
+
+__all__ = ["BucketFiles", "Item", "pack", "unpack"]
+
+_READ_BYTES = 1 << 20
+_PREFIX = "asyncrec-shuffle-"
+_LOCK = ".lock"
+# The hash, the record's number, how many bytes of its key's text follow; then the record.
+_HEAD = Struct("<16sQH")
+
+Item = tuple[int, str, bytes]
+"""A record's number, its key as it is shown (at most 16 KiB of it), and the record."""
+
+
+class BucketFiles:
+    """See the module.
+
+    Args:
+        parent: where the folder is made; the system's folder for temporary files unless given.
+
+    Attributes:
+        written_bytes: to all files together.
+    """
+
+    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
+        self.written_bytes = 0
+        self._parent = parent
+        self._folder: str | None = None
+        self._remover: weakref.finalize[..., Any] | None = None
+        self._lock: FileLock | None = None
+
+    def write(self, name: str, records: list[bytes]) -> None:
+        """Append to a file.
+
+        Raises:
+            StorageError: the disk is full, or the folder cannot be made.
+        """
+        with self._mapped():
+            with open(self._path(name), "ab") as file:
+                for buffer in encode_frames(records):
+                    file.write(buffer)
+                    self.written_bytes += len(buffer)
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """What was written to a file, in order.
+
+        Raises:
+            CorruptRecordError, TruncatedError: it did not come back as it was written.
+        """
+        path = self._path(name)
+        decoder = FrameDecoder(max_record_bytes=1 << 62)  # a record that was held fits into memory
+        try:
+            with open(path, "rb") as file:
+                while block := file.read(_READ_BYTES):
+                    yield from decoder.feed(block)
+            decoder.finish()
+        except FormatError as error:
+            error.path = path
+            error.add_note("a file of the shuffle did not come back as it was written: do not trust this disk")
+            raise
+
+    def remove(self, name: str) -> None:
+        os.unlink(self._path(name))
+
+    def close(self) -> None:
+        """Remove all of them. Idempotent."""
+        if self._remover is not None:
+            self._remover()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _path(self, name: str) -> str:
+        if self._folder is None:
+            if self._parent is not None:
+                os.makedirs(self._parent, exist_ok=True)
+            _remove_dead(os.fspath(self._parent or tempfile.gettempdir()))
+            self._folder = tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent)
+            self._remover = weakref.finalize(self, shutil.rmtree, self._folder, True)
+            unlocked = os.path.join(self._folder, "unlocked")
+            self._lock = FileLock(open_own(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL), unlocked)
+            os.rename(unlocked, os.path.join(self._folder, _LOCK))
+        return os.path.join(self._folder, name)
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        where = self._folder or os.fspath(self._parent or tempfile.gettempdir())
+        try:
+            with mapped_errors("spilling the shuffle's records to", where):
+                yield
+        except OSError as error:
+            error.add_note("temporary_folder names another place; a larger memory_limit spills later")
+            raise
+
+
+def _remove_dead(parent: str) -> None:
+    """Remove the folders of processes that were killed."""
+    with suppress(OSError):  # another user's, or just being removed by another
+        for name in os.listdir(parent):
+            if not name.startswith(_PREFIX):
+                continue
+            path = os.path.join(parent, name, _LOCK)
+            with suppress(OSError):
+                lock = FileLock(open_own(path, os.O_RDWR), path)
+                shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+                lock.release()
+
+
+def pack(digest: bytes, item: Item) -> bytes:
+    """A record as it stands in a bucket."""
+    number, shown, record = item
+    key = shown.encode("utf-8", "surrogatepass")
+    return b"".join((_HEAD.pack(digest, number, len(key)), key, record))
+
+
+def unpack(data: bytes) -> tuple[bytes, Item]:
+    """The opposite of ``pack``."""
+    digest, number, length = _HEAD.unpack_from(data)
+    start = _HEAD.size + length
+    return digest, (number, data[_HEAD.size : start].decode("utf-8", "surrogatepass"), data[start:])

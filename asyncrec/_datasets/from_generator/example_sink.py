@@ -1,0 +1,91 @@
+"""What becomes of each example on its way from the generator into the shuffle: checked, described, kept.
+
+Called in worker threads, one at a time; see `asyncrec._datasets.from_generator.source.Taker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from asyncrec._datasets.description import Description
+from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
+from asyncrec._datasets.from_generator.images import image_shapes
+from asyncrec._datasets.from_generator.shuffler import HashShuffler
+from asyncrec._datasets.from_generator.source import Example
+from asyncrec._datasets.progress import Progress
+from asyncrec.errors import ArgumentTypeError
+
+__all__ = ["ExampleTaker"]
+
+
+class ExampleTaker:
+    """See the module.
+
+    Args:
+        sparse_features: get their shapes beside them.
+        flattens: features are made ready for an Example; otherwise the serializer has them as they are.
+        own_serializer: it is the user's: what records hold is read from them.
+
+    Attributes:
+        taken: examples so far.
+    """
+
+    def __init__(
+        self,
+        shuffler: HashShuffler,
+        description: Description,
+        progress: Progress,
+        *,
+        sparse_features: tuple[str, ...],
+        flattens: bool,
+        own_serializer: bool,
+    ) -> None:
+        self.taken = 0
+        self._shuffler = shuffler
+        self._description = description
+        self._progress = progress
+        self._sparse = sparse_features
+        self._flattens = flattens
+        self._own_serializer = own_serializer
+        self._prepared = 0
+        self._last: Mapping[str, Any] = {}
+
+    @property
+    def size(self) -> int:
+        return self._shuffler.size
+
+    def prepare(self, item: Example) -> Example:
+        """Raises TypeError for what is no pair of a key and a dict, and as `examples.prepare`."""
+        if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
+            raise ArgumentTypeError(
+                f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; "
+                "the generator is to yield pairs of a key and a dict"
+            )
+        self._prepared += 1
+        key, features = item
+        self._last = features
+        if self._sparse:
+            features = with_shapes(features, self._sparse)
+        return key, prepare(features) if self._flattens else features
+
+    def take(self, example: Example, record: bytes) -> None:
+        """Raises TypeError when ``record`` is not bytes, SchemaError, DuplicateKeyError."""
+        key, features = example
+        if not isinstance(record, bytes):
+            if not isinstance(record, bytearray | memoryview):
+                raise ArgumentTypeError(
+                    f"example {self.taken}: the serializer gave a {type(record).__name__}, not bytes"
+                )
+            record = bytes(record)
+        if self._own_serializer:
+            self._description.see_record(record, flatten(features), self.taken)
+        else:
+            self._description.see(features, self.taken)
+        self._shuffler.add(key, record)
+        self.taken += 1
+        self._progress.advance()
+
+    def finish(self) -> None:
+        """No more come: the shapes of images are those of the last example's, as in datum. Reads their headers."""
+        self._description.see_images(image_shapes(flatten(self._last)))

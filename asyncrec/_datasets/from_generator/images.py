@@ -1,0 +1,76 @@
+"""How many pixels an image has, and of how many values each, from the first bytes of its file: PNG and JPEG.
+
+As NumPy shows what Pillow opens: ``[height, width]`` for grey and for palettes, else a third axis. Blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, BinaryIO
+
+from asyncrec._datasets.from_generator.examples import IMAGES
+
+__all__ = ["image_shape", "image_shapes"]
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_HEADER = Struct(">I4sIIBB")  # after the signature: chunk length, type, width, height, depth, colour type
+_PNG_AXES: dict[int, list[int]] = {0: [], 2: [3], 3: [], 4: [2], 6: [4]}
+_LENGTH = Struct(">H")
+_FRAME = Struct(">BHHB")  # depth, height, width, components
+_NO_LENGTH = {0x01, *range(0xD0, 0xD9)}
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_MOST_SEGMENTS = 10_000
+
+
+def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Of each feature that is the path of an image, as in `_datasets.from_generator.examples`, and there is one."""
+    shapes = {}
+    for name, value in features.items():
+        if not isinstance(value, str) or not value.endswith(IMAGES) or "://" in value:
+            continue
+        try:
+            with open(value, "rb") as file:
+                shape = image_shape(file)
+        except (OSError, ValueError):
+            continue
+        if shape is not None:
+            shapes[name] = shape
+    return shapes
+
+
+def image_shape(file: BinaryIO) -> list[int] | None:
+    """`None` where it is neither, or ends before it says."""
+    start = file.read(len(_PNG))
+    if start == _PNG:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return None
+        _, kind, width, height, _, colour = _HEADER.unpack(header)
+        return [height, width, *_PNG_AXES[colour]] if kind == b"IHDR" and colour in _PNG_AXES else None
+    return _jpeg_shape(file) if start[:2] == b"\xff\xd8" else None
+
+
+def _jpeg_shape(file: BinaryIO) -> list[int] | None:
+    file.seek(2)
+    for _ in range(_MOST_SEGMENTS):
+        marker = file.read(2)
+        if len(marker) < 2 or marker[0] != 0xFF:
+            return None
+        if marker[1] == 0xFF:  # padding
+            file.seek(-1, 1)
+            continue
+        if marker[1] in _NO_LENGTH:
+            continue
+        length = file.read(_LENGTH.size)
+        if len(length) < _LENGTH.size:
+            return None
+        (size,) = _LENGTH.unpack(length)
+        if marker[1] in _FRAMES:
+            frame = file.read(_FRAME.size)
+            if len(frame) < _FRAME.size:
+                return None
+            _, height, width, components = _FRAME.unpack(frame)
+            return [height, width] if components == 1 else [height, width, components]
+        file.seek(max(size - _LENGTH.size, 0), 1)
+    return None

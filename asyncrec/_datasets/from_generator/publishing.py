@@ -1,0 +1,124 @@
+"""Where a split goes, and making it appear there: the records of a shuffler, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._datasets.description import Description
+from asyncrec._datasets.from_generator.ordered_writer import write_shards
+from asyncrec._datasets.from_generator.shuffler import HashShuffler
+from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
+from asyncrec._shards.manifest.splits import parse_split
+from asyncrec._shards.writing.shard_count import shard_count
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import redact
+
+__all__ = ["SplitTarget"]
+
+_log = logging.getLogger("asyncrec._datasets")
+
+# Deleting what the new split replaced; it is not listed any more, so that nothing depends on it.
+_CLEAN_UP_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class SplitTarget:
+    """One split of a folder. The arguments are those of `asyncrec.DatasetWriter`.
+
+    Raises:
+        ValueError: ``split`` is no name of one, or ``num_shards`` is less than 1.
+    """
+
+    path: str | os.PathLike[str]
+    split: str
+    compression: str | int | CompressionOptions | None = ""
+    num_shards: int | None = None
+    progress: bool | None = None
+    storage: Storage | None = None
+    storage_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        parts = parse_split(self.split).parts
+        if len(parts) != 1 or str(parts[0]) != self.split or self.split != parts[0].name:
+            raise ArgumentValueError(f"{self.split!r} is no name of a split: letters, digits, '_', '-' and '.'")
+        if self.num_shards is not None and self.num_shards < 1:
+            raise ArgumentValueError(f"num_shards is {self.num_shards}; it is at least 1")
+        parse_compression(self.compression)
+
+    def __str__(self) -> str:
+        """As errors show it."""
+        return redact(self._dataset)
+
+    async def publish(self, shuffler: HashShuffler, description: Description) -> ShardInfo:
+        """Make the shuffler's records the split: ``{split: {file name: records}}``.
+
+        Raises:
+            DuplicateKeyError: a key came twice, as only sorting shows.
+            StorageError: a store failed. The split that was there is whole, unless the error's notes say otherwise.
+        """
+        await in_thread(shuffler.settle)
+        async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (
+            folder,
+            name,
+        ):
+            return await self._write(folder, name, shuffler, description)
+
+    async def save(self, shard_info: ShardInfo) -> ShardInfo:
+        """Put these counts into ``shard_info.json``; see `asyncrec.DatasetWriter.save_shard_info`. All it then has."""
+        async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (
+            folder,
+            _,
+        ):
+            await update(folder, shard_info)
+            return await read_shard_info(folder)
+
+    @property
+    def _dataset(self) -> str:
+        path = os.fspath(self.path)
+        return f"{path.rstrip('/')}/{self.split}" if path else self.split
+
+    async def _write(self, folder: Storage, name: str, shuffler: HashShuffler, description: Description) -> ShardInfo:
+        schema = description.schema()
+        manifest = await load_manifest(folder, name, path=str(self))
+        listed = {entry.path for entry in manifest.shards} if manifest else set()
+        # datum's own, in no manifest: what is deleted in the end must be a shard of this split, whatever the file says.
+        its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
+        stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
+        num_shards = self.num_shards or shard_count(shuffler.size, shuffler.records)
+        with Progress(f"{self.split}: records", shuffler.records, show=self.progress) as progress:
+            entries = await write_shards(
+                folder,
+                name,
+                progress.counted(shuffler.batches()),
+                records=shuffler.records,
+                num_shards=num_shards,
+                compression=parse_compression(self.compression),
+                schema=schema.to_json() if schema else None,
+                metadata={"split": name, "features": description.table()},
+            )
+        shard_info = {name: {entry.path: entry.records for entry in entries}}
+        try:
+            await update(folder, shard_info, name)
+        except Exception as error:
+            error.add_note(f"{self} is written, and in its manifest; {SHARD_INFO} is not up to date")
+            raise
+        with anyio.move_on_after(_CLEAN_UP_SECONDS):
+            for key in stale:
+                if key in listed or key in shard_info[name]:
+                    continue
+                try:
+                    await folder.delete(key)
+                except Exception as error:
+                    _log.warning("%s/%s was replaced, and could not be removed: %s", folder.root, key, error)
+        return shard_info

@@ -1,0 +1,282 @@
+"""Records in the order of their keys' hashes: a shuffle that does not depend on the order in which they came.
+
+The hash is ``md5(salt + key)``, 128 bits, the key as text or bytes: datum's and TFDS's scheme, so records come in the
+order that datum gives them. The salt is the split's name, so that equal keys stand at different places in two splits.
+
+Records are held in memory up to a limit. Beyond it all that is held goes to bucket files, by the first byte of the
+hash, one file open at a time; in the end bucket after bucket is read back and sorted. A bucket that exceeds the limit
+itself is split again by the next byte, and so on: any amount is sorted within the limit, and no more than three files
+are open.
+
+Everything here blocks: it is meant for worker threads, one at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from asyncrec._datasets.from_generator.buckets import BucketFiles, Item, pack, unpack
+from asyncrec._datasets.from_generator.fingerprints import Fingerprints
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyError
+
+__all__ = ["MEMORY_LIMIT", "HashShuffler", "OnDuplicate"]
+
+OnDuplicate = Literal["raise", "first", "last"]
+
+# Large enough that a spill appends some 250 KiB to each of its 256 buckets, small beside what training takes.
+MEMORY_LIMIT = 64 << 20
+# What CPython takes for a held record beside its bytes and its key's: dict entry, tuple, hash, number. Some 280 by
+# tracemalloc; the rest is for the dict's growing.
+_OVERHEAD = 340
+# Hashes of spilled records kept to tell a duplicate at once: 16 MiB. Beyond, duplicates show while sorting.
+_KNOWN_KEYS = 1 << 20
+# Records handed on together: one hop to a thread, and one chunk of most stores.
+_BATCH_BYTES = 1 << 20
+_BATCH_RECORDS = 1024
+_SHOWN_KEY = 200
+_SORTED = "sorted"  # no bucket's name, which are hexadecimal
+
+
+class HashShuffler:
+    """Takes records by key, gives them in the order of the keys' hashes; see the module.
+
+    Args:
+        salt: goes into every hash.
+        memory_limit: bytes held, bookkeeping included.
+        temporary_folder: where bucket files go, in a folder of their own, made when it is needed and readable by this
+            user alone; the system's folder for temporary files unless given. It needs room for all records.
+        on_duplicate: what a key that came before means: DuplicateKeyError, or that of its records the first or the
+            last one added is kept.
+
+    Attributes:
+        added: how many records came.
+        records, size: how many there are to be written, and their bytes together; exact after `settle`.
+        most_held_bytes: the most that was held at once, beyond the limit by at most the one record that led there.
+    """
+
+    def __init__(
+        self,
+        salt: str,
+        *,
+        memory_limit: int = MEMORY_LIMIT,
+        temporary_folder: str | os.PathLike[str] | None = None,
+        on_duplicate: OnDuplicate = "raise",
+    ) -> None:
+        if memory_limit <= 0:
+            raise ArgumentValueError(f"a memory limit of {memory_limit} bytes holds nothing")
+        if on_duplicate not in ("raise", "first", "last"):
+            raise ArgumentValueError(f"on_duplicate is 'raise', 'first' or 'last', not {on_duplicate!r}")
+        self.added = 0
+        self.records = 0
+        self.size = 0
+        self.most_held_bytes = 0
+        self._salted = hashlib.md5(salt.encode(), usedforsecurity=False)
+        self._limit = memory_limit
+        self._on_duplicate = on_duplicate
+        self.files = BucketFiles(temporary_folder)
+        self._known: Fingerprints | None = None
+        self._window = _Window(self, "")
+        self._sorted: str | None = None
+        self._draining = False
+
+    def add(self, key: object, record: bytes) -> None:
+        """Take one record.
+
+        Raises:
+            DuplicateKeyError: with ``on_duplicate="raise"``, when the key came before and is among those that are
+                known without reading: all in memory, and the first million spilled.
+            TypeError: the key's text would be another in the next run.
+        """
+        digest = self.digest(key)
+        shown = repr(key)[:_SHOWN_KEY]
+        if self._known is not None and digest in self._known:
+            before = self._find_spilled(digest)
+            if before is not None:
+                raise _duplicate(before, (self.added, shown, record))
+        self._window.add(digest, (self.added, shown, record))
+        self.added += 1
+        self.records += 1
+        self.size += len(record)
+
+    def digest(self, key: object) -> bytes:
+        """The 16 bytes by which a key is ordered."""
+        if isinstance(key, str):
+            data = key.encode("utf-8", "surrogatepass")
+        elif isinstance(key, bytes | bytearray | memoryview):
+            data = bytes(key)
+        else:
+            kind = type(key)
+            if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
+                raise ArgumentTypeError(
+                    f"a key is a str, bytes or a number, not {kind.__name__}, whose text is its address"
+                )
+            data = str(key).encode("utf-8", "surrogatepass")
+        hasher = self._salted.copy()
+        hasher.update(data)
+        return hasher.digest()
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Written to bucket files."""
+        return self.files.written_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Held now, while records are added."""
+        return self._window.bytes
+
+    def settle(self) -> None:
+        """No more are added; makes `records` and `size` exact.
+
+        Only where duplicates are dropped and records were spilled this takes a pass over all of them: what is left is
+        written once more, in order.
+        """
+        if self._on_duplicate == "raise" or self._sorted is not None:
+            return
+        if not self._window.spilled:
+            held = self._window.held.values()
+            self.records, self.size = len(held), sum(len(record) for _, _, record in held)
+            return
+        self._begin_draining()
+        self.records = self.size = 0
+        for batch in _batched(self._window.drain()):
+            self.files.write(_SORTED, batch)
+            self.records += len(batch)
+            self.size += sum(map(len, batch))
+        self._sorted = _SORTED
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """All records in order, once, in lists of about a MiB. After `settle`.
+
+        Raises:
+            DuplicateKeyError: with ``on_duplicate="raise"``, for a duplicate that adding could not see.
+        """
+        self._begin_draining()
+        if self._sorted is not None:
+            return _batched(self.files.read(self._sorted))
+        return _batched(self._window.drain())
+
+    def close(self) -> None:
+        """Remove the bucket files. Idempotent; also done when the object or the process ends."""
+        self._window = _Window(self, "")
+        self._known = None
+        self.files.close()
+
+    # -- what windows ask ---------------------------------------------------------------------------------------------
+
+    def spilled(self, digests: list[bytes]) -> None:
+        """These went from memory to disk."""
+        if self._draining or self._on_duplicate != "raise":
+            return
+        if self._known is None:
+            self._known = Fingerprints(_KNOWN_KEYS)
+        for digest in digests:
+            self._known.add(digest)
+
+    def over_limit(self, window: _Window) -> bool:
+        self.most_held_bytes = max(self.most_held_bytes, window.bytes)
+        # A single record, however large, is not spilled: there is nothing to sort it with.
+        return window.bytes > self._limit and len(window.held) > 1
+
+    def resolve(self, before: Item, item: Item) -> Item:
+        """Which of two records with one key stays."""
+        if self._on_duplicate == "raise":
+            raise _duplicate(before, item)
+        return max(before, item) if self._on_duplicate == "last" else min(before, item)
+
+    def _begin_draining(self) -> None:
+        self._draining = True
+        self._known = None
+
+    def _find_spilled(self, digest: bytes) -> Item | None:
+        """The record with this hash, from its bucket file."""
+        for entry_digest, item in map(unpack, self.files.read(self._window.bucket(digest))):
+            if entry_digest == digest:
+                return item
+        return None
+
+
+class _Window:
+    """What is held of the records whose hashes begin alike, and the bucket files of those that are not held.
+
+    ``prefix`` is what their hashes begin with, in hexadecimal.
+    """
+
+    def __init__(self, shuffler: HashShuffler, prefix: str) -> None:
+        self._shuffler = shuffler
+        self._prefix = prefix
+        self.held: dict[bytes, Item] = {}
+        self.bytes = 0
+        self.spilled: set[str] = set()
+
+    def add(self, digest: bytes, item: Item) -> None:
+        before = self.held.get(digest)
+        if before is not None:
+            item = self._shuffler.resolve(before, item)
+            self.bytes -= _cost(before)
+        self.held[digest] = item
+        self.bytes += _cost(item)
+        if self._shuffler.over_limit(self):
+            self._spill()
+
+    def bucket(self, digest: bytes) -> str:
+        return f"{self._prefix}{digest[len(self._prefix) // 2]:02x}"
+
+    def drain(self) -> Iterator[bytes]:
+        """The records in order; afterwards nothing is left."""
+        if not self.spilled:
+            for _, digests in self._grouped():
+                for digest in sorted(digests):
+                    yield self.held.pop(digest)[2]
+            return
+        self._spill()
+        for bucket in sorted(self.spilled):
+            below = _Window(self._shuffler, bucket)
+            for digest, item in map(unpack, self._shuffler.files.read(bucket)):
+                below.add(digest, item)
+            self._shuffler.files.remove(bucket)
+            yield from below.drain()
+
+    def _spill(self) -> None:
+        for bucket, digests in self._grouped():
+            self._shuffler.files.write(bucket, [pack(digest, self.held.pop(digest)) for digest in digests])
+            self._shuffler.spilled(digests)
+            self.spilled.add(bucket)
+        self.bytes = 0
+
+    def _grouped(self) -> list[tuple[str, list[bytes]]]:
+        """What is held, by bucket, in order. Sorting all at once would keep the event loop's thread waiting for it."""
+        groups: dict[int, list[bytes]] = {}
+        position = len(self._prefix) // 2
+        for digest in self.held:
+            groups.setdefault(digest[position], []).append(digest)
+        return [(self.bucket(groups[byte][0]), groups[byte]) for byte in sorted(groups)]
+
+
+def _cost(item: Item) -> int:
+    return len(item[1]) + len(item[2]) + _OVERHEAD
+
+
+def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record)
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_RECORDS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _duplicate(one: Item, other: Item) -> DuplicateKeyError:
+    first, second = sorted([one, other])
+    return DuplicateKeyError(
+        f"two examples have one key: number {first[0]} has {first[1]}, number {second[0]} has {second[1]} (counted "
+        "from 0, in the order in which they came); a key is one example's own. "
+        "on_duplicate='first' or 'last' would keep one of them"
+    )

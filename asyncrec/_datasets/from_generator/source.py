@@ -1,0 +1,161 @@
+"""Running a user's generator and serializer without holding the event loop.
+
+A synchronous generator runs in one worker thread from its first example to its last, so that what belongs to a thread
+(a database's connection, a lock) stays in it, and its examples are serialised there: nothing hops per example. An
+asynchronous one runs in the caller's task, and its examples go to a thread in batches, unless the serializer is
+asynchronous too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import anyio
+from anyio import from_thread
+
+from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec.errors import ArgumentTypeError
+
+__all__ = ["Examples", "Serializer", "Taker", "run"]
+
+Example = tuple[Any, Mapping[str, Any]]
+Examples = Iterable[Example] | AsyncIterable[Example]
+Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]
+
+# Examples of an asynchronous generator that wait for their hop: enough that the hop (0.1 ms) is small beside them.
+_BATCH = 256
+# And the bytes of their records, as far as those before them tell.
+_BATCH_BYTES = 1 << 20
+
+
+class Taker(Protocol):
+    """What becomes of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of all records taken."""
+
+    def prepare(self, item: Example) -> Example:
+        """The example, checked, as the serializer wants it."""
+
+    def take(self, example: Example, record: bytes) -> None:
+        """Keep it."""
+
+
+async def run(
+    generator: Callable[..., Examples | Awaitable[Examples]],
+    kwargs: Mapping[str, Any],
+    serializer: Serializer,
+    taker: Taker,
+) -> None:
+    """Have ``taker`` take every example of ``generator(**kwargs)``.
+
+    ``generator`` may be a function or any callable, synchronous or not, that gives an iterable or an asynchronous one.
+    Cancelled, it ends with the example at hand: a synchronous generator is not interrupted while it makes one.
+    """
+    if _is_async(generator):
+        examples = generator(**kwargs)
+    else:
+        examples = await in_thread(partial(generator, **kwargs))  # it may read files before its first example
+    if inspect.isawaitable(examples):
+        examples = await examples
+    if isinstance(examples, AsyncIterable):
+        await _run_async(examples, serializer, taker)
+    elif isinstance(examples, Iterable):
+        await _run_in_thread(examples, serializer, taker)
+    else:
+        raise ArgumentTypeError(f"the generator gave a {type(examples).__name__}; it is to yield (key, features)")
+
+
+async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, taker: Taker) -> None:
+    given_up = threading.Event()
+    ended = anyio.Event()
+
+    def work() -> None:
+        iterator = iter(examples)
+        try:
+            for item in iterator:
+                if given_up.is_set():
+                    return
+                example = taker.prepare(item)
+                taker.take(example, _serialised(serializer, example))
+        finally:
+            if (close := getattr(iterator, "close", None)) is not None:
+                close()  # in its own thread, and now, so that its `finally` blocks run
+
+    async def work_in_thread() -> None:
+        try:
+            await in_thread(work)
+        finally:
+            ended.set()
+
+    async with TaskScope() as scope:
+        scope.start_soon(work_in_thread)
+        try:
+            await ended.wait()
+        except BaseException:
+            given_up.set()
+            raise
+
+
+async def _run_async(examples: AsyncIterable[Example], serializer: Serializer, taker: Taker) -> None:
+    batch: list[Example] = []
+    taken = 0
+
+    def take_all(batch: list[Example]) -> None:
+        for item in batch:
+            example = taker.prepare(item)
+            taker.take(example, _serialised(serializer, example))
+
+    def keep_all(prepared: list[Example], records: list[bytes]) -> None:
+        for example, record in zip(prepared, records, strict=True):
+            taker.take(example, record)
+
+    async def take_batch() -> None:
+        nonlocal batch, taken
+        full, batch = batch, []
+        if _is_async(serializer):
+            prepared = await in_thread(lambda: [taker.prepare(item) for item in full])
+            records = [await _resolve(serializer(example[1])) for example in prepared]
+            await in_thread(keep_all, prepared, records)
+        else:
+            await in_thread(take_all, full)
+        taken += len(full)
+
+    iterator = aiter(examples)
+    try:
+        async for item in iterator:
+            batch.append(item)
+            if len(batch) >= min(_BATCH, 1 + taken * _BATCH_BYTES // max(taker.size, 1)):
+                await take_batch()
+        if batch:
+            await take_batch()
+    finally:
+        if (close := getattr(iterator, "aclose", None)) is not None:
+            await close()
+
+
+def _serialised(serializer: Serializer, example: Example) -> bytes:
+    """In a worker thread."""
+    record = serializer(example[1])
+    if inspect.isawaitable(record):
+        record = from_thread.run(_resolve, record)
+    return record
+
+
+async def _resolve(record: bytes | Awaitable[bytes]) -> bytes:
+    return await record if inspect.isawaitable(record) else record
+
+
+def _is_async(func: Callable[..., object]) -> bool:
+    """Whether it is an asynchronous function or generator, or is called as one: calling it blocks nothing."""
+    while isinstance(func, partial):
+        func = func.func
+    return any(
+        inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+        for each in (func, getattr(func, "__call__", None))  # noqa: B004  # it is looked at, not called
+    )

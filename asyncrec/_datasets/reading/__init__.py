@@ -1,0 +1,1 @@
+"""Splits are read back, by asyncrec's description of them or by datum's."""

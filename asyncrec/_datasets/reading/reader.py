@@ -1,0 +1,260 @@
+"""`open_split`: the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec._concurrency.batches import Batches
+from asyncrec._concurrency.forks import on_fork
+from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._datasets.description import FeatureTable, schema_of_table
+from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_table
+from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec._records.reading.reader import open_reader
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec._shards.manifest.splits import Split, parse_split
+from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+
+__all__ = ["Found", "Slice", "SplitReader", "find_split", "open_split"]
+
+_MANIFESTS = "_manifest/"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some records of one shard."""
+
+    key: str
+    index: str | None
+    compression: str
+    skip: int
+    take: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an instruction stands for: the records, what decodes them, and datum's table of them."""
+
+    slices: list[Slice]
+    schema: Schema | None
+    table: FeatureTable
+
+
+class SplitReader:
+    """Made by `open_split`. A single pass; used by one task. ``len`` is the number of records it gives.
+
+    ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` lists of records
+    as they are stored.
+
+    Attributes:
+        split: what is read.
+        schema: of the records; `None` where nothing says.
+    """
+
+    def __init__(self, split: Split, schema: Schema | None, records: int, received: Handover[list[bytes]]) -> None:
+        self.split = split
+        self.schema = schema
+        self._records = records
+        self._received = received
+        self._batch: list[bytes] = []
+        self._next = 0
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._batch, self._next = [], 0
+
+    def __len__(self) -> int:
+        return self._records
+
+    def __aiter__(self) -> SplitReader:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        if self.schema is None:
+            raise DatasetError(f"{self.split}: no schema is stored with it; batches() gives the records as they are")
+        while self._next >= len(self._batch):
+            self._batch, self._next = await self._received.take(), 0
+        record = self._batch[self._next]
+        self._next += 1
+        return self.schema.decode(record)
+
+    def batches(self) -> AsyncIterator[list[bytes]]:
+        """The records as they are stored, in lists as they come. No list is empty."""
+        return Batches(self._next_batch)
+
+    async def _next_batch(self) -> list[bytes]:
+        rest, self._batch, self._next = self._batch[self._next :], [], 0
+        return rest or await self._received.take()
+
+
+@asynccontextmanager
+async def open_split(
+    path: str | os.PathLike[str],
+    split: str | Split,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[SplitReader]:
+    """Read a split, or parts of several: ``async with open_split("data/cats", "train[:80%]+extra") as reader: ...``.
+
+    The records come in the order in which they are stored; the next are read while the last are worked on. Their number
+    is known from the manifest, or from ``shard_info.json`` where datum wrote the split; their schema likewise. A part
+    that begins within a shard is found by the shard's index, where it has one.
+
+    Args:
+        path: the folder of the splits; with ``storage``, a prefix in it.
+        split: see `parse_split`. Splits of different schemas are merged, where that can be.
+        storage: an open `Storage`, used and not closed.
+        storage_options: for the backend, when it is opened here.
+
+    Raises:
+        ValueError: ``split`` is none, there is no such split (the message says which there are), or a bound is beyond
+            it.
+        SchemaError: the schemas of the splits contradict each other.
+        CorruptRecordError, TruncatedError, StorageError: while reading, after every record before was given.
+        DatasetError: while reading: a shard has fewer records than the data set says.
+    """
+    wanted = parse_split(split) if isinstance(split, str) else split
+    async with _folder(path, wanted, storage, storage_options) as folder:
+        found = await _find(folder, wanted, shown=redact(os.fspath(path)))
+        batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
+        reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
+        async with TaskScope() as scope:
+            scope.start_soon(_feed, folder, found.slices, batches)
+            try:
+                yield reader
+            finally:
+                scope.cancel()
+                batches.close()
+
+
+async def find_split(
+    path: str | os.PathLike[str], split: str, *, storage_options: dict[str, Any] | None = None
+) -> Found:
+    """What `open_split` would read, for those who read it by other means.
+
+    Raises:
+        ValueError, SchemaError, StorageError: as `open_split` on entering.
+    """
+    wanted = parse_split(split)
+    async with _folder(path, wanted, None, storage_options) as folder:
+        return await _find(folder, wanted, shown=redact(os.fspath(path)))
+
+
+@asynccontextmanager
+async def _folder(
+    path: str | os.PathLike[str], split: Split, storage: Storage | None, storage_options: dict[str, Any] | None
+) -> AsyncIterator[Storage]:
+    text = os.fspath(path)
+    # A path with a name in it, as of a data set, so that the folder is found the same way.
+    whole = f"{text.rstrip('/')}/{split.names[0]}" if text else split.names[0]
+    async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
+        prefix = key.rpartition("/")[0]
+        yield PrefixedStorage(store, prefix) if prefix else store
+
+
+async def _find(folder: Storage, split: Split, *, shown: str) -> Found:
+    shards: dict[str, list[Slice]] = {}
+    schemas: list[Schema | None] = []
+    tables: list[FeatureTable] = []
+    foreign: dict[str, dict[str, int]] | None = None
+    table: FeatureTable = {}
+    for name in split.names:
+        manifest: Manifest | None = await load_manifest(folder, name, path=f"{shown}/{name}")
+        if manifest is not None:
+            shards[name] = [
+                Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)
+                for s in manifest.shards
+            ]
+            schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
+            tables.append(manifest.metadata.get("features") or {})
+            continue
+        if foreign is None:
+            foreign, table = await read_shard_info(folder), await read_table(folder)
+        if name in foreign:
+            shards[name] = [Slice(file, None, "auto", 0, count) for file, count in sorted(foreign[name].items())]
+            schemas.append(schema_of_table(table) if table else None)
+            tables.append(table)
+    counts = {name: sum(shard.take for shard in found) for name, found in shards.items()}
+    if counts.keys() != set(split.names):
+        for name in await _names(folder):
+            counts.setdefault(name, 0)
+    slices = [each for name, start, stop in split.resolve(counts) for each in _cut(shards.get(name, []), start, stop)]
+    schema = schemas[0] if schemas else None
+    for other in schemas[1:]:
+        schema = schema.merge(other) if schema and other else None
+    table = merged_tables(tables)
+    for name, feature in table.items():
+        feature["dense"] = feature["dense"] and all(name in each for each in tables)
+    return Found(slices, schema, table)
+
+
+async def _names(folder: Storage) -> set[str]:
+    """Of all splits there are: for an error."""
+    names = {info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)}
+    return names | (await read_shard_info(folder)).keys()
+
+
+def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
+    """The records ``[start, stop)`` of shards that follow each other."""
+    cut = []
+    before = 0
+    for shard in shards:
+        first, last = max(start - before, 0), min(stop - before, shard.take)
+        before += shard.take
+        if first < last:
+            cut.append(Slice(shard.key, shard.index, shard.compression, first, last - first))
+    return cut
+
+
+async def _feed(folder: Storage, slices: list[Slice], batches: Handover[list[bytes]]) -> None:
+    """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
+    try:
+        for each in slices:
+            await _feed_slice(folder, each, batches)
+    except Exception as error:
+        batches.end(error)
+    else:
+        batches.end()
+
+
+async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes]]) -> None:
+    offset, skip = 0, each.skip
+    if skip and each.index is not None and each.compression != "ZLIB":
+        with suppress(ObjectNotFoundError):  # without it the records before are read, and passed over
+            index = await in_thread(parse_index, await folder.get(each.index))
+            if len(index) > skip:
+                offset, skip = _start(index, skip)
+    missing = each.take
+    async with open_reader(each.key, storage=folder, compression=each.compression, start_offset=offset) as records:
+        async for batch in records.batches():
+            kept = batch[skip : skip + missing]
+            skip = max(skip - len(batch), 0)
+            missing -= len(kept)
+            if kept:
+                await batches.put(kept)
+            if not missing:
+                return
+    raise DatasetError(
+        f"{folder.root}/{each.key}: ends {missing} records before the number the data set says; "
+        "it was replaced, or not copied whole"
+    )
+
+
+def _start(index: RecordIndex, skip: int) -> tuple[int, int]:
+    """The byte to begin at, and how many records to pass over from there."""
+    if index.members is None:
+        return int(index.offsets[skip]), 0
+    member = index.members[skip]
+    return int(member), skip - int(index.members.searchsorted(member))

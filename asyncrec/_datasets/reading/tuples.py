@@ -1,0 +1,221 @@
+"""Reading examples back as tuples in declared order: `get_tfrecord_filepaths` and `generate_dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
+from os import PathLike, fspath
+from typing import Any
+
+from asyncrec._concurrency.forks import on_fork
+from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._records.reading.reader import open_reader
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec.errors import DatasetError, DecodeError, ObjectNotFoundError, SchemaError
+from asyncrec.example._declared import DeclaredExample
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import join, redact
+
+__all__ = ["TupleReader", "generate_dataset", "get_tfrecord_filepaths", "stored_schema"]
+
+_MANIFESTS = "_manifest/"
+_DATA_FILES = "*.tfrec*"
+
+Path = str | PathLike[str]
+_Decode = Callable[[bytes], tuple[Any, ...]]
+
+
+async def get_tfrecord_filepaths(
+    dirpath: Path, *, storage: Storage | None = None, storage_options: dict[str, Any] | None = None
+) -> list[str]:
+    """The paths of the TFRecord files in a folder, ready to be opened, in the order of their names.
+
+    Those that the manifests in it name; where there is none, the data files ``*.tfrec*``. Folders below are not
+    looked into. With ``storage``, keys in it.
+
+    Raises:
+        ObjectNotFoundError: there are none.
+    """
+    text = fspath(dirpath).rstrip("/") or fspath(dirpath)
+    async with _folder_at(f"{text}/_" if text else "_", storage, storage_options) as folder:
+        manifests = await _manifests(folder)
+        if manifests:
+            keys = [shard.path for manifest in manifests for shard in manifest.shards]
+        else:
+            keys = [
+                info.key
+                async for info in folder.list_objects()
+                if "/" not in info.key and is_data(info.key) and fnmatchcase(info.key, _DATA_FILES)
+            ]
+    if not keys:
+        raise ObjectNotFoundError(
+            f"{redact(text)}: no TFRecord files: neither a manifest nor {_DATA_FILES}; name the folder they are in, "
+            "such as .../train"
+        )
+    return [join(text, key) for key in sorted(keys)]
+
+
+class TupleReader:
+    """Made by `generate_dataset`: iterates over tuples. A single pass; used by one task.
+
+    Attributes:
+        names: of the features, in the order in which they are in each tuple.
+    """
+
+    def __init__(self, names: Sequence[str], received: Handover[list[tuple[Any, ...]]]) -> None:
+        self.names = tuple(names)
+        self._received = received
+        self._tuples = iter(list[tuple[Any, ...]]())
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._tuples = iter(list[tuple[Any, ...]]())
+
+    def __aiter__(self) -> TupleReader:
+        return self
+
+    async def __anext__(self) -> tuple[Any, ...]:
+        while True:
+            for values in self._tuples:
+                return values
+            self._tuples = iter(await self._received.take())
+
+
+@asynccontextmanager
+async def generate_dataset(
+    filepaths: Path | Sequence[Path],
+    example_class: type[DeclaredExample] | None = None,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[TupleReader]:
+    """Read examples: ``async with generate_dataset(paths) as dataset: async for label, data in dataset: ...``.
+
+    Each is a tuple of its fields, in the order in which they were declared; files in the order given. They are decoded
+    in a worker thread, while the last ones are worked on.
+
+    Args:
+        filepaths: one or many, as `get_tfrecord_filepaths` gives them.
+        example_class: whose fields they are; without it, the schema in the manifest of their folder says.
+        storage: an open `Storage`, used and not closed; paths are then keys in it.
+        storage_options: for the backend, when it is opened here.
+
+    Raises:
+        DatasetError: on opening: no class was given and no schema is stored; or no files.
+        SchemaError: on opening: the files' schemas differ. While reading: a record does not hold the fields; path and
+            record are named.
+        DecodeError, CorruptRecordError, TruncatedError, StorageError: while reading, after every tuple before it.
+    """
+    paths = [fspath(filepaths)] if isinstance(filepaths, str | PathLike) else [fspath(path) for path in filepaths]
+    if not paths:
+        raise DatasetError("no files to read; get_tfrecord_filepaths finds those of a folder")
+    if example_class is not None:
+        names, decode = list(example_class.fields()), example_class.decode
+    else:
+        schema = await stored_schema(paths, storage, storage_options)
+        names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
+    batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: some hundred KiB
+    reader = TupleReader(names, batches)
+
+    async def feed() -> None:
+        """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
+        try:
+            for path in paths:
+                await _feed_file(path, decode, batches, storage, storage_options)
+        except Exception as error:
+            batches.end(error)
+        else:
+            batches.end()
+
+    async with TaskScope() as scope:
+        scope.start_soon(feed)
+        try:
+            yield reader
+        finally:
+            scope.cancel()
+            batches.close()
+
+
+async def _feed_file(
+    path: str,
+    decode: _Decode,
+    batches: Handover[list[tuple[Any, ...]]],
+    storage: Storage | None,
+    storage_options: dict[str, Any] | None,
+) -> None:
+    before = 0
+    async with open_reader(path, storage=storage, storage_options=storage_options) as reader:
+        async for records in reader.batches():
+            decoded, error = await in_thread(_decoded, records, decode, f"{redact(path)}, record ", before)
+            if decoded:
+                await batches.put(decoded)
+            if error is not None:
+                raise error
+            before += len(records)
+
+
+def _decoded(
+    records: list[bytes], decode: _Decode, where: str, before: int
+) -> tuple[list[tuple[Any, ...]], Exception | None]:
+    """The tuples of the records, up to one that has none, and why."""
+    tuples: list[tuple[Any, ...]] = []
+    for record in records:
+        try:
+            tuples.append(decode(record))
+        except (SchemaError, DecodeError) as error:
+            return tuples, type(error)(f"{where}{before + len(tuples)}: {error}")
+    return tuples, None
+
+
+async def stored_schema(paths: list[str], storage: Storage | None, storage_options: dict[str, Any] | None) -> Schema:
+    """The one schema of all files, from the manifests of their folders.
+
+    Raises:
+        DatasetError: none is stored with one of them.
+        SchemaError: they differ.
+    """
+    listed: dict[str, dict[str, Manifest]] = {}
+    found: Schema | None = None
+    first = paths[0]
+    for path in paths:
+        parent, slash, name = path.rpartition("/")
+        if parent + slash not in listed:
+            async with _folder_at(path, storage, storage_options) as folder:
+                manifests = await _manifests(folder)
+            listed[parent + slash] = {shard.path: manifest for manifest in manifests for shard in manifest.shards}
+        manifest = listed[parent + slash].get(name)
+        if manifest is None or manifest.schema is None:
+            raise DatasetError(
+                f"{redact(path)}: no schema is stored with it: no manifest of its folder names it and has one; "
+                "give example_class"
+            )
+        schema = Schema.from_json(manifest.schema)
+        if found is not None and schema != found:
+            raise SchemaError(f"{redact(path)} and {redact(first)} have different schemas; read them apart")
+        found = schema
+    assert found is not None, "there is a path"
+    return found
+
+
+async def _manifests(folder: Storage) -> list[Manifest]:
+    """All manifests of a folder, by name."""
+    names = {info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)}
+    loaded = [await load_manifest(folder, name, path=join(folder.root, name)) for name in sorted(names)]
+    return [manifest for manifest in loaded if manifest is not None]
+
+
+@asynccontextmanager
+async def _folder_at(
+    path: str, storage: Storage | None, storage_options: dict[str, Any] | None
+) -> AsyncIterator[Storage]:
+    """The folder of the object at ``path``."""
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        prefix = key.rpartition("/")[0]
+        yield PrefixedStorage(store, prefix) if prefix else store

@@ -1,0 +1,147 @@
+"""datum's two JSON files beside the shards, for those who read them: what they hold is derived, never the truth.
+
+``shard_info.json``: ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json``: the features of all
+splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both are for a whole folder, and several writers may
+write splits into it at once. So they are made anew from the manifests, which are each split's own; and looked at again
+after they were written: whoever writes last has read every manifest that was committed before. Splits that have no
+manifest, since datum itself wrote them, are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from asyncrec._datasets.description import FeatureTable
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec.errors import ManifestError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+
+__all__ = [
+    "SHARD_INFO",
+    "TABLE",
+    "ShardInfo",
+    "manifests_of_splits",
+    "merged_tables",
+    "read_shard_info",
+    "read_table",
+    "update",
+]
+
+ShardInfo = dict[str, dict[str, int]]
+
+SHARD_INFO = "shard_info.json"
+TABLE = "datum_to_type_and_shape_mapping.json"
+
+_MANIFESTS = "_manifest/"
+# A million shards have about 50 MB of names.
+_MAX_BYTES = 256 << 20
+# Each further one means that another writer wrote in between.
+_ATTEMPTS = 10
+
+_log = logging.getLogger("asyncrec._datasets")
+
+
+async def read_shard_info(folder: Storage) -> ShardInfo:
+    """What the file says; empty where there is none.
+
+    Raises:
+        ManifestError: it holds something else, or names what leads out of the folder.
+    """
+    content = await _read(folder, SHARD_INFO)
+    for files in content.values():
+        good = isinstance(files, dict) and all(
+            isinstance(count, int) and count >= 0 and _is_plain(file) for file, count in files.items()
+        )
+        if not good:
+            raise ManifestError(f"{folder.root}/{SHARD_INFO}: not {{split: {{file name: records}}}}")
+    return content
+
+
+async def read_table(folder: Storage) -> FeatureTable:
+    """What the file says; empty where there is none."""
+    return await _read(folder, TABLE)
+
+
+async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
+    """The manifests of all data sets in the folder that `DatasetWriter` wrote, by split."""
+    names = sorted({info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)})
+    found = {}
+    for name in names:
+        manifest = await load_manifest(folder, name, path=f"{folder.root}/{name}")
+        if manifest is not None and manifest.metadata.get("split") == name:
+            found[name] = manifest
+    return found
+
+
+async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:
+    """Bring both files up to date, with ``shard_info`` for what no manifest tells.
+
+    ``split`` was just written: where its features contradict another's, the table has its own.
+    """
+    for _ in range(_ATTEMPTS):
+        manifests = await manifests_of_splits(folder)
+        counts = {**await read_shard_info(folder), **shard_info}
+        foreign = counts.keys() - manifests.keys()
+        for name, manifest in manifests.items():
+            counts[name] = {shard.path: shard.records for shard in manifest.shards}
+        tables = [await read_table(folder)] if foreign else []
+        last_first = sorted(manifests, key=lambda name: (name == split, name))
+        tables += [manifests[name].metadata.get("features") or {} for name in last_first]
+        changed = await _put(folder, SHARD_INFO, dict(sorted(counts.items())))
+        changed = await _put(folder, TABLE, merged_tables(tables)) or changed
+        if not changed:
+            return
+    _log.warning("%s: %s and %s changed %d times under way", folder.root, SHARD_INFO, TABLE, _ATTEMPTS)
+
+
+def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
+    """One for all: what differs between them is -1 in a shape, and not dense. Of two types the last counts."""
+    merged: FeatureTable = {}
+    for table in tables:
+        for name, feature in table.items():
+            before = merged.get(name)
+            if before is not None and before["type"] == feature["type"] and before != feature:
+                same_rank = len(before["shape"]) == len(feature["shape"])
+                sizes = zip(before["shape"], feature["shape"], strict=False)
+                shape = [one if one == other else -1 for one, other in sizes] if same_rank else [-1]
+                feature = {
+                    "type": feature["type"],
+                    "shape": shape,
+                    "dense": before["dense"] and feature["dense"] and -1 not in shape,
+                }
+            elif before is not None and before != feature:
+                _log.warning("feature %r is %s in one split and %s in another", name, before["type"], feature["type"])
+            merged[name] = dict(feature)
+    return dict(sorted(merged.items()))
+
+
+async def _put(folder: Storage, key: str, content: Mapping[str, Any]) -> bool:
+    """Whether it was not there so already."""
+    data = json.dumps(content).encode()
+    try:
+        if await folder.get(key, max_bytes=_MAX_BYTES) == data:
+            return False
+    except ObjectNotFoundError:
+        pass
+    await folder.put(key, data)
+    return True
+
+
+async def _read(folder: Storage, key: str) -> dict[str, Any]:
+    try:
+        content = json.loads(await folder.get(key, max_bytes=_MAX_BYTES))
+    except ObjectNotFoundError:
+        return {}
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{folder.root}/{key}: no JSON that asyncrec or datum wrote: {error}") from error
+    if not isinstance(content, dict):
+        raise ManifestError(f"{folder.root}/{key}: a JSON {type(content).__name__}, where an object should be")
+    return content
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and "/" not in name and "\\" not in name and name[0] not in "._"

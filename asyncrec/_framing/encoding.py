@@ -1,0 +1,94 @@
+"""Records -> frames: the half of `asyncrec._framing.frames` that writes.
+
+In C where the package was built with a compiler (`_native.c`, optional), by NumPy otherwise: the same buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+import numpy as np
+
+from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
+from asyncrec._framing.native import native
+
+__all__ = ["FOOTER_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "encode_frames"]
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES
+
+# From here on one more buffer in a gathered write is cheaper than copying the record into a run.
+_HANDED_ON = 64 * 1024
+# Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
+_FEW = 32
+
+_LENGTH = Struct("<Q")
+_HEADER = Struct("<QI")
+_CRC = Struct("<I")
+_GLUE = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
+_GAP = bytearray(FRAME_OVERHEAD)
+
+
+def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
+    """The frames of ``records``, in order, as buffers to be written one after the other.
+
+    Runs of small records are joined once. Records of 64 KiB and more are in the list as the objects they are, with the
+    16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
+    what it passes in one call. No records give no buffers.
+    """
+    if native is not None:
+        return native.encode_frames(records, _HANDED_ON)
+    return encode_frames_in_python(records)
+
+
+def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
+    """`encode_frames` where there is no compiler."""
+    if len(records) < _FEW:
+        return _encode_few(records)
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    glue = np.empty(len(records) + 1, _GLUE)
+    glue["length"][:-1] = lengths
+    glue["crc"][:-1] = masked_crc32c_of_lengths(lengths.view(np.uint64))
+    glue["footer"][1:] = mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records)))
+
+    large = np.flatnonzero(lengths >= _HANDED_ON).tolist()
+    joined: list[bytes] = [b"", *records, b""]
+    for index in large:
+        joined[index + 1] = b""
+        lengths[index] = 0
+    # A gap before, between and after all; the glue of record i (footer of i - 1, header of i) goes into gap i.
+    frames = _GAP.join(joined)
+    gaps = np.zeros(len(records) + 1, np.int64)
+    np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])
+    every_16_bytes = np.ndarray((len(frames) - FRAME_OVERHEAD + 1,), _GLUE, frames, strides=(1,))
+    every_16_bytes[gaps] = glue
+
+    # The first gap has no footer before it, the last no header after it.
+    view = memoryview(frames)
+    begin, end = FOOTER_BYTES, len(frames) - HEADER_BYTES
+    buffers: list[Buffer] = []
+    for index in large:
+        cut = int(gaps[index]) + FRAME_OVERHEAD
+        buffers += (view[begin:cut], records[index])
+        begin = cut
+    buffers.append(view[begin:end])
+    return buffers
+
+
+def _encode_few(records: Sequence[bytes]) -> list[Buffer]:
+    buffers: list[Buffer] = []
+    run: list[bytes] = []
+    for record in records:
+        size = len(record)
+        run.append(_HEADER.pack(size, masked_crc32c(_LENGTH.pack(size))))
+        if size < _HANDED_ON:
+            run.append(record)
+        else:
+            buffers += (b"".join(run), record)
+            run = []
+        run.append(_CRC.pack(masked_crc32c(record)))
+    if run:
+        buffers.append(b"".join(run))
+    return buffers

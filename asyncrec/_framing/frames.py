@@ -1,0 +1,339 @@
+"""Records <-> frames: the byte layout of a TFRecord file.
+
+    u64le length | u32le masked CRC of the 8 length bytes | data | u32le masked CRC of the data
+
+16 bytes around each record, no magic, no padding (TensorFlow, ``core/lib/io/record_writer.h``). `encode_frames` makes
+frames of many records at once (see `asyncrec._framing.encoding`), `FrameDecoder` takes any split of the byte stream and
+gives whole records back. Both work on a batch at a time, in C where there is a compiler, and copy a small record once;
+a large one is handed on as the object it came in.
+
+A length is believed only when its checksum holds and it is within the limit; nothing is allocated by any other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
+from asyncrec._framing.damage import READ_ON
+from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
+from asyncrec._framing.native import native
+from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+
+__all__ = [
+    "FRAME_OVERHEAD",
+    "HEADER_BYTES",
+    "MAX_RECORD_BYTES",
+    "FrameDecoder",
+    "data_holds",
+    "encode_frames",
+    "frame_borders",
+]
+
+MAX_RECORD_BYTES = 256 * 2**20
+"""The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
+
+# Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
+_FEW = 32
+# Pieces below this are gathered as they come, so that a stream in tiny pieces costs no object for each.
+_TINY = 4096
+# From here on a read of its own for the record is cheaper than a copy of it.
+_READ_EXACTLY = 128 * 1024
+
+_LENGTH = Struct("<Q")
+_NEXT_LENGTH = Struct("<4xQ")  # behind the footer of the frame before
+_HEADER = Struct("<QI")
+_CRC = Struct("<I")
+
+
+class FrameDecoder:
+    """Any split of a TFRecord byte stream in, whole records out.
+
+    On damage `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
+    `finish` raises it. What was fed after the damage is dropped: the reader finds it again by `offset`.
+
+    Args:
+        max_record_bytes: a longer record is a `RecordTooLargeError`, before anything is allocated for it.
+        verify: `False` leaves out the checksums of the data. Those of the lengths always hold: they find the frames.
+
+    Attributes:
+        offset: the byte of the stream at which the next frame begins: behind the last record returned.
+        records: how many were returned. A reader that starts in the middle of a file sets both before the first `feed`.
+        error: what stands at `offset` instead of a record; `None` while all is well. The reader fills in its ``path``.
+    """
+
+    def __init__(self, *, max_record_bytes: int = MAX_RECORD_BYTES, verify: bool = True) -> None:
+        self.offset = 0
+        self.records = 0
+        self.error: FormatError | None = None
+        self._max_record_bytes = max_record_bytes
+        self._verify = verify
+        # The frame that is begun, part by part, so that it costs one copy however it was split.
+        self._header = b""
+        self._length: int | None = None  # once the header is whole and holds
+        self._body: list[Buffer] = []
+        self._missing = 0  # bytes of the body
+        self._footer = b""
+        self._unread: Buffer = b""  # after an error: what was fed with the frame at fault, behind those parts
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes to feed next so that a large record is not copied; 0 when any block will do.
+
+        With a header just read it is exactly the record's length: fed with so many bytes, `feed` makes that object the
+        record. Then 16: the record's footer and the header of the next. A record that began inside a block is completed
+        by its exact rest, with one copy. Bounded by ``max_record_bytes``; a file may still end before.
+        """
+        if self._length is None or self._length < _READ_EXACTLY or self.error is not None:
+            return 0
+        return self._missing or FRAME_OVERHEAD - len(self._footer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes of the stream; return every record completed by now.
+
+        Raises:
+            FormatError: the damage an earlier call met; see `error`.
+        """
+        if self.error is not None:
+            raise self.error
+        records: list[bytes] = []
+        position = 0
+        if self._header:
+            position = self._complete(data, records)
+        if not self._header and self.error is None:
+            position = self._walk(data, position, records)
+            if self.error is None and position < len(data):
+                self._begin(data, position)
+                position += len(self._header)
+        if self.error is not None:
+            self._unread = memoryview(data)[position:]
+        return records
+
+    def take_remains(self) -> Iterator[Buffer]:
+        """After an error: everything fed from `offset` on, to look for records in. Bounded by a record and a block.
+
+        In parts, once: each is given up when the next is asked for, so that who joins them does not hold all twice.
+        """
+        parts = deque((self._header, *self._body, self._footer, self._unread))
+        self._body = []
+        self._unread = b""
+        while parts:
+            yield parts.popleft()
+
+    def finish(self) -> None:
+        """Say that the stream has ended.
+
+        Raises:
+            TruncatedError: inside a record. 1 to 11 bytes after the last one are inside a record, too; TensorFlow takes
+                them silently for the end.
+            FormatError: the damage an earlier call met.
+        """
+        if self.error is not None:
+            raise self.error
+        if not self._header:
+            return
+        if self._length is None:
+            there, promised = len(self._header), HEADER_BYTES
+            what = f"in a record's header: {there} of its {promised} bytes are there"
+        else:
+            there = HEADER_BYTES + self._length - self._missing + len(self._footer)
+            promised = self._length + FRAME_OVERHEAD
+            what = f"in a record: {there:,} of the {promised:,} bytes its header promises are there"
+        self.error = TruncatedError(
+            f"the file ends {what}; it was not written to its end, or not copied whole. "
+            f"The {self.records:,} records before it are whole",
+            offset=self.offset,
+            record=self.records,
+        )
+        raise self.error
+
+    def _walk(self, data: bytes, position: int, records: list[bytes]) -> int:
+        """Append the frames that are whole in ``data``; return where the first that is not begins.
+
+        Lengths are followed first and checked after, all together. A wrong one leads astray, but not out of ``data``,
+        and costs no more than ``data`` itself; what follows it is thrown away. In C each frame is checked as it is met;
+        what is left then is the first that is not whole or not good.
+        """
+        size = len(data)
+        if native is not None:
+            whole, before = len(records), position
+            most = min(self._max_record_bytes, sys.maxsize)
+            position = native.cut_frames(data, position, most, self._verify, records)
+            self.offset += position - before
+            self.records += len(records) - whole
+        if size - position < FRAME_OVERHEAD:
+            return position
+        found: list[bytes] = []
+        append = found.append
+        unpack_next_length = _NEXT_LENGTH.unpack_from
+        start = position + HEADER_BYTES
+        end = start + _LENGTH.unpack_from(data, position)[0]
+        last = size - FRAME_OVERHEAD
+        while end <= last:
+            append(data[start:end])
+            start = end + FRAME_OVERHEAD
+            end = start + unpack_next_length(data, end)[0]
+        if end <= size - FOOTER_BYTES:
+            append(data[start:end])
+        if not found:
+            return position
+
+        good, position = self._count_good(data, position, found)
+        if good == len(found):
+            records += found
+            return position
+        records += found[:good]
+        if self._believe(data[position : position + HEADER_BYTES]) is not None:
+            self._data_is_bad()
+        return position
+
+    def _count_good(self, data: bytes, position: int, found: list[bytes]) -> tuple[int, int]:
+        """How many of the frames found from ``position`` on are good before one is not, and where they end."""
+        begin, good = position, len(found)
+        if good < _FEW:
+            for index, record in enumerate(found):
+                end = begin + len(record) + FRAME_OVERHEAD
+                if (
+                    masked_crc32c(data[begin : begin + 8]) != _CRC.unpack_from(data, begin + 8)[0]
+                    or len(record) > self._max_record_bytes
+                    or (self._verify and masked_crc32c(record) != _CRC.unpack_from(data, end - FOOTER_BYTES)[0])
+                ):
+                    good = index
+                    break
+                begin = end
+        else:
+            lengths, borders = frame_borders(found, position)
+            words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+            bad = masked_crc32c_of_lengths(lengths.view(np.uint64)) != words[borders[:-1] + 8]
+            bad |= lengths > self._max_record_bytes
+            if self._verify:
+                bad |= ~data_holds(data, found, borders)
+            if bad.any():
+                good = int(bad.argmax())
+            begin = int(borders[good])
+        self.offset += begin - position
+        self.records += good
+        return good, begin
+
+    def _begin(self, data: bytes, position: int) -> None:
+        """Keep the frame that begins in ``data`` and does not end there."""
+        self._header = data[position : position + HEADER_BYTES]
+        if len(self._header) < HEADER_BYTES:
+            return
+        self._length = self._believe(self._header)
+        if self._length is None:
+            return
+        start = position + HEADER_BYTES
+        self._missing = self._length
+        self._take(data, start)
+
+    def _complete(self, data: bytes, records: list[bytes]) -> int:
+        """Go on with the frame that is begun; return how much of ``data`` it took."""
+        position = 0
+        if self._length is None:
+            position = HEADER_BYTES - len(self._header)
+            self._header += data[:position]
+            if len(self._header) < HEADER_BYTES:
+                return len(data)
+            self._length = self._believe(self._header)
+            if self._length is None:
+                return position
+            self._missing = self._length
+        position = self._take(data, position)
+        if self._missing or len(self._footer) < FOOTER_BYTES:
+            return position
+        record = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if not isinstance(record, bytes):
+            record = bytes(record)
+        if self._verify and masked_crc32c(record) != _CRC.unpack(self._footer)[0]:
+            self._body = [record]
+            self._data_is_bad()
+            return position
+        self._body = []
+        records.append(record)
+        self.offset += len(record) + FRAME_OVERHEAD
+        self.records += 1
+        self._header = self._footer = b""
+        self._length = None
+        return position
+
+    def _take(self, data: bytes, position: int) -> int:
+        """Take what ``data`` holds of the body and the footer; return where that ends."""
+        if self._missing and position < len(data):
+            end = min(position + self._missing, len(data))
+            size = end - position
+            if size < _TINY:
+                gathered = self._body[-1] if self._body else None
+                if not isinstance(gathered, bytearray):
+                    gathered = bytearray()
+                    self._body.append(gathered)
+                gathered += data[position:end]
+            else:
+                # A view pins its block until the record is whole: one block at each end of a record, no more.
+                self._body.append(data if size == len(data) else memoryview(data)[position:end])
+            self._missing -= size
+            position = end
+        if not self._missing:
+            rest = data[position : position + FOOTER_BYTES - len(self._footer)]
+            self._footer += rest
+            position += len(rest)
+        return position
+
+    def _believe(self, header: bytes) -> int | None:
+        """The length in a header; `None`, with `error` set, when it is not to be believed."""
+        length, crc = _HEADER.unpack(header)
+        if masked_crc32c(header[:8]) != crc:
+            hint = READ_ON
+            if not self.records:
+                hint = f"is it a TFRecord file, and is its compression right? If so: {READ_ON}"
+            self.error = CorruptRecordError(
+                f"the record's length ({length:,}) and its checksum disagree; {hint}",
+                offset=self.offset,
+                record=self.records,
+                part="length",
+            )
+            return None
+        if length > self._max_record_bytes:
+            self.error = RecordTooLargeError(
+                f"the record has {length:,} bytes, more than the {self._max_record_bytes:,} allowed; "
+                "pass a larger max_record_bytes if such records are meant to be there",
+                offset=self.offset,
+                record=self.records,
+                length=length,
+                limit=self._max_record_bytes,
+            )
+            return None
+        return int(length)
+
+    def _data_is_bad(self) -> None:
+        self.error = CorruptRecordError(
+            f"the record's data and its checksum disagree; {READ_ON}; verify=False returns it as it is",
+            offset=self.offset,
+            record=self.records,
+            part="data",
+        )
+
+
+def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of frames that follow each other from ``position`` on: the records' lengths; where each begins, and the end."""
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    borders = np.empty(len(records) + 1, np.int64)
+    borders[0] = position
+    np.cumsum(lengths + FRAME_OVERHEAD, out=borders[1:])
+    borders[1:] += position
+    return lengths, borders
+
+
+def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each of these frames in ``data``, whether the checksum of its data holds."""
+    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
+    holds: NDArray[np.bool_] = (
+        mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]
+    )
+    return holds

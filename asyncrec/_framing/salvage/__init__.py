@@ -1,0 +1,1 @@
+"""A damaged stream becomes the records that are whole, and a list of what was lost."""

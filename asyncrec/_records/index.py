@@ -1,0 +1,101 @@
+"""Where each record of a file begins: the text that NVIDIA DALI and the ``tfrecord`` package read.
+
+One line per record, ``"{offset} {size}\\n"``; ``size`` is the whole frame's, so payload plus 16. For GZIP there is a
+third column, the compressed byte at which the member holding the record's beginning begins, and ``offset`` counts
+within that member's decompressed output: a reader seeks to the member, and skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec.errors import FormatError
+
+__all__ = ["RecordIndex", "encode_index", "parse_index"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIndex:
+    """The index of one file of n records.
+
+    Attributes:
+        offsets: int64 (n,): of each frame, in the file, or within its member's output.
+        sizes: int64 (n,): of each frame, payload plus 16.
+        members: int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed file.
+    """
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    members: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def encode(self) -> bytes:
+        """The text."""
+        columns = [self.offsets, self.sizes] if self.members is None else [self.offsets, self.sizes, self.members]
+        return _lines(columns)
+
+
+def encode_index(start: int, lengths: Sequence[int], *, member: int | None = None) -> bytes:
+    """The lines of records with these payload lengths, one after another from ``start``."""
+    if not lengths:
+        return b""
+    sizes = np.asarray(lengths, dtype=np.int64) + FRAME_OVERHEAD
+    offsets = np.empty(len(lengths), dtype=np.int64)
+    offsets[0] = start
+    np.cumsum(sizes[:-1], out=offsets[1:])
+    offsets[1:] += start
+    if member is None:
+        return _lines([offsets, sizes])
+    return _lines([offsets, sizes, np.full(len(lengths), member, dtype=np.int64)])
+
+
+def parse_index(text: bytes) -> RecordIndex:
+    """Read an index: ours, DALI's or that of ``tfrecord2idx``.
+
+    Raises:
+        FormatError: it has lines of other than two or three numbers, or numbers that cannot be.
+    """
+    newline = text.find(b"\n")
+    columns = len(text[:newline].split()) if newline >= 0 else 0
+    if not text:
+        return RecordIndex(np.empty(0, np.int64), np.empty(0, np.int64), None)
+    if columns not in (2, 3) or not text.endswith(b"\n"):
+        raise FormatError("not an index: each line has two numbers, or three, and ends")
+    try:
+        numbers = _numbers(text)
+    except (ValueError, OverflowError) as error:
+        raise FormatError("not an index: it holds something other than numbers") from error
+    if len(numbers) != columns * text.count(b"\n"):
+        raise FormatError(f"not an index: not every line has {columns} numbers")
+    table = numbers.reshape(-1, columns)
+    if (table < 0).any() or (table[:, 1] < FRAME_OVERHEAD).any():
+        raise FormatError(f"not an index: a negative number, or a frame of fewer than {FRAME_OVERHEAD} bytes")
+    members = np.ascontiguousarray(table[:, 2]) if columns == 3 else None
+    return RecordIndex(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]), members)
+
+
+def _numbers(text: bytes) -> NDArray[np.int64]:
+    """Raises ValueError, OverflowError for what is no number, or none of 64 bits."""
+    characters = np.frombuffer(text, np.uint8)
+    if ((characters - np.uint8(48) < 10) | (characters == 32) | (characters == 10)).all():
+        # A fifth of the time of splitting; what is too large for it becomes the largest there is.
+        numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
+        if not (numbers == np.iinfo(np.int64).max).any():
+            return numbers
+    return np.array(text.split(), dtype=np.int64)
+
+
+def _lines(columns: Sequence[NDArray[np.int64]]) -> bytes:
+    # One %-format over everything: a fifth of the time of formatting line by line.
+    count = len(columns[0])
+    template = " ".join(["%d"] * len(columns)) + "\n"
+    numbers = chain.from_iterable(zip(*(column.tolist() for column in columns), strict=True))
+    return (template * count % tuple(numbers)).encode("ascii")

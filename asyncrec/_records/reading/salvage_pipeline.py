@@ -1,0 +1,180 @@
+"""Reading on behind damage: `SalvagePipeline`, which takes the place of `Pipeline` when that has met some.
+
+The work is done in worker threads: looking for the next record takes longer than the loop may be held.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+from anyio.lowlevel import checkpoint
+
+from asyncrec._concurrency.tasks import ThreadedStep
+from asyncrec._framing.damage import DamageLog
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._framing.salvage.frames import Found, FrameSalvager, Run
+from asyncrec._framing.salvage.members import MemberSalvager
+from asyncrec._records.position import Position
+from asyncrec.storage._base import ByteSource
+
+__all__ = ["SalvagePipeline"]
+
+
+class SalvagePipeline:
+    """The rest of one object, from ``start`` on, with what is whole in it.
+
+    Args:
+        log: for the damage.
+        seek: has the object's source go on at another byte.
+        start: where a record begins; of a compressed object, the member that ``records`` and ``skip`` count from.
+        records: given out before ``start``.
+        skip: so many records from there on were given out, or are not wanted.
+        frame_bytes: of the frames given out.
+        found: `FrameSalvager.found` of whoever read before.
+        boundaries: as of `FrameSalvager`; for an uncompressed object.
+
+    Attributes:
+        records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
+        frame_bytes: of the frames given out so far.
+    """
+
+    def __init__(
+        self,
+        compression: Literal["", "GZIP", "ZLIB"],
+        log: DamageLog,
+        seek: Callable[[int], Awaitable[None]],
+        *,
+        size: int,
+        verify: bool,
+        max_record_bytes: int,
+        chunk_size: int,
+        inflate_bytes: int,
+        start: int,
+        records: int,
+        skip: int,
+        frame_bytes: int,
+        found: Found | None,
+        boundaries: Sequence[int],
+    ) -> None:
+        self.records = records
+        self.offset = start
+        self.skip = skip
+        self.members: list[tuple[int, int]] = []
+        self.frame_bytes = frame_bytes
+        self._log = log
+        self._lost_before = log.lost_bytes
+        self._size = size
+        self._seek = seek
+        self._chunk_size = chunk_size
+        self._inflate_bytes = inflate_bytes
+        self._runs: deque[Run] = deque()
+        self._source_at: int | None = None  # the byte of the object that the source gives next
+        self._salvager: _Plain | MemberSalvager
+        if compression:
+            self._salvager = MemberSalvager(
+                compression,
+                log,
+                start=start,
+                size=size,
+                records=records,
+                max_record_bytes=max_record_bytes,
+                verify=verify,
+            )
+        else:
+            frames = FrameSalvager(
+                log.add,
+                offset=start,
+                records=records,
+                max_record_bytes=max_record_bytes,
+                verify=verify,
+                boundaries=boundaries,
+            )
+            frames.found = found
+            self._salvager = _Plain(frames, start)
+        self._reading = ThreadedStep[tuple[list[Run], bool]]()
+
+    @property
+    def resumable(self) -> Position | None:
+        """Where `Pipeline` can go on, once the damage is behind, and everything before was given out."""
+        if self._runs or self._reading.waits or self.skip:
+            return None
+        if self._salvager.whole_from is None or self._log.lost_bytes == self._lost_before:
+            return None
+        if self.found is not None and self.found.claim > self._size:
+            return None  # the end decides what was found
+        record, byte = self._salvager.whole_from
+        return Position(byte, self.records - record, self.records)
+
+    @property
+    def found(self) -> Found | None:
+        return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
+
+    async def next_records(self, source: ByteSource) -> list[bytes]:
+        """At least one record, or none at the end. Cancelled, nothing is lost."""
+        await checkpoint()
+        while True:
+            while self._runs:
+                if records := self._take(self._runs.popleft()):
+                    return records
+            if self._salvager.ended and not self._reading.waits:
+                return []
+            runs, wants_input = await self._reading.take(self._salvager.read, self._inflate_bytes)
+            self.members = list(self._salvager.members)
+            self._runs.extend(runs)
+            if not wants_input:
+                continue
+            if self._source_at != self._salvager.position:
+                self._source_at = None  # cancelled, it is nowhere
+                await self._seek(self._salvager.position)
+                self._source_at = self._salvager.position
+            block = await source.receive(self._salvager.wanted or self._chunk_size)
+            self._salvager.feed(block)
+            self._source_at += len(block)
+
+    def _take(self, run: Run) -> list[bytes]:
+        dropped = min(self.skip, len(run.records))
+        self.skip -= dropped
+        self.offset = run.offset + _frame_bytes(run.records)
+        self.records = run.first + len(run.records)
+        records = run.records[dropped:]
+        self.frame_bytes += _frame_bytes(records)
+        return records
+
+
+def _frame_bytes(records: list[bytes]) -> int:
+    return sum(map(len, records)) + FRAME_OVERHEAD * len(records)
+
+
+class _Plain:
+    """An uncompressed object, with the interface of `MemberSalvager`."""
+
+    members: tuple[tuple[int, int], ...] = ()
+
+    def __init__(self, frames: FrameSalvager, start: int) -> None:
+        self.frames = frames
+        self.position = start
+        self.ended = False
+        self._block: bytes | None = None
+
+    @property
+    def wanted(self) -> int:
+        return self.frames.wanted
+
+    @property
+    def whole_from(self) -> tuple[int, int] | None:
+        return (self.frames.records, self.frames.offset) if self.frames.settled else None
+
+    def feed(self, data: bytes) -> None:
+        self._block = data
+        self.position += len(data)
+
+    def read(self, max_bytes: int) -> tuple[list[Run], bool]:
+        block, self._block = self._block, None
+        if block is None:
+            return [], True
+        if block:
+            return self.frames.feed(block), True
+        self.ended = True
+        return self.frames.finish(), False

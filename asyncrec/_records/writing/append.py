@@ -1,0 +1,132 @@
+"""``mode="a"``: a local file that is continued in place, and visible as it grows.
+
+It is what a live TensorBoard event file needs, and the one declared exception to "all or nothing". A crash leaves at
+most one torn record at the end, or a torn GZIP member, and a power cut zeros behind it; opening the file again cuts
+that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error:
+nothing is appended behind it. (`asyncrec._records.torn_end` tells which it is.)
+
+One writer at a time: the file is locked (flock), and the lock dies with its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._framing.compression import detect_compression
+from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._records.torn_end import whole_end, zeros_from
+from asyncrec.errors import ArgumentValueError, StorageError
+from asyncrec.storage._base import Buffer, ByteSink, Storage
+from asyncrec.storage._local.disk import Disk, read_at
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+__all__ = ["open_append_sink"]
+
+# Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer. What is left of it
+# the next opening cuts.
+_CLEAN_UP_SECONDS = 10
+
+
+class _AppendSink(ByteSink):
+    chunk_size = 256 << 10
+
+    def __init__(self, fd: int, end: int, name: str) -> None:
+        self._fd = fd
+        self._end = end
+        self._name = name
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await in_thread(self._write, buffers)
+        self._end += sum(memoryview(buffer).nbytes for buffer in buffers)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        await in_thread(self._write, tail)
+        await in_thread(self._sync)
+        return sum(memoryview(buffer).nbytes for buffer in tail)
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        with mapped_errors("append to", self._name):
+            position = self._end
+            for buffer in buffers:
+                view = memoryview(buffer).cast("B")
+                while view:
+                    written = os.pwrite(self._fd, view, position)
+                    position += written
+                    view = view[written:]
+
+    def _sync(self) -> None:
+        with mapped_errors("sync", self._name):
+            os.fsync(self._fd)
+
+
+@asynccontextmanager
+async def open_append_sink(storage: Storage, key: str, *, compression: str) -> AsyncIterator[ByteSink]:
+    """Continue a local file, or begin one.
+
+    Raises:
+        ValueError: it is not local; or ZLIB, of which readers stop silently after the first stream; or the file has
+            another compression than asked for.
+        CorruptRecordError: it is damaged elsewhere than at its end, which repairing must come before.
+        StorageError: another writer appends to it.
+    """
+    if not isinstance(storage, LocalStorage):
+        raise ArgumentValueError(
+            f"{storage.root}: objects cannot be appended to, only local files; write another shard instead"
+        )
+    if compression == "ZLIB":
+        raise ArgumentValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
+    path = str(storage.path_of(key))
+    fd, end = await acquire_in_thread(
+        partial(_open, storage.disk, path, compression), lambda opened: os.close(opened[0])
+    )
+    sink = _AppendSink(fd, end, path)
+    try:
+        yield sink
+        await in_thread(sink._sync)
+        sink.published = await storage.head(key)
+    except BaseException:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+            await in_thread(_cut, fd, path, compression)
+        raise
+    finally:
+        os.close(fd)  # also gives the lock back
+
+
+def _open(disk: Disk, path: str, compression: str) -> tuple[int, int]:
+    with mapped_errors("open", path):
+        disk.make_folder(os.path.dirname(path))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with mapped_errors("open", path):
+            # A file that was just made, by this process or another, is nowhere after a power cut before this.
+            disk.sync_folder(os.path.dirname(path))
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(f"{path}: another writer is appending to it; one at a time can") from error
+        return fd, _cut(fd, path, compression)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _cut(fd: int, name: str, compression: str) -> int:
+    """Cut off a torn end; where the next byte goes."""
+    with mapped_errors("read", name):
+        size = os.fstat(fd).st_size
+        head = read_at(fd, 64, 0)
+        if zeros_from(fd, size) >= HEADER_BYTES and (found := detect_compression(head)) != compression:
+            raise ArgumentValueError(f"{name} is {found or 'uncompressed'}; append to it with compression={found!r}")
+        end, tail = whole_end(fd, size, name, compression)
+        if end < size or tail:
+            os.ftruncate(fd, end)
+            os.pwrite(fd, tail, end)
+            os.fsync(fd)
+        return end + len(tail)

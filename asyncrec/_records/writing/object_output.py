@@ -1,0 +1,133 @@
+"""One object being written: slabs in, the bytes of a TFRecord file out, its index and keys beside it.
+
+It has no task and no queue of its own: the lane that owns it calls it, one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions, make_compressor
+from asyncrec._records.index import encode_index
+from asyncrec._records.writing.write_batch import KEY_BYTES, Slab
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._chunk_writer import ChunkWriter
+
+__all__ = ["ObjectOutput"]
+
+
+class ObjectOutput:
+    """Frames, compressed or not, on their way into one sink.
+
+    Attributes:
+        records: taken so far.
+        flushed: a flush has promised that what was taken survives.
+    """
+
+    def __init__(
+        self,
+        chunks: ChunkWriter,
+        *,
+        compression: CompressionOptions,
+        index: ChunkWriter | None = None,
+        open_keys: Callable[[int], Awaitable[ChunkWriter]] | None = None,
+    ) -> None:
+        """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before."""
+        self._chunks = chunks
+        self._compressor = make_compressor(compression)
+        self._compresses = bool(compression.type)
+        self._members = compression.type == "GZIP"
+        self._index = index
+        self._open_keys = open_keys
+        self._keys: ChunkWriter | None = None
+        self._offset = 0
+        self.records = 0
+        self.flushed = False
+        self.seconds_compressing = 0.0
+        self.seconds_storing = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object so far, as stored; the compressor may still hold some more."""
+        return self._chunks.size
+
+    @property
+    def crc32c(self) -> int:
+        return self._chunks.crc32c
+
+    @property
+    def held_beside(self) -> int:
+        """Bytes of index and keys in memory: they fill chunks of their own."""
+        return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
+
+    async def write(self, slabs: Sequence[Slab]) -> None:
+        """Take sealed slabs. After an error, or cancelled, the object can only be abandoned.
+
+        Keys go before the records they belong to: no crash leaves a record without its key.
+        """
+        for slab in slabs:
+            await self._write_keys(slab)
+        if self._compresses:
+            begun = anyio.current_time()
+            pieces, starts = await in_thread(self._compress, slabs)
+            self.seconds_compressing += anyio.current_time() - begun
+            await self._store(pieces)
+        else:
+            starts = []
+            for slab in slabs:
+                starts.append((self._offset, None))
+                self._offset += slab.size
+                await self._store(slab.frames)
+        for slab, (start, member) in zip(slabs, starts, strict=True):
+            if self._index is not None:
+                await self._index.write([encode_index(start, slab.lengths, member=member)])
+
+    async def flush(self) -> bool:
+        """Whether everything taken so far now survives this process."""
+        if self._compresses:
+            await self._store([await in_thread(self._compressor.flush)])
+        durable = self._keys is None or await self._keys.flush() == self._keys.size
+        durable = await self._chunks.flush() == self._chunks.size and durable
+        self.flushed = self.flushed or durable
+        return durable
+
+    async def finish(self) -> None:
+        """Send what is left. Nothing can be written afterwards; the sinks publish when their contexts exit."""
+        if self._compresses:
+            await self._store([await in_thread(self._compressor.finish)])
+        await self._chunks.finish()
+        if self._index is not None:
+            await self._index.finish()
+        if self._keys is not None:
+            await self._keys.finish()
+
+    async def _store(self, buffers: Sequence[Buffer]) -> None:
+        begun = anyio.current_time()
+        await self._chunks.write(buffers)
+        self.seconds_storing += anyio.current_time() - begun
+
+    def _compress(self, slabs: Sequence[Slab]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
+        """In a worker thread: the compressed pieces, and for each slab where its first frame begins."""
+        pieces: list[Buffer] = []
+        starts: list[tuple[int, int | None]] = []
+        for slab in slabs:
+            pieces += self._compressor.compress(slab.frames)
+            if self._members:
+                starts.append((self._compressor.member_input - slab.size, self._compressor.member_offset))
+            else:
+                # One ZLIB stream: an offset into its whole output; nothing to seek to, still a count of bytes.
+                starts.append((self._offset, None))
+                self._offset += slab.size
+        return pieces, starts
+
+    async def _write_keys(self, slab: Slab) -> None:
+        if self._keys is None and slab.keys is not None and self._open_keys is not None:
+            # The records before the first key have none.
+            self._keys = await self._open_keys(KEY_BYTES * self.records)
+        if self._keys is not None:
+            keys = bytes(KEY_BYTES * len(slab.lengths)) if slab.keys is None else b"".join(slab.keys)
+            await self._keys.write([keys])
+        self.records += len(slab.lengths)

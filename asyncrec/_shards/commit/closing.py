@@ -1,0 +1,80 @@
+"""The one small object that a job ends by: its closing segment, or the tombstone of whoever abandoned it.
+
+Both have the same name, and are created exclusively. So exactly one of committing and abandoning wins, and only behind
+a tombstone may a job's objects be deleted by another.
+"""
+
+from __future__ import annotations
+
+import time
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.journal.header import Note
+from asyncrec._shards.manifest.names import closing_segment_key, old_closing_segment_key, segment_key
+from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
+from asyncrec._shards.manifest.snapshot import load_segments
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+__all__ = ["abandoned_error", "entomb", "fence", "load_closing"]
+
+
+async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
+    """What ended the job, or `None` where it has not ended.
+
+    Raises:
+        ManifestError: it cannot be read.
+    """
+    for key in (closing_segment_key(name, writer), old_closing_segment_key(name, writer)):
+        try:
+            content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+        except ObjectNotFoundError:
+            continue
+        return await in_thread(lambda found, shown: parse_segment(found, name=shown), content, key)
+    return None
+
+
+async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
+    """End a job for somebody who gives it up; returns what ended it: this tombstone, or what was there first.
+
+    Raises:
+        StorageError: whether it has ended is not known.
+    """
+    if (found := await load_closing(folder, name, writer)) is not None:
+        return found
+    tombstone = Segment(
+        writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
+    )
+    try:
+        # Not shielded: a cancelled one is settled by the next call, and whoever cleans up has a limit of its own.
+        await create(folder, closing_segment_key(name, writer), tombstone.encode(), shield=False)
+    except ObjectExistsError:
+        found = await load_closing(folder, name, writer)
+        if found is None:  # created and gone: nobody does that
+            raise
+        return found
+    return tombstone
+
+
+async def fence(folder: Storage, note: Note, sequence: int, *, by: str) -> bool:
+    """Take a rolling shard's segment, so that nobody commits it; False where it is committed."""
+    segment = Segment(writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
+    key = segment_key(note.name, note.writer, sequence)
+    try:
+        await create(folder, key, segment.encode(), shield=False)  # as above
+    except ObjectExistsError:
+        segments = await load_segments(folder, note.name)
+        own = [each for each in segments if each.writer == note.writer]
+        return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for each in own for entry in each.add)
+    return True
+
+
+def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:
+    """What a job is told that finds its tombstone."""
+    by = closing.extra.get("abandoned_by")
+    return ConflictError(
+        f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at {closing.time}"
+        f"{f' by {by}' if isinstance(by, str) else ''}, and can commit nothing more"
+    )

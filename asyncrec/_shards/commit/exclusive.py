@@ -1,0 +1,71 @@
+"""`create`: one small object, made by exactly one of those who try, and the outcome known wherever it can be.
+
+Everything that decides something about a data set is decided so: commits, closing segments and tombstones, claims,
+places in the log of removals. Such an object goes up in one part, and that its creation is exclusive is what every
+store keeps that was met (`asyncrec doctor` asks yours).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError, UnsettledError
+from asyncrec.storage._base import Storage
+
+__all__ = ["create"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+# Creating one small object, with the backend's retries; and reading it back, once more.
+_SECONDS = 60
+
+
+async def create(
+    storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
+) -> None:
+    """Create the object, whose content is nobody else's. Shielded, limited in time, and settled by what is there.
+
+    ``deadline`` ends it earlier, also when it comes nearer meanwhile. Without ``shield``, a cancellation leaves it open
+    whether the object is there, and whoever is cancelled takes it away.
+
+    Raises:
+        ObjectExistsError: somebody else's is there.
+        UnsettledError: nobody knows; chained to what failed.
+        StorageError: the store refused.
+    """
+    failure: Exception | None = None
+    deadline = deadline or Deadline()
+    with deadline.within(_SECONDS, shield=shield):
+        try:
+            await storage.put(key, content, exclusive=True)
+            return
+        except Exception as error:
+            failure = error
+    # An answer that was lost looks like a failure, and the retry of it like somebody else's object.
+    with deadline.within(_SECONDS, shield=shield):
+        try:
+            if await storage.get(key) == content:
+                return
+        except ObjectNotFoundError:
+            # A refusal is an answer. Of anything else a request may be on its way still, and arrive after this look.
+            if failure is None or isinstance(failure, TransientStorageError):
+                raise _unsettled(storage, key, failure) from failure
+        except Exception as error:
+            _log.warning("%s/%s: cannot be read back: %s", storage.root, key, error)
+            raise _unsettled(storage, key, failure) from failure
+        else:
+            failure = failure if isinstance(failure, ObjectExistsError) else _taken(storage, key)
+        raise failure
+    raise _unsettled(storage, key, failure) from failure
+
+
+def _taken(storage: Storage, key: str) -> ObjectExistsError:
+    return ObjectExistsError(f"{storage.root}/{key}: another one was created first")
+
+
+def _unsettled(storage: Storage, key: str, failure: Exception | None) -> UnsettledError:
+    said = f": {failure}" if failure is not None else ""
+    return UnsettledError(
+        f"{storage.root}/{key}: whether it was created is not known, and the commit may have taken effect{said}"
+    )

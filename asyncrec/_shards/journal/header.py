@@ -1,0 +1,145 @@
+"""`Note`: what a job that makes shards says of itself before its first one, for whoever has to finish or abandon it.
+
+In a local folder, or a spool, it stands in a file that the job keeps locked (`_shards.journal.journal`); in any other
+store it is the job's mark, a small object. It is one line of JSON, never holds credentials, and is input like any
+other: what is not as it should be is no note.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rolling_shard_name, stem_of
+
+__all__ = ["MOST_BYTES", "Kind", "Note"]
+
+Kind = Literal["rolling", "fixed", "whole"]
+
+# A schema of some thousand features; a larger object of that name is no note.
+MOST_BYTES = 16 << 20
+# As many as a fixed data set may have (`asyncrec.open_sharded_writer`).
+MOST_SHARDS = 1 << 20
+
+_VERSION = "asyncrec journal 2"
+_FIRST_VERSION = "asyncrec journal 1"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}")
+_STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """What a job makes, and how.
+
+    Attributes:
+        kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all at its end, and commits them
+            together; ``"whole"`` publishes shards as it makes them, promises nothing, and commits them together.
+        name: of the data set.
+        writer: the id under which it commits, and that stands in the names of what it makes.
+        url: of the data set, as the user gave it, without credentials; absolute where it is local.
+        key: of the data set, in the storage that the writer had.
+        num_shards: of fixed names; `None` when they roll.
+        stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
+        spool: the folder is a spool: whole shards in it wait to be uploaded.
+        host, pid, since: of its process, and when it began.
+        life: the token of the lock that proves it alive (`ownership.liveness`), where the note is a mark; else empty.
+    """
+
+    kind: Kind
+    name: str
+    writer: str
+    url: str
+    key: str
+    num_shards: int | None = None
+    stems: tuple[str, ...] = ()
+    spool: bool = False
+    index: bool = True
+    compression: CompressionOptions = field(default_factory=CompressionOptions)
+    schema: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any]
+    host: str = ""
+    pid: int = 0
+    since: str = ""
+    life: str = ""
+
+    @property
+    def together(self) -> bool:
+        """Everything is committed at once, at its end."""
+        return self.kind != "rolling"
+
+    def shard_name(self, number: int, *, plain: bool = False) -> str:
+        """Of its shard with this number; ``plain`` where it may use the names without a maker."""
+        if self.num_shards is None:
+            return rolling_shard_name(self.name, self.writer, number)
+        return fixed_shard_name(self.name, number, self.num_shards, "" if plain else self.writer)
+
+    def makes(self, shard: str, *, plain: bool) -> bool:
+        """Whether a name is one of its shards'; ``plain`` where it may use the names without a maker.
+
+        No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
+        under names that it found is not its own: it is there for the next copy.
+        """
+        found = maker_of(self.name, shard)
+        if found is None:
+            return False
+        maker, rolling = found
+        if rolling:
+            return self.num_shards is None and (maker or "").partition(".")[0] == self.writer
+        own = maker == self.writer or (maker is None and plain)
+        return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
+
+    def begins(self, shard: str) -> bool:
+        """Whether it may have an unfinished file for a shard of this name."""
+        return self.makes(shard, plain=True) or stem_of(self.name, shard) in self.stems
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began, by this machine's clock; 0 where it does not say."""
+        if not self.since:
+            return 0.0
+        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.since)).total_seconds())
+
+    def encode(self) -> bytes:
+        content = {"format": _VERSION, **asdict(self)}
+        return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Note | None:
+        """`None` when it is none, or its job died before it was whole: then it had made nothing yet."""
+        try:
+            content = json.loads(line)
+            version = content.pop("format")
+            if version == _FIRST_VERSION:
+                replaces = content.pop("replace")
+                content["kind"] = "whole" if replaces else "rolling" if content["num_shards"] is None else "fixed"
+            elif version != _VERSION:
+                return None
+            compression = CompressionOptions(**content.pop("compression"))
+            note = cls(**{**content, "compression": compression, "stems": tuple(content.get("stems", ()))})
+            return note if note._is_sound() else None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+    def _is_sound(self) -> bool:
+        texts = all(isinstance(getattr(self, each.name), str) for each in fields(self) if each.type == "str")
+        return (
+            texts
+            and self.kind in ("rolling", "fixed", "whole")
+            and self.name != ""
+            and not set("/\0") & set(self.name)
+            and _ID.fullmatch(self.writer) is not None
+            and (self.num_shards is None or (type(self.num_shards) is int and 0 < self.num_shards <= MOST_SHARDS))
+            and (self.kind != "fixed" or self.num_shards is not None)
+            and all(isinstance(stem, str) and _STEM.fullmatch(stem) for stem in self.stems)
+            and type(self.spool) is bool
+            and type(self.index) is bool
+            and type(self.pid) is int
+            and isinstance(self.schema, Mapping | None)
+            and isinstance(self.metadata, Mapping)
+            and (not self.since or datetime.fromisoformat(self.since).tzinfo is not None)
+        )

@@ -1,0 +1,263 @@
+"""What a job leaves on a disk that its process may not survive: the note that says whose the files are.
+
+A folder that is written to (a local data set's own, or a spool) holds, besides shards,
+
+    .pages.<maker>.partial                                  the note of a job that has not ended well
+    .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
+    _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
+
+A journal holds the shard's final bytes as far as they have come. The note's file is one line with the job's process,
+one with the `Note`, and a line ``acknowledged`` once a `flush` of a fixed writer has returned. Its job holds a lock on
+it for as long as it lives.
+
+Everything here blocks, and is for worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from contextlib import suppress
+from typing import Any
+
+from asyncrec._shards.journal.header import MOST_BYTES, Note
+from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.storage._local.disk import is_partial, open_own, read_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+__all__ = [
+    "Journal",
+    "dead_notes",
+    "find_notes",
+    "has_note",
+    "leftovers_of",
+    "note_path",
+    "remove_small_leftovers",
+    "remove_unnamed_notes",
+]
+
+_ACKNOWLEDGED = b"acknowledged\n"
+# A small object is locked as soon as it is begun, and takes milliseconds.
+_SMALL_SECONDS = 60
+# What a note begins with, and a journal does not.
+_BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
+# A note before it has its name.
+_UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
+
+
+class Journal:
+    """A note, and the lock on it: a living job's (`begin`), or a dead one's (`claim`).
+
+    Attributes:
+        acknowledged: a flush has returned: records have been promised to survive.
+    """
+
+    def __init__(self, folder: LocalStorage, note: Note, lock: FileLock, *, acknowledged: bool) -> None:
+        self.folder = folder
+        self.note = note
+        self.acknowledged = acknowledged
+        self._lock = lock
+
+    @classmethod
+    def begin(cls, folder: LocalStorage, note: Note) -> Journal:
+        """Write the note, durably.
+
+        Raises:
+            ObjectExistsError: a job of this id left one.
+            StorageError: the disk.
+        """
+        path = note_path(folder, note)
+        content = b"%d\n" % os.getpid() + note.encode()
+        linked = False
+        with mapped_errors("writing", path):
+            system = folder.disk.system
+            folder.disk.make_folder(folder.folder)
+            # Locked before it has its name: nobody may take it for that of a job that has died.
+            unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
+            fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            lock = FileLock(fd, path)
+            try:
+                _write(system, fd, content)
+                system.fsync(fd)
+                try:
+                    folder.disk.link(unnamed, path)
+                except FileExistsError as error:
+                    raise ObjectExistsError(
+                        f"{path}: a writer with the id {note.writer} lives, or has left unfinished shards; "
+                        "recover them first (asyncrec.recover), or use another writer_id"
+                    ) from error
+                linked = True
+                folder.disk.sync_folder(folder.folder)
+            except BaseException:
+                for each in (unnamed, path) if linked else (unnamed,):
+                    with suppress(OSError):
+                        system.unlink(each)
+                lock.release()
+                raise
+            with suppress(OSError):  # a second name, which `remove_unnamed_notes` takes away when this one has ended
+                system.unlink(unnamed)
+        return cls(folder, note, lock, acknowledged=False)
+
+    @classmethod
+    def claim(cls, folder: LocalStorage, path: str) -> Journal | None:
+        """The note of a job that has died; `None` when it was removed meanwhile, or is none.
+
+        Raises:
+            StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
+        """
+        try:
+            fd = open_own(path, os.O_RDWR, linked=True)
+        except ObjectNotFoundError:
+            return None
+        lock = FileLock(fd, path)
+        with mapped_errors("reading", path):
+            try:
+                _, line, rest = _parts(fd)
+                note = Note.decode(line) if os.fstat(fd).st_nlink else None
+            except BaseException:
+                lock.release()
+                raise
+        if note is None:
+            lock.release()
+            return None
+        return cls(folder, note, lock, acknowledged=rest.startswith(_ACKNOWLEDGED))
+
+    def acknowledge(self) -> None:
+        """Records are about to be promised to survive. Durable when it returns; once is enough."""
+        if not self.acknowledged:
+            with mapped_errors("writing", note_path(self.folder, self.note)):
+                _write(self.folder.disk.system, self._lock.fd, _ACKNOWLEDGED)
+                self.folder.disk.system.fsync(self._lock.fd)
+            self.acknowledged = True
+
+    def holds_promises(self) -> bool:
+        """Whether records in it may have been promised to survive: `asyncrec.recover` keeps them, and nobody else.
+
+        What a rolling writer has begun is nowhere else, and none of its flushes leaves a line.
+        """
+        return self.acknowledged or (self.note.kind == "rolling" and bool(leftovers_of(self.folder, self.note)))
+
+    def end(self, *, keep: bool = False) -> None:
+        """Let go. The note is removed, unless something of the job is left or it is to be kept. Idempotent."""
+        try:
+            if self._lock.fd >= 0 and not keep and not leftovers_of(self.folder, self.note):
+                self.remove()
+        finally:
+            self._lock.release()
+
+    def remove(self) -> None:
+        path = note_path(self.folder, self.note)
+        with mapped_errors("deleting", path), suppress(FileNotFoundError):
+            # What was taken away may not come back, by a power cut, without the note.
+            for folder in ("", "_index", "_keys") if self.note.spool else (jobs_prefix(self.note.name),):
+                with suppress(FileNotFoundError):
+                    self.folder.disk.sync_folder(os.path.join(self.folder.folder, folder))
+            self.folder.disk.system.unlink(path)
+
+
+def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
+    """The path and content of every note in a folder, whether its job lives or not."""
+    found = []
+    for name in sorted(_names(folder)):
+        path = os.path.join(folder.folder, name)
+        if not is_partial(name):
+            continue
+        try:
+            fd = open_own(path, os.O_RDONLY, linked=True)
+        except StorageError:  # it went, or is no file of ours: then it is no note that we may obey
+            continue
+        try:
+            with mapped_errors("reading", path):
+                note = Note.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
+        finally:
+            os.close(fd)
+        if note is not None and note_path(folder, note) == path:
+            found.append((path, note))
+    return found
+
+
+def has_note(folder: LocalStorage, name: str, writer: str) -> bool:
+    """Whether a file has the name of a job's note, whosever it is."""
+    return os.path.lexists(os.path.join(folder.folder, f".{name}.{writer}.partial"))
+
+
+def dead_notes(folder: LocalStorage, own: Note) -> list[Note]:
+    """Of other jobs on the same data set that died in this folder."""
+    dead = []
+    for path, note in find_notes(folder):
+        if note.name != own.name or note.writer == own.writer:
+            continue
+        with suppress(StorageError):  # it lives
+            journal = Journal.claim(folder, path)
+            if journal is not None:
+                dead.append(note)
+                journal.end(keep=True)
+    return dead
+
+
+def remove_unnamed_notes(folder: LocalStorage) -> None:
+    """Remove what jobs left that were killed while they wrote their notes."""
+    for name in _names(folder):
+        if not _UNNAMED.fullmatch(name):
+            continue
+        path = os.path.join(folder.folder, name)
+        with suppress(StorageError):  # it went, is not ours, or its job is just writing it
+            lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
+            with suppress(OSError):
+                folder.disk.system.unlink(path)
+            lock.release()
+
+
+def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
+    """Remove what was left of small objects of a data set, marks and segments, that processes died at."""
+    for below in (manifest_prefix(name), jobs_prefix(name)):
+        path = os.path.join(folder.folder, below)
+        with suppress(OSError):
+            for each in os.listdir(path):
+                unfinished = os.path.join(path, each)
+                with suppress(OSError):  # somebody is writing it, or took it away
+                    if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
+                        lock = FileLock(open_own(unfinished, os.O_RDWR, linked=True), unfinished)
+                        folder.disk.system.unlink(unfinished)
+                        lock.release()
+
+
+def leftovers_of(folder: LocalStorage, note: Note) -> list[str]:
+    """The names of the shards that a job has begun in a folder and not finished, in order."""
+    end = f".{note.writer}.partial"
+    found = set()
+    for name in _names(folder):
+        begun = name.startswith(".") and name.endswith(end)
+        shard = name[1 : -len(end)] if begun else name
+        if note.begins(shard) if begun else note.spool and note.makes(shard, plain=True):
+            found.add(shard)
+    return sorted(found)
+
+
+def note_path(folder: LocalStorage, note: Note) -> str:
+    return os.path.join(folder.folder, f".{note.name}.{note.writer}.partial")
+
+
+def _names(folder: LocalStorage) -> list[str]:
+    with mapped_errors("listing", folder.root):
+        try:
+            return os.listdir(folder.folder)
+        except FileNotFoundError:
+            return []
+
+
+def _parts(fd: int) -> tuple[bytes, bytes, bytes]:
+    """The process, the JSON, and what follows."""
+    content = read_at(fd, MOST_BYTES, 0)
+    process, _, rest = content.partition(b"\n")
+    line, _, rest = rest.partition(b"\n")
+    return process, line, rest
+
+
+def _write(system: Any, fd: int, data: bytes) -> None:
+    while data:
+        data = data[system.write(fd, data) :]

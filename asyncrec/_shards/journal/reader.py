@@ -1,0 +1,143 @@
+"""The whole records of a file that its writer could not finish. Blocking; for worker threads.
+
+The file is read from its beginning until something in it is not whole. After a crash that is its torn tail: a frame
+that was cut off, or the zeros that a filesystem puts where nothing had arrived. What was flushed lies before it.
+Anything else is damage, and is told apart: behind it there may be records.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+
+from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec._records.torn_end import is_torn, zeros_from
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec.errors import CorruptRecordError, FormatError
+from asyncrec.storage._local.disk import read_at
+from asyncrec.storage._local.storage import mapped_errors
+
+__all__ = ["Replay"]
+
+_BLOCK = 1 << 20
+# An inflater that meets damage gives nothing of that call's input: so it is given little, and then the same again byte
+# by byte.
+_SLICE = 32 << 10
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+class Replay:
+    """`next` gives ``(records, keys)``: lists of equal length, keys `None` where there is no such file.
+
+    With keys, records end where they do: the digest of a record is written before it.
+
+    Args:
+        path: of the shard's journal.
+        keys: of its keys; need not be there.
+
+    Attributes:
+        records: given out so far.
+        cut: bytes behind the last whole record, decompressed, as far as was read; known at the end.
+        damage: what they are, if not a torn tail; known at the end.
+    """
+
+    def __init__(self, path: str, keys: str, *, compressed: bool) -> None:
+        self.path = path
+        self.records = 0
+        self.cut = 0
+        self.damage: FormatError | None = None
+        self._keys = keys
+        self._compressed = compressed
+        self._fd = self._keys_fd = -1
+        self._size = 0
+        self._batches = self._read()
+
+    def open(self) -> None:
+        """Apart from making it: whoever is cancelled meanwhile can close it all the same."""
+        with mapped_errors("reading", self.path):
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._size = os.fstat(self._fd).st_size
+            with suppress(FileNotFoundError):
+                self._keys_fd = os.open(self._keys, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Idempotent."""
+        for fd in (self._fd, self._keys_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._keys_fd = -1
+
+    def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
+        """The next records, some megabytes of them at most; `None` at the end."""
+        with mapped_errors("reading", self.path):
+            return next(self._batches, None)
+
+    def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
+        decoder = FrameDecoder(max_record_bytes=1 << 40)
+        fed = 0
+        whole = 0  # decompressed bytes up to the end of the last record given out
+        for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
+            fed += len(data)
+            records = decoder.feed(data)
+            keys = None if self._keys_fd < 0 else self._next_keys(len(records))
+            short = keys is not None and len(keys) < len(records)
+            if short:
+                assert keys is not None
+                records = records[: len(keys)]
+            self.records += len(records)
+            whole += sum(map(len, records)) + FRAME_OVERHEAD * len(records)
+            if records:
+                yield records, keys
+            if short or decoder.error is not None:
+                break
+        self.cut = (fed if self._compressed else self._size) - whole
+        error = decoder.error
+        # In what decompresses, every byte was written.
+        if error is not None and (self._compressed or not is_torn(self._fd, self._size, decoder.offset, error)):
+            self.damage = error
+
+    def _next_keys(self, count: int) -> list[bytes]:
+        data = read_at(self._keys_fd, count * KEY_BYTES, self.records * KEY_BYTES)
+        return [data[at : at + KEY_BYTES] for at in range(0, len(data) - KEY_BYTES + 1, KEY_BYTES)]
+
+    def _blocks(self, size: int) -> Iterator[bytes]:
+        position = 0
+        while block := os.pread(self._fd, size, position):
+            position += len(block)
+            yield block
+
+    def _inflated(self) -> Iterator[bytes]:
+        stream = None
+        position = 0  # of the block's end
+        for block in self._blocks(_SLICE):
+            position += len(block)
+            while block:
+                stream = stream or zlib.decompressobj(_GZIP_OR_ZLIB)
+                before = stream.copy()
+                try:
+                    output = stream.decompress(block)
+                except zlib.error as error:
+                    output, used = _bytewise(before, block)
+                    if output:
+                        yield output
+                    if zeros_from(self._fd, self._size) > position - len(block) + used:
+                        self.damage = CorruptRecordError(f"{self.path}: it does not decompress ({error})")
+                    return
+                block = stream.unused_data
+                if stream.eof:
+                    stream = None
+                if output:
+                    yield output
+
+
+def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
+    """What comes out before the damage in a block, and how many of its bytes went in."""
+    output = bytearray()
+    for used in range(len(block)):
+        try:
+            output += stream.decompress(block[used : used + 1])
+        except zlib.error:
+            return bytes(output), used
+    return bytes(output), len(block)

@@ -1,0 +1,296 @@
+"""One commit of a data set: an immutable segment of its manifest, and how to read one without trusting it.
+
+A segment is JSON lines, created exclusively, never changed: a line that says whose it is, and one for each shard.
+
+    {"version": 2, "writer": "6740...", "time": "2026-11-21T03:20:00.123456Z", "shards": 1,
+     "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
+     "closed": false, "abandoned": false}
+    {"path": "pages-6740...-000000.tfrecord", "records": 1024, "bytes": 53100, "crc32c": "90ab12cd",
+     "compression": "GZIP", "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
+     "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
+
+``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A writer's closing segment
+(``"closed": true``) repeats everything it committed, so that a reader needs one object per closed writer, not one per
+commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody gave up: it can commit
+nothing more, and what it had committed stands in its other segments. ``removal`` is the place in the log of removals
+that the writer had won when it removed or replaced. Paths are relative to the data set's folder. Unknown members are
+kept.
+
+Version 1, of releases before 0.2, is one JSON object that holds the shards as ``add``; its ``index`` and ``keys`` are
+paths alone. It is read for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from asyncrec._shards.manifest.names import check_relative
+from asyncrec.errors import ManifestError
+
+__all__ = ["MAX_SEGMENT_BYTES", "Segment", "ShardEntry", "Sidecar", "format_time", "parse_segment", "parse_time"]
+
+# A closing segment of a million shards has about 500 MB; what is larger than this is not ours.
+MAX_SEGMENT_BYTES = 512 << 20
+
+_VERSION = 2
+# Of indexes and keys: text as DALI reads it; 16 bytes of BLAKE2b for each record.
+_SIDECAR_FORMAT = 1
+
+
+def format_time(seconds: float) -> str:
+    """UTC, to the microsecond, so that text sorts as time does."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sidecar:
+    """The index or the keys of a shard, as the manifest has them.
+
+    Attributes:
+        path: relative to the data set's folder.
+        bytes, crc32c: of its content; `None` where a release before 0.2 wrote the manifest.
+    """
+
+    path: str
+    bytes: int | None = None
+    crc32c: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "bytes": self.bytes, "crc32c": _hexadecimal(self.crc32c), "format": _SIDECAR_FORMAT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """One shard as the manifest has it. ``path`` is relative to the data set's folder."""
+
+    path: str
+    records: int
+    bytes: int
+    crc32c: int | None
+    compression: str
+    index: Sidecar | None = None
+    keys: Sidecar | None = None
+    first: str | None = None
+    last: str | None = None
+    committed: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The shard's path, and those of its index and keys."""
+        return (self.path, *(sidecar.path for sidecar in (self.index, self.keys) if sidecar is not None))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "records": self.records,
+            "bytes": self.bytes,
+            "crc32c": _hexadecimal(self.crc32c),
+            "compression": self.compression,
+            "index": None if self.index is None else self.index.to_json(),
+            "keys": None if self.keys is None else self.keys.to_json(),
+            "first": self.first,
+            "last": self.last,
+            "committed": self.committed,
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What one commit added and removed."""
+
+    writer: str
+    time: str
+    add: tuple[ShardEntry, ...] = ()
+    remove: tuple[str, ...] = ()
+    removal: int | None = None
+    schema: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    closed: bool = False
+    abandoned: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The JSON lines, UTF-8.
+
+        Raises:
+            TypeError: schema or metadata hold what JSON does not.
+        """
+        head = {
+            "version": _VERSION,
+            "writer": self.writer,
+            "time": self.time,
+            "shards": len(self.add),
+            "remove": list(self.remove),
+            "removal": self.removal,
+            "schema": self.schema,
+            "metadata": dict(self.metadata),
+            "closed": self.closed,
+            "abandoned": self.abandoned,
+            **self.extra,
+        }
+        lines = (head, *(entry.to_json() for entry in self.add))
+        return b"".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for line in lines)
+
+
+def parse_segment(content: bytes, *, name: str) -> Segment:
+    """Read one segment; ``name`` is for the errors. For a worker thread: some 15 microseconds a shard.
+
+    Raises:
+        ManifestError: it is no JSON, lacks what a segment has, is of a later version, or names a path that is absolute,
+            has a scheme, or leads out of the folder.
+    """
+    head, _, rest = content.partition(b"\n")
+    data = _object(head, name)
+    version = data.pop("version", None)
+    if version not in (1, _VERSION):
+        raise ManifestError(
+            f"{name}: version {version!r}, and this release reads versions 1 and {_VERSION}; "
+            "a newer asyncrec may read it"
+        )
+    take = _Taker(name, data)
+    if version == 1:
+        entries = [_parse_entry(entry, name) for entry in take("add", list, [])]
+    else:
+        lines = rest.splitlines()
+        count = _count(take("shards", int), name)
+        if count != len(lines) or not content.endswith(b"\n"):
+            raise ManifestError(f"{name}: it is cut off: {len(lines):,} of {count:,} shards are in it")
+        entries = [_parse_entry(_object(line, name), name) for line in lines]
+    segment = Segment(
+        writer=take("writer", str),
+        time=_time(take("time", str), name),
+        add=tuple(entries),
+        remove=tuple(_relative(path, name) for path in take("remove", list, [])),
+        removal=take("removal", int, None),
+        schema=take("schema", dict, None),
+        metadata=take("metadata", dict, {}),
+        closed=take("closed", bool, False),
+        abandoned=take("abandoned", bool, False),
+    )
+    return replace(segment, extra=data)
+
+
+def _object(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{name}: not a manifest segment: {_first_line(error)}") from error
+    if not isinstance(data, dict):
+        raise ManifestError(f"{name}: not a manifest segment: a JSON {type(data).__name__}, where an object should be")
+    return data
+
+
+class _Taker:
+    """Takes members out of a decoded JSON object, of the type they must have; what is left is unknown and kept."""
+
+    _REQUIRED = object()
+
+    def __init__(self, name: str, data: dict[str, Any]) -> None:
+        self._name = name
+        self._data = data
+
+    def __call__(self, member: str, kind: type, default: Any = _REQUIRED) -> Any:
+        value = self._data.pop(member, default)
+        if value is default and default is not self._REQUIRED:
+            return value
+        if value is None and default is None:
+            return None
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            problem = "is missing" if value is self._REQUIRED else f"is {str(value)[:40]!r}"
+            raise ManifestError(f"{self._name}: {member!r} {problem}, where a {kind.__name__} should be")
+        return value
+
+
+def _parse_entry(data: Any, name: str) -> ShardEntry:
+    if not isinstance(data, dict):
+        raise ManifestError(f"{name}: 'add' holds {str(data)[:40]!r}, where an object should be")
+    take = _Taker(name, data)
+    crc = take("crc32c", str, None)
+    index = _sidecar(data.pop("index", None), "index", name)
+    keys = _sidecar(data.pop("keys", None), "keys", name)
+    first = take("first", str, None)
+    last = take("last", str, None)
+    entry = ShardEntry(
+        path=_relative(take("path", str), name),
+        records=_count(take("records", int), name),
+        bytes=_count(take("bytes", int), name),
+        crc32c=None if crc is None else _crc(crc, name),
+        compression=take("compression", str, ""),
+        index=index,
+        keys=keys,
+        first=None if first is None else _time(first, name),
+        last=None if last is None else _time(last, name),
+        committed=_time(take("committed", str), name),
+    )
+    if entry.compression not in ("", "GZIP", "ZLIB"):
+        raise ManifestError(f"{name}: {entry.path}: unknown compression {entry.compression[:40]!r}")
+    return replace(entry, extra=data)
+
+
+def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
+    if data is None:
+        return None
+    if isinstance(data, str):
+        return Sidecar(path=_relative(data, name))
+    if not isinstance(data, dict):
+        raise ManifestError(f"{name}: {kind!r} is {str(data)[:40]!r}, where an object should be")
+    take = _Taker(name, data)
+    if (found := take("format", int, _SIDECAR_FORMAT)) != _SIDECAR_FORMAT:
+        raise ManifestError(f"{name}: {kind} of format {found}, and this release reads format {_SIDECAR_FORMAT}")
+    crc = take("crc32c", str, None)
+    size = take("bytes", int, None)
+    return Sidecar(
+        path=_relative(take("path", str), name),
+        bytes=None if size is None else _count(size, name),
+        crc32c=None if crc is None else _crc(crc, name),
+    )
+
+
+def _relative(path: Any, name: str) -> str:
+    """A path that stays within the folder, or a ManifestError."""
+    if not isinstance(path, str):
+        raise ManifestError(f"{name}: names {str(path)[:80]!r}; a path in a manifest is text")
+    try:
+        check_relative(path)
+    except ValueError as error:
+        raise ManifestError(f"{name}: names {error}") from error
+    return path
+
+
+def _hexadecimal(crc32c: int | None) -> str | None:
+    return None if crc32c is None else f"{crc32c:08x}"
+
+
+def _count(value: int, name: str) -> int:
+    if not 0 <= value < 1 << 63:
+        raise ManifestError(f"{name}: {value} is no count of records or bytes")
+    return value
+
+
+def _crc(text: str, name: str) -> int:
+    if not re.fullmatch(r"[0-9a-f]{8}", text):
+        raise ManifestError(f"{name}: crc32c {text[:20]!r} is not 8 hexadecimal digits")
+    return int(text, 16)
+
+
+def _time(text: str, name: str) -> str:
+    """The time in the one form that sorts as text."""
+    try:
+        return format_time(parse_time(text))
+    except (ValueError, OverflowError, OSError) as error:
+        raise ManifestError(f"{name}: {text[:40]!r} is no time: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

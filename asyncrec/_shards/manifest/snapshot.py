@@ -1,0 +1,151 @@
+"""Reading what a data set consists of: its manifest, from any store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from os import PathLike
+from typing import Any, TypeVar
+
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.manifest.manifest import Manifest, merge_segments
+from asyncrec._shards.manifest.names import CLOSED, check_relative, is_segment, manifest_prefix
+from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
+from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+
+__all__ = [
+    "dataset_at",
+    "for_each",
+    "load_manifest",
+    "load_segments",
+    "manifest_of",
+    "merged",
+    "read_manifest",
+]
+
+# So many small objects at once: enough to hide a store's delay, few enough for its connections.
+_CONCURRENT = 32
+
+_P = TypeVar("_P")
+_T = TypeVar("_T")
+
+
+async def read_manifest(
+    path: str | PathLike[str],
+    at: str | datetime | None = None,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Manifest:
+    """What the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
+
+    ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
+
+    Raises:
+        ObjectNotFoundError: there is no manifest.
+        ManifestError: a segment cannot be read, or no state of the data set has the id asked for.
+    """
+    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+        manifest = await load_manifest(folder, name, path=redact(str(path)), at=at)
+    if manifest is None:
+        raise ObjectNotFoundError(
+            f"{redact(str(path))}: no manifest; a data set's path is its folder and its name, without the shard numbers"
+        )
+    return manifest
+
+
+@asynccontextmanager
+async def dataset_at(
+    path: str | PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+    allow_pattern: bool = False,
+) -> AsyncIterator[tuple[Storage, str]]:
+    """The folder of a data set, as a storage, and its name.
+
+    Raises:
+        ValueError: the path has no name, or one with a character that patterns use.
+    """
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        folder, _, name = key.rpartition("/")
+        if not allow_pattern:
+            _check_name(name, redact(str(path)))
+        yield (PrefixedStorage(store, folder + "/") if folder else store), name
+
+
+def _check_name(name: str, path: str) -> None:
+    if not name or name[0] in "_." or is_pattern(name):
+        raise ArgumentValueError(
+            f"{path}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
+            "which begins with neither '_' nor '.' and is no pattern"
+        )
+    try:
+        check_relative(f"{name}-0.tfrecord")  # as its manifest will name its shards
+    except ValueError as error:
+        raise ArgumentValueError(
+            f"{path}: no manifest could name the shards of a data set of this name: {error}"
+        ) from error
+
+
+async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
+    """The snapshot of a data set, or `None` where nothing was ever committed to it."""
+    return await manifest_of(path, await load_segments(folder, name), at=at)
+
+
+async def manifest_of(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest | None:
+    """The snapshot that segments make; `None` where none of them ever committed anything."""
+    if all(segment.abandoned and not segment.add for segment in segments):
+        return None
+    return await merged(path, segments, at=at)
+
+
+async def merged(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest:
+    """`merge_segments`, in a worker thread: it takes some microseconds for each shard."""
+    return await in_thread(partial(merge_segments, path, segments, at=at))
+
+
+async def load_segments(folder: Storage, name: str) -> list[Segment]:
+    """What every commit of a data set says; a closed writer's all in one."""
+    prefix = manifest_prefix(name)
+    found = [info.key async for info in folder.list_objects(prefix) if is_segment(info.key)]
+    closing = {key.rpartition(CLOSED)[0]: key for key in found if key.rpartition(".")[0].endswith(CLOSED)}
+    # A closing segment repeats what its writer's others say.
+    single = {key: key.rpartition("-")[0] for key in found if key not in closing.values()}
+    segments = await _read(folder, [*closing.values(), *(key for key, of in single.items() if of not in closing)])
+    # A tombstone does not: whoever put it there could not know what was still being committed.
+    gone = {of for of, segment in zip(closing, segments, strict=False) if segment.abandoned}
+    return segments + await _read(folder, [key for key, of in single.items() if of in gone])
+
+
+async def _read(folder: Storage, keys: list[str]) -> list[Segment]:
+    async def content(key: str) -> bytes:
+        try:
+            return await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+        except ValueError as error:
+            raise ManifestError(f"{key}: too large to be a manifest segment: {error}") from error
+
+    def parse(contents: list[bytes]) -> list[Segment]:
+        return [parse_segment(content, name=key) for key, content in zip(keys, contents, strict=True)]
+
+    return await in_thread(parse, await for_each(content, keys)) if keys else []
+
+
+async def for_each(func: Callable[[_P], Awaitable[_T]], items: Sequence[_P]) -> list[_T]:
+    """``[await func(item) for item in items]``, some at a time; the first error ends it."""
+    results: dict[int, _T] = {}
+
+    async def work(numbered: tuple[int, _P]) -> None:
+        position, item = numbered
+        results[position] = await func(item)
+
+    await concurrently(work, enumerate(items), tasks=_CONCURRENT)
+    return [results[position] for position in range(len(items))]

@@ -1,0 +1,1 @@
+"""Which writer may write, replace or remove what: claims, marks, tombstones, and who is alive."""

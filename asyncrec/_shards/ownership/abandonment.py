@@ -1,0 +1,107 @@
+"""Giving up a job: its tombstone first, then what it made.
+
+Behind the tombstone nothing of the job can be committed any more, so that its objects are nobody's: they may be
+deleted. Of a rolling writer each shard that is in no commit is fenced first, by a tombstone under the name of the
+segment that would have committed it; what it had committed stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.closing import entomb, fence, load_closing
+from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
+from asyncrec._shards.manifest.snapshot import load_segments, merged
+from asyncrec._shards.ownership.liveness import this_host
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
+
+__all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+
+async def abandon(folder: Storage, note: Note, *, plain: bool) -> bool:
+    """Give up a job, and delete what it made and did not commit; False where it had ended well, and nothing was done.
+
+    Args:
+        plain: fixed shards without a maker in their names are its own, by its claim.
+
+    Cancelled, or after an error, the next call goes on.
+
+    Raises:
+        StorageError, ManifestError.
+    """
+    closing = await entomb(folder, note.name, note.writer, by=this_host())
+    if not closing.abandoned:
+        return False
+    await delete_unlisted(folder, note, plain=plain)
+    _log.info("%s/%s: the writer %s was given up", folder.root, note.name, note.writer)
+    return True
+
+
+async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
+    """Delete the objects of a job that has ended and that no commit names."""
+    name = note.name
+    segments = await load_segments(folder, name)
+    listed = {key for segment in segments for entry in segment.add for key in entry.objects}
+    closing = await load_closing(folder, name, note.writer)
+    fenced = closing is not None and not closing.abandoned  # closed well, it commits nothing more
+    others: dict[str, bool] = {}
+    taken: dict[int, bool] = {}
+
+    async def is_own(key: str, shard: str) -> bool:
+        if key in listed or not note.makes(shard, plain=plain):
+            return False
+        maker, rolling = maker_of(name, shard) or (None, False)
+        if maker is not None and not rolling:
+            if maker not in others:
+                others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
+            if others[maker]:
+                return False
+        return True
+
+    async def is_free(shard: str) -> bool:
+        # One that lives after all publishes on: also an index whose shard is not there yet is fenced first.
+        if note.kind != "rolling" or fenced or not shard.startswith(f"{name}-{note.writer}-"):
+            return True
+        number = sequence_of(shard)
+        if number not in taken:
+            taken[number] = await fence(folder, note, number, by=this_host())
+        return taken[number]
+
+    async for info in folder.list_objects(f"{name}-"):
+        if await is_own(info.key, info.key) and await is_free(info.key):
+            await folder.delete(info.key)
+    for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
+        async for info in folder.list_objects(f"{prefix}{name}-"):
+            shard = info.key[len(prefix) : -len(suffix)]
+            if info.key.endswith(suffix) and await is_own(info.key, shard) and await is_free(shard):
+                await folder.delete(info.key)
+
+
+async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:
+    """Delete shards that a commit removed, with their indexes and keys, unless the data set has them again."""
+    if not removed:
+        return
+    segments = await load_segments(folder, name)
+    now = {key for shard in (await merged(name, segments)).shards for key in shard.objects}
+    gone = {key for each in segments for entry in each.add if entry.path in removed for key in entry.objects}
+    for key in sorted(gone - now):
+        await folder.delete(key)
+
+
+async def is_another_data_set(folder: Storage, name: str) -> bool:
+    """Whether somebody has made, or is making, a data set of this name.
+
+    ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain one of ``train-v2``.
+    """
+    for prefix in (manifest_prefix(name), jobs_prefix(name)):
+        if [info.key async for info in folder.list_objects(prefix)]:
+            return True
+    home = local_folder(folder)
+    return home is not None and any(note.name == name for _, note in await in_thread(find_notes, home))

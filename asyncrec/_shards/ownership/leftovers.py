@@ -1,0 +1,56 @@
+"""Removing what a job has begun on a disk: its unfinished files, and in a spool its whole shards. Blocking."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from asyncrec._shards.journal.journal import Journal, leftovers_of
+from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
+from asyncrec.storage._local.storage import mapped_errors
+
+__all__ = ["remove_leftovers", "remove_leftovers_of"]
+
+
+def remove_leftovers(journal: Journal) -> list[str]:
+    """Of all its shards; returns their names."""
+    shards = leftovers_of(journal.folder, journal.note)
+    for shard in shards:
+        remove_leftovers_of(journal, shard)
+    _remove_beside(journal)
+    return shards
+
+
+def remove_leftovers_of(journal: Journal, shard: str) -> None:
+    """Of one shard, which is in the manifest or shall not be. The shard goes last: it is what is looked for."""
+    note = journal.note
+    home = journal.folder.owned_by(note.writer)
+    beside = with_maker(note.name, shard, note.writer)
+    # Journals of releases before 0.2 have their index and keys under the shard's own name.
+    for key in dict.fromkeys((index_key(beside), index_key(shard), keys_key(beside), keys_key(shard), shard)):
+        paths = [home.partial_of(key), *([home.begun_of(key)] if key != shard else [])]
+        if note.spool:
+            paths.append(home.path_of(key))
+        for path in paths:
+            with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
+                home.disk.system.unlink(path)
+
+
+def _remove_beside(journal: Journal) -> None:
+    """What lies beside shards that are gone, or were not begun.
+
+    A copy's indexes and keys hold the names of others; and after a power cut names may be back that were removed before
+    the shard.
+    """
+    note, system = journal.note, journal.folder.disk.system
+    ends = (f".{note.writer}.partial", f".{note.writer}~begun.partial")
+    for folder, end in (("", None), ("_index", ".index"), ("_keys", ".keys")):
+        path = os.path.join(journal.folder.folder, folder)
+        with mapped_errors("listing", path), suppress(FileNotFoundError):
+            for name in system.listdir(path):
+                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
+                begun = name.startswith(".") and name.endswith(ends) and note.begins(shard)
+                whole = note.spool and end is not None and name.endswith(end) and note.makes(shard, plain=True)
+                if begun or whole:
+                    with suppress(FileNotFoundError):
+                        system.unlink(os.path.join(path, name))

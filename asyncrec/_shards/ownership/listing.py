@@ -1,0 +1,72 @@
+"""The shards that a path names: by a manifest, or where there is none by what is stored under the name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
+from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest, load_segments
+from asyncrec._shards.ownership.marks import find_claims, find_marks
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
+from asyncrec.storage._patterns import is_pattern, matching
+
+__all__ = ["list_shards", "without_unfinished"]
+
+
+async def list_shards(
+    path: str | PathLike[str] | Manifest,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> list[str]:
+    """The paths of a data set's shards, ready to be opened, in the order of their names.
+
+    From the manifest where there is one. Else what is stored: ``path`` may hold ``*`` and ``?``, or be a name that the
+    shards begin with (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); under a name, not what a writer has
+    published and not committed yet. Names that begin with ``_`` or ``.`` are never shards. With ``storage``, keys in
+    it.
+    """
+    if isinstance(path, Manifest):
+        folder_path, _, _ = path.path.rpartition("/")
+        return [f"{folder_path}/{shard.path}" if folder_path else shard.path for shard in path.shards]
+    text = str(path)
+    parent, slash, _ = text.rpartition("/")
+    async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
+        manifest = None if is_pattern(name) or not name else await load_manifest(folder, name, path=text)
+        if manifest is not None:
+            keys = [shard.path for shard in manifest.shards]
+        elif is_pattern(name):
+            keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
+        else:
+            keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
+            keys = await without_unfinished(folder, name, keys) if name else keys
+    return [parent + slash + key for key in keys]
+
+
+async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
+    """Of objects under the name of a data set without a manifest, those that belong to no job.
+
+    What a job has published is nobody's to read before it commits, nor after it was given up. What others wrote under
+    such names, TensorFlow say, is theirs as ever.
+    """
+    unfinished = {segment.writer for segment in await load_segments(folder, name)}
+    notes = await find_marks(folder, name)
+    home = local_folder(folder)
+    if home is not None:
+        notes += [note for _, note in await in_thread(find_notes, home) if note.name == name]
+    unfinished.update(stem for note in notes for stem in (note.writer, *note.stems))
+    plain = any(claim.plain for claim in await find_claims(folder, name))
+
+    def is_unfinished(key: str) -> bool:
+        stem, found = stem_of(name, key), maker_of(name, key)
+        if stem is None or found is None:
+            return False
+        return stem in unfinished or stem.partition(".")[0] in unfinished or (plain and found[0] is None)
+
+    return [key for key in keys if not is_unfinished(key)]

@@ -1,0 +1,108 @@
+"""What proves a job on this machine alive or dead, where its data set is not in a local folder: a locked file.
+
+The file lies in a folder of this user's on this machine, under a random token, which stands in the job's mark. The
+system gives the lock up when the process ends, however it ends. A file that is not there proves nothing: it may have
+been another container's, or was cleaned away. Blocking; for worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import time
+from contextlib import suppress
+
+from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
+from asyncrec.storage._local.disk import mapped_errors, open_own
+from asyncrec.storage._local.lock import FileLock
+
+__all__ = ["Life", "this_host"]
+
+
+_FORGOTTEN_SECONDS = 30 * 86400
+_swept: set[str] = set()
+
+
+def this_host() -> str:
+    """The name of this machine, as marks and claims have it."""
+    return socket.gethostname()
+
+
+def _folder() -> str:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.isdir(runtime):
+        return os.path.join(runtime, "asyncrec")
+    return os.path.join(tempfile.gettempdir(), f"asyncrec-{os.geteuid()}")
+
+
+def _sweep(folder: str) -> None:
+    """Remove locks that nobody has held for a month: their marks are gone, or of jobs that a person has to judge.
+
+    Once in a process: a machine of many jobs has many of them.
+    """
+    if folder in _swept:
+        return
+    _swept.add(folder)
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with suppress(OSError):
+            if name.endswith(".lock") and time.time() - os.lstat(path).st_mtime > _FORGOTTEN_SECONDS:
+                lock = FileLock(open_own(path, os.O_RDWR), path)
+                os.unlink(path)
+                lock.release()
+
+
+class Life:
+    """A lock: a living job's own (`begin`), or a dead one's (`take`). Held until `end`."""
+
+    def __init__(self, token: str, path: str, lock: FileLock) -> None:
+        self.token = token
+        self._path = path
+        self._lock = lock
+
+    @classmethod
+    def begin(cls) -> Life:
+        """A new one.
+
+        Raises:
+            StorageError: the folder cannot be written to.
+        """
+        folder = _folder()
+        with mapped_errors("making", folder):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                raise StoragePermissionError(f"{folder}: it is not this user's alone, so that it proves nothing")
+        _sweep(folder)
+        token = secrets.token_hex(8)
+        path = os.path.join(folder, f"{token}.lock")
+        return cls(token, path, FileLock(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path))
+
+    @classmethod
+    def take(cls, host: str, token: str) -> Life | None:
+        """The lock of a job that is proven dead; `None` where nothing is proven.
+
+        Raises:
+            StorageError: it lives; its ``errno`` is EWOULDBLOCK.
+        """
+        if host != this_host() or not token.isalnum():
+            return None
+        path = os.path.join(_folder(), f"{token}.lock")
+        try:
+            fd = open_own(path, os.O_RDWR)
+        except ObjectNotFoundError:
+            return None
+        except StorageError:
+            return None  # not a file of this user's: it proves nothing
+        return cls(token, path, FileLock(fd, path))
+
+    def end(self, *, keep: bool = False) -> None:
+        """Let go; for good, unless ``keep`` leaves the file to whoever proves the job dead next. Idempotent."""
+        if self._lock.fd >= 0:
+            if not keep:
+                with suppress(OSError):
+                    os.unlink(self._path)
+            self._lock.release()

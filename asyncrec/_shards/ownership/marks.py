@@ -1,0 +1,158 @@
+"""Which jobs are at work on a data set, or died at it: their marks in its folder, and the claims on its name.
+
+The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
+an owner who can be asked. In a local folder it is the locked note (`_shards.journal.journal`); elsewhere an object, and
+a locked file on the job's machine says whether it lives (`asyncrec._shards.ownership.liveness`).
+
+A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
+created exclusively, and the highest counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.journal.header import MOST_BYTES, Note
+from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
+from asyncrec._shards.manifest.snapshot import for_each
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+__all__ = [
+    "Claim",
+    "find_claims",
+    "find_marks",
+    "load_mark",
+    "put_claim",
+    "put_mark",
+    "remove_own_mark",
+    "uses_plain_names",
+]
+
+_CLAIM = "_claim-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim on a data set's name.
+
+    Attributes:
+        number: of those on this name; the highest counts.
+        writer, since: of the job that made it.
+        plain: fixed shards have names without the maker: nobody else may ever have used them.
+    """
+
+    number: int
+    writer: str
+    since: str = ""
+    plain: bool
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, content: bytes, number: int) -> Claim:
+        try:
+            data = json.loads(content)
+            claim = cls(number=number, writer=data["writer"], since=data["since"], plain=data["plain"])
+            if isinstance(claim.writer, str) and isinstance(claim.since, str) and isinstance(claim.plain, bool):
+                return claim
+        except (ValueError, TypeError, KeyError, RecursionError):
+            pass
+        # It counts all the same: somebody wanted the name, and may have used the plain ones.
+        return cls(number=number, writer="", plain=True)
+
+
+async def put_mark(folder: Storage, note: Note) -> None:
+    """Make the mark of a job.
+
+    Raises:
+        ObjectExistsError: a job of this id is at work, or died.
+    """
+    try:
+        await create(folder, mark_key(note.name, note.writer), await in_thread(note.encode), shield=False)
+    except ObjectExistsError as error:
+        raise ObjectExistsError(
+            f"{join(folder.root, note.name)}: a writer with the id {note.writer} lives, or has left its mark; "
+            "recover the data set first (asyncrec.recover), or use another writer_id"
+        ) from error
+
+
+async def remove_own_mark(folder: Storage, note: Note) -> None:
+    """Remove the mark of a job, unless another of the same id has made it."""
+    key = mark_key(note.name, note.writer)
+    try:
+        own = await folder.get(key, max_bytes=MOST_BYTES) == note.encode()
+    except (ObjectNotFoundError, ValueError):
+        return
+    if own:
+        await folder.delete(key)
+
+
+async def load_mark(folder: Storage, name: str, writer: str) -> Note | None:
+    """The note in a mark; `None` when there is none, or nothing that is one."""
+    try:
+        content = await folder.get(mark_key(name, writer), max_bytes=MOST_BYTES)
+    except (ObjectNotFoundError, ValueError):
+        return None
+    note = Note.decode(content)
+    return note if note is not None and (note.name, note.writer) == (name, writer) else None
+
+
+async def find_marks(folder: Storage, name: str) -> list[Note]:
+    """Of every job that has not ended, whether it lives or not."""
+    prefix = jobs_prefix(name)
+    writers = [
+        info.key[len(prefix) : -len(".json")]
+        async for info in folder.list_objects(prefix)
+        if info.key.endswith(".json") and not info.key.startswith(prefix + _CLAIM)
+    ]
+    load: Callable[[str], Awaitable[Note | None]] = partial(load_mark, folder, name)
+    return [note for note in await for_each(load, writers) if note is not None]
+
+
+async def find_claims(folder: Storage, name: str) -> list[Claim]:
+    """All there are, in order."""
+    prefix = jobs_prefix(name) + _CLAIM
+    numbers = {}
+    async for info in folder.list_objects(prefix):
+        number = info.key[len(prefix) :].removesuffix(".json")
+        if number.isdecimal() and claim_key(name, int(number)) == info.key:
+            numbers[info.key] = int(number)
+
+    async def load(key: str) -> Claim | None:
+        try:
+            return Claim.decode(await folder.get(key, max_bytes=MOST_BYTES), numbers[key])
+        except ObjectNotFoundError:
+            return None
+
+    return [claim for claim in await for_each(load, sorted(numbers, key=numbers.__getitem__)) if claim is not None]
+
+
+async def uses_plain_names(folder: Storage, note: Note) -> bool:
+    """Whether a job's fixed shards have names without their maker: its last claim says so.
+
+    A job that got no claim made nothing; one of a release before 0.2, whose note has no time, made none and used them.
+    """
+    claims = [claim for claim in await find_claims(folder, note.name) if claim.writer == note.writer]
+    return claims[-1].plain if claims else not note.since
+
+
+async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
+    """Make a claim.
+
+    Raises:
+        ConflictError: somebody else was first with this number.
+    """
+    try:
+        await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)
+    except ObjectExistsError as error:
+        raise ConflictError(
+            f"{join(folder.root, name)}: another writer has claimed this name in the same moment; it makes the data set"
+        ) from error

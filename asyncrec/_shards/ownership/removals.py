@@ -1,0 +1,93 @@
+"""The log of what removes or replaces shards of a data set: one numbered place for each, won by exclusive creation.
+
+Appending never takes a place. Whoever removes or replaces does, just before it commits, and its closing segment names
+the place: so a place counts when its job's closing segment is there, is void when its job was abandoned, and until then
+nobody can take the next. Of two that replace the same data set, the second therefore sees the first's commit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+
+import anyio
+
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.manifest.names import manifest_prefix, removal_key
+from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+__all__ = ["take_place"]
+
+# Between a place and its closing segment lie two small requests, each with its retries for a minute.
+_PATIENCE_SECONDS = 130
+_POLL_SECONDS = 0.25
+_MOST_BYTES = 1 << 16
+
+
+async def take_place(folder: Storage, name: str, writer: str, *, since: int, deadline: Deadline | None = None) -> int:
+    """Win the next place in the log, for the job ``writer``; ``since`` is the last that its snapshot knew of.
+
+    ``deadline`` ends what is shielded in it.
+
+    Raises:
+        ConflictError: somebody removed or replaced since; or is about to, and has not ended.
+    """
+    shown = join(folder.root, name)
+    patience = anyio.current_time() + _PATIENCE_SECONDS
+    settled = since
+    met: set[int] = set()  # by somebody's creation, which a listing need not show at once
+    while True:
+        places = sorted(met.union(await _places(folder, name)))
+        for place in (each for each in places if each > settled):
+            holder = await _holder(folder, name, place)
+            if holder == writer:
+                return place  # taken by an attempt whose answer was lost
+            closing = await load_closing(folder, name, holder) if holder else None
+            if closing is not None and closing.removal == place:
+                raise ConflictError(
+                    f"{shown}: it was replaced meanwhile, by {holder} at {closing.time}; that is what it holds now, "
+                    "and nothing of this writer is in it"
+                )
+            if closing is None and holder:
+                with suppress(ConflictError):  # it lives, or nobody here can tell
+                    if await settle_dead(folder, name, holder):
+                        break
+                if anyio.current_time() >= patience:
+                    raise ConflictError(
+                        f"{shown}: {holder} began to replace it at the same time, and has not ended; nothing of this "
+                        "writer is in it. When that one is dead, asyncrec.recover gives it up"
+                    )
+                await anyio.sleep(_POLL_SECONDS)
+                break
+            settled = place  # it was abandoned
+        else:
+            place = max(settled, places[-1] if places else 0) + 1
+            record = json.dumps({"version": 2, "writer": writer}).encode() + b"\n"
+            try:
+                await create(folder, removal_key(name, place), record, deadline=deadline)
+            except ObjectExistsError:
+                met.add(place)
+                continue
+            return place
+
+
+async def _places(folder: Storage, name: str) -> set[int]:
+    prefix = f"{manifest_prefix(name)}_removal-"
+    keys = [info.key async for info in folder.list_objects(prefix)]
+    return {int(match[1]) for key in keys if (match := re.fullmatch(r"([0-9]{6,})\.jsonl", key[len(prefix) :]))}
+
+
+async def _holder(folder: Storage, name: str, place: int) -> str:
+    """Whose a place is; ``""`` where the record says nothing that could be held against anyone."""
+    try:
+        data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
+        writer = data["writer"]
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return writer if isinstance(writer, str) else ""

@@ -1,0 +1,1 @@
+"""What a dead writer left is finished by another process."""

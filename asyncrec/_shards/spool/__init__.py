@@ -1,0 +1,1 @@
+"""Shards are kept in a folder on local disk until they have been uploaded."""

@@ -1,0 +1,280 @@
+"""`Uploader`: from the spool into the store, one shard after another, each as it grows."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+from crc32c import crc32c
+
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.spool.folder import SpoolFolder
+from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.storage._base import ByteSink, Storage
+from asyncrec.storage._local.storage import mapped_errors
+from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.storage._sent import check_sent
+from asyncrec.storage._url import join
+
+__all__ = ["Upload", "UploadHost", "Uploader"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+# Between two attempts at a shard; the backend has tried each request for two minutes by then.
+_FIRST_DELAY = 1.0
+_MOST_DELAY = 30.0
+
+# Read and checksummed at once: what the processor's cache holds from the one to the other.
+_STEP = 256 << 10
+
+
+class Upload:
+    """A shard on its way.
+
+    Attributes:
+        written: bytes of it on the disk.
+        entry: once it is whole.
+        ticket: of its last record; then, too.
+        dropped: it will never be whole.
+        published: the store has it.
+        stamped: the entry has the time of its commit.
+    """
+
+    def __init__(self, key: str, sequence: int) -> None:
+        self.key = key
+        self.sequence = sequence
+        self.written = 0
+        self.entry: ShardEntry | None = None
+        self.ticket = 0
+        self.dropped = False
+        self.published = False
+        self.stamped = False
+        self.attempts = 0
+        self._changed = anyio.Event()
+
+    def change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def wait(self) -> None:
+        await self._changed.wait()
+
+
+class UploadHost(Protocol):
+    """What the writer does for an uploader."""
+
+    async def before_upload_ends(self) -> None:
+        """All of a shard is sent; returning has it published."""
+
+    async def uploaded(self, upload: Upload) -> None:
+        """It is published: commit it. Called again after a transient error."""
+
+    def progressed(self) -> None:
+        """The uploader has failed, or ended."""
+
+
+class _Dropped(Exception):
+    pass
+
+
+class Uploader:
+    """One lane's; see the module.
+
+    Attributes:
+        error: what it failed with; everything is in the spool still.
+        retries: how often a shard was begun again.
+    """
+
+    def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, host: UploadHost) -> None:
+        self._spool = spool
+        self._store = store
+        self._budget = budget
+        self._host = host
+        self._waiting: deque[Upload] = deque()
+        self._buffer = bytearray()  # of one chunk, used again for each: new memory for each costs as much as the copy
+        self._arrived = anyio.Event()
+        self._closing = anyio.Event()
+        self.finished = anyio.Event()
+        self.error: BaseException | None = None
+        self.retries = 0
+
+    # -- the lane's side ----------------------------------------------------------------------------------------------
+
+    def begin(self, key: str, sequence: int) -> Upload:
+        upload = Upload(key, sequence)
+        self._waiting.append(upload)
+        self._arrived.set()
+        return upload
+
+    def complete(self, upload: Upload, entry: ShardEntry, ticket: int) -> None:
+        upload.entry, upload.ticket = entry, ticket
+        upload.change()
+
+    def drop(self, upload: Upload) -> None:
+        """The lane failed within it: what it has acknowledged is for `recover`."""
+        upload.dropped = True
+        upload.change()
+
+    def close(self) -> None:
+        """Nothing more comes: return when all is uploaded, and give up what fails from now on."""
+        self._closing.set()
+        self._arrived.set()
+
+    # -- the task -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            while upload := await self._next():
+                await self._try(upload)
+                self._waiting.popleft()
+        except Exception as error:
+            self.error = error
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.finished.set()
+            self._host.progressed()
+
+    async def _next(self) -> Upload | None:
+        while not self._waiting:
+            if self._closing.is_set():
+                return None
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        return self._waiting[0]
+
+    async def _try(self, upload: Upload) -> None:
+        """Until it is uploaded and committed, or dropped, or another than a transient error comes."""
+        delay = _FIRST_DELAY
+        while True:
+            last = self._closing.is_set()
+            try:
+                await self._upload(upload)
+                return
+            except _Dropped:
+                return
+            except TransientStorageError as error:
+                if last:
+                    error.add_note(f"{upload.key} waits in the spool {self._spool.root}: asyncrec.recover uploads it")
+                    raise
+                _log.warning("%s: uploading it failed, and is tried again: %s", upload.key, error)
+            self.retries += 1
+            with anyio.move_on_after(delay):
+                await self._closing.wait()
+            delay = min(2 * delay, _MOST_DELAY)
+
+    async def _upload(self, upload: Upload) -> None:
+        upload.attempts += 1
+        if not upload.published:
+            try:
+                await self._publish(upload)
+            except ObjectExistsError:
+                # An earlier attempt's, whose answer was lost; or another writer's.
+                if upload.attempts == 1 or upload.entry is None or not await self._is_there(upload.entry):
+                    raise
+            upload.published = True
+        await self._host.uploaded(upload)
+
+    async def _publish(self, upload: Upload) -> None:
+        async with self._store.open_sink(upload.key, exclusive=True) as sink:
+            sink.hold_at_most(self._budget.share)
+            entry = await self._send(upload, sink)
+            await self._host.before_upload_ends()
+            for sidecar in (entry.index, entry.keys):
+                if sidecar is not None:
+                    assert sidecar.bytes is not None, "known of what was just written"
+                    beside = Upload(sidecar.path, 0)
+                    beside.written = sidecar.bytes
+                    beside.entry = ShardEntry(
+                        path=sidecar.path, records=0, bytes=sidecar.bytes, crc32c=sidecar.crc32c, compression=""
+                    )
+                    async with self._store.open_sink(sidecar.path) as beside_sink:
+                        await self._send(beside, beside_sink)
+                    self._check(beside.entry, beside_sink)
+        self._check(entry, sink)
+
+    def _check(self, sent: ShardEntry, sink: ByteSink) -> None:
+        path, then = join(self._store.root, sent.path), f"the shard stays in the spool {self._spool.root}"
+        check_sent(path, sink.published, size=sent.bytes, crc32c=sent.crc32c, then=then)
+
+    async def _send(self, upload: Upload, sink: ByteSink) -> ShardEntry:
+        """Send a file as it grows, to its end."""
+        fd = -1
+        position = checksum = held = 0
+        try:
+            while True:
+                if upload.dropped:
+                    raise _Dropped
+                size = sink.chunk_size
+                ready = upload.written - position
+                if ready < size and upload.entry is None:
+                    await upload.wait()
+                    continue
+                if not ready:
+                    break
+                if fd < 0:
+                    fd = await acquire_in_thread(partial(self._open, upload.key), os.close)
+                self._budget.account(size - held)
+                held = size
+                if len(self._buffer) < size:
+                    self._buffer = bytearray(size)
+                block = memoryview(self._buffer)[: min(size, ready)]
+                checksum = await in_thread(_read, fd, block, position, checksum, upload.key)
+                await sink.send([block])
+                position += len(block)
+        finally:
+            self._budget.account(-held)
+            if fd >= 0:
+                os.close(fd)
+        entry = upload.entry
+        assert entry is not None, "the end is known"
+        if entry.bytes != position or entry.crc32c not in (None, checksum):
+            raise IntegrityError(
+                f"{self._spool.path_of(upload.key)}: {entry.bytes:,} bytes (crc32c {entry.crc32c or 0:08x}) were "
+                f"written, {position:,} ({checksum:08x}) were read: the disk of the spool is not to be trusted"
+            )
+        return entry
+
+    async def _is_there(self, entry: ShardEntry) -> bool:
+        """Whether what stands in the store under the shard's name is the shard."""
+        info = await self._store.head(entry.path)
+        if info.size != entry.bytes:
+            return False
+        checksum = info.crc32c
+        if checksum is None:
+            checksum = 0
+            async with ResumingSource(self._store, entry.path, etag=info.etag) as source:
+                while block := await source.receive(1 << 20):
+                    checksum = crc32c(block, checksum)
+        return checksum == entry.crc32c
+
+    def _open(self, key: str) -> int:
+        """The file, under the name it has by now."""
+        with mapped_errors("reading", str(self._spool.path_of(key))):
+            for path in (self._spool.partial_of(key), self._spool.path_of(key)):
+                try:
+                    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue
+            raise FileNotFoundError(2, os.strerror(2), str(Path(self._spool.root, key)))
+
+
+def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -> int:
+    """Fill the block from the file; returns the checksum of all up to its end."""
+    with mapped_errors("reading", name):
+        done = 0
+        while done < len(block):
+            count = os.preadv(fd, [block[done : done + _STEP]], position + done)
+            if not count:
+                raise StorageError(f"{name}: the file in the spool is shorter than what was written to it")
+            checksum = crc32c(block[done : done + count], checksum)
+            done += count
+    return checksum

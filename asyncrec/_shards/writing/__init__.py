@@ -1,0 +1,1 @@
+"""Records of many tasks go to the open shards of one writer."""

@@ -1,0 +1,101 @@
+"""How far each write has come: tickets, levels, and waiting for them.
+
+A ticket stands for a write and all before it. It has reached a level when no lane holds an earlier write that has not:
+so the least over the lanes decides, and nothing is counted per record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import anyio
+
+from asyncrec._records.writing.object_writer import Lane, told_again
+from asyncrec._records.writing.writer import Level
+
+__all__ = ["Progress"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+# A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.
+_LONG_WAIT_SECONDS = 30
+
+
+class Progress:
+    """Of one writer.
+
+    Attributes:
+        ended: nothing will be committed any more.
+    """
+
+    def __init__(self, path: str, lanes: Sequence[Lane]) -> None:
+        self._path = path
+        self._lanes = lanes
+        self._changed = anyio.Event()
+        self._error: BaseException | None = None
+        self.ended = False
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the first lane or uploader that failed has failed with."""
+        if self._error is None:
+            self._error = self._lanes[0].error  # a fork sets that of all lanes, and tells nobody
+        return self._error
+
+    def failed(self, error: BaseException) -> None:
+        """A lane or uploader failed. The first to fail is kept, but for those that were merely cancelled."""
+        if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
+            self._error = error
+
+    def check(self) -> None:
+        """Tell one more caller that a lane has failed."""
+        if (error := self.error) is not None:
+            raise told_again(error)
+
+    def raise_failure(self) -> None:
+        """At the exit: the error itself. What was merely cancelled with the writer has none of its own."""
+        if (error := self.error) is not None:
+            raise error if isinstance(error, Exception) else told_again(error)
+
+    def changed(self) -> None:
+        """A lane got on, or failed: let those who wait look again."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def wait(self) -> None:
+        """Until the next change."""
+        await self._changed.wait()
+
+    def level_of(self, ticket: int) -> Level:
+        """The level that every write up to the ticket has reached."""
+        uncommitted = [first for lane in self._lanes if (first := lane.first_uncommitted) is not None]
+        if not uncommitted or ticket < min(uncommitted):
+            return "committed"
+        unspooled = [first for lane in self._lanes if (first := lane.first_unspooled) is not None]
+        return "spooled" if not unspooled or ticket < min(unspooled) else "buffered"
+
+    async def committed(self, ticket: int) -> None:
+        """Wait until every write up to the ticket is committed.
+
+        Raises:
+            ClosedResourceError: the writer ended before.
+            Exception: a lane failed.
+        """
+        for lane in self._lanes:
+            # One after the other: to look at all of them at each change would take the square of their number.
+            while (first := lane.first_uncommitted) is not None and first <= ticket:
+                self.check()
+                if self.ended:
+                    raise anyio.ClosedResourceError(
+                        f"{self._path}: the writer ended before ticket {ticket} was committed"
+                    )
+                with anyio.move_on_after(_LONG_WAIT_SECONDS) as scope:
+                    await self.wait()
+                if scope.cancelled_caught:
+                    _log.warning(
+                        "%s: waited %d s for ticket %d to be committed; max_shard_seconds or commit() would end it",
+                        self._path,
+                        _LONG_WAIT_SECONDS,
+                        ticket,
+                    )

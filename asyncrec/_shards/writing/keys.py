@@ -1,0 +1,83 @@
+"""Which record is which: 16 bytes of BLAKE2b per record, and a set of them that stays small.
+
+A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
+16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key.
+
+128 bits: among 10^12 keys the chance of any two being equal is about 10^-15.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec.errors import DatasetError
+
+__all__ = ["NO_KEY", "KeySet", "key_digest", "partition_of"]
+
+NO_KEY = bytes(KEY_BYTES)
+
+
+def key_digest(key: str | bytes) -> bytes:
+    """16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
+    data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
+
+
+def partition_of(value: str | bytes | int, partitions: int) -> int:
+    """Which of ``partitions`` shards the value belongs to: the same in every process and release."""
+    data = str(value).encode() if isinstance(value, int) else value
+    return int.from_bytes(key_digest(data)[:8], "little") % partitions
+
+
+class KeySet:
+    """A set of digests: those of a snapshot in 16 bytes each, those added since in about 100, a Python set's price.
+
+    The snapshot's are sorted once, which is a worker thread's work; adding never sorts, so it never holds the loop.
+    """
+
+    def __init__(self) -> None:
+        # The first and last eight bytes of each, ordered by the first: no two of 2^32 digests are likely to share them.
+        self._first: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._last: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._added: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._added)
+
+    def __contains__(self, digest: bytes) -> bool:
+        if digest in self._added:
+            return True
+        first, last = np.frombuffer(digest, dtype="<u8")
+        begin, end = np.searchsorted(self._first, first, "left"), np.searchsorted(self._first, first, "right")
+        return bool((self._last[begin:end] == last).any())
+
+    def add(self, digest: bytes) -> bool:
+        """Take it in; whether it was new."""
+        if digest in self:
+            return False
+        self._added.add(digest)
+        return True
+
+    def add_files(self, contents: Iterable[bytes]) -> None:
+        """Take in whole ``.keys`` files, all of a snapshot at once: before anything is added. Not on the event loop.
+
+        Raises:
+            ValueError: the size of one is no multiple of 16.
+        """
+        pairs = [np.column_stack((self._first, self._last))]
+        for content in contents:
+            if len(content) % KEY_BYTES:
+                raise DatasetError(f"{len(content)} bytes of keys are no multiple of {KEY_BYTES}")
+            pairs.append(np.frombuffer(content, dtype="<u8").reshape(-1, 2))
+        merged = np.concatenate(pairs)
+        merged = merged[merged.any(axis=1)]  # all zero is no key
+        order = np.lexsort((merged[:, 1], merged[:, 0]))
+        merged = merged[order]
+        if len(merged):
+            merged = merged[np.concatenate(([True], (merged[1:] != merged[:-1]).any(axis=1)))]
+        self._first, self._last = np.ascontiguousarray(merged[:, 0]), np.ascontiguousarray(merged[:, 1])

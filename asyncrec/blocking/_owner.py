@@ -1,0 +1,282 @@
+"""Async contexts held open for threads, and the decorators that make the synchronous API of the asynchronous one.
+
+`Owner` is one task on the portal's loop, in which an async context is entered and left, as cancel scopes require. What
+the context gave may be used in two ways: by `Owner.call`, each call in a task of its own, for what any number of tasks
+may use; or by `Owner.call_inside`, in the owner's task, one after the other, for what belongs to one task.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import wraps
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple
+
+import anyio
+
+from asyncrec.blocking._portal import Call, current_portal
+
+__all__ = ["Handle", "Owner", "Opened", "as_call", "as_context"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
+
+
+class Owner(Generic[A]):
+    """Holds ``context`` open, from `enter` to `leave`. ``what`` names it in errors.
+
+    One that is dropped, as Python's own files may be, closes what it holds, as an exception would, and warns of it.
+    What still uses what it holds, keeps it: ``keeps`` is another that this one's context needs.
+    """
+
+    def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
+        self._portal = current_portal()
+        # On the loop nothing refers to this object, so that it can be dropped.
+        self._held = _Held(context, what)
+        self._keeps = keeps
+        self._task: Call[None] | None = None
+        self.what = what
+
+    def enter(self) -> A:
+        """Enter the context; returns what it gives."""
+        self._portal.check(self.what)
+        held = self._held
+        self._task = Call(self._portal, held.hold)
+        try:
+            held.entered.wait()
+        except BaseException:
+            self._task.cancel()
+            raise
+        if held.ended and not held.opened:
+            self._task.result()  # raises
+        return held.value
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Leave the context, with the error that the body ended with; returns whether that was suppressed."""
+        self._portal.check(self.what)
+        assert self._task is not None, "it was entered"
+        self._portal.portal.call(self._held.leave, error)
+        self._task.result()
+        return self._held.suppressed
+
+    def abandon(self) -> bool:
+        """Close what is held, as an exception would, and do not wait; whether anything was. From a finaliser, too."""
+        task: Call[None] | None
+        task, self._task = getattr(self, "_task", None), None
+        # In a child made by fork nothing is open: the loop is its parent's.
+        if task is None or self._held.ended or self._portal.is_of_another_process():
+            return False
+        task.abandon()
+        return True
+
+    def __del__(self) -> None:
+        if not self.abandon():
+            return
+        text = f"{self.what}: dropped without being closed; use it in a `with`"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+
+    def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+        """``await func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
+        return self._portal.run(func, *args, what=self.what)
+
+    def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
+        """``await func(*args)`` in the owner's task. Interrupted, as `call`."""
+
+        async def work() -> T:
+            return await func(*args)
+
+        return self._portal.run(self._held.inside, work, what=self.what)
+
+    def call_sync(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
+        """``func(*args)`` on the loop's thread, for what is not safe to use from another."""
+
+        async def work() -> T:
+            return func(*args)
+
+        return self._portal.run(work, what=self.what)
+
+
+class _Held(Generic[A]):
+    """The owner's task, on the loop.
+
+    Attributes:
+        entered: set when the context was entered, or that failed.
+        opened: it was entered.
+        ended: it was left, or never entered.
+        suppressed: leaving it suppressed the error.
+    """
+
+    value: A
+
+    def __init__(self, context: AbstractAsyncContextManager[A], what: str) -> None:
+        self._context = context
+        self._what = what
+        self._jobs: deque[_Job] = deque()
+        self.leaving: tuple[BaseException | None] | None = None
+        self.entered = threading.Event()
+        self.opened = False
+        self.ended = False
+        self.suppressed = False
+
+    async def hold(self) -> None:
+        self._wake = anyio.Event()
+        try:
+            async with _Released(self._context, self) as self.value:
+                self.opened = True
+                self.entered.set()
+                await self._serve()
+        finally:
+            self.ended = True
+            self.entered.set()
+            for job in self._jobs:
+                job.done.set()
+
+    async def _serve(self) -> None:
+        while self.leaving is None:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._jobs:
+                await self._jobs.popleft().run()
+
+    async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self.ended or self.leaving is not None:
+            raise anyio.ClosedResourceError(f"{self._what}: closed; use it inside its `with`")
+        job = _Job(work)
+        self._jobs.append(job)
+        self._wake.set()
+        try:
+            await job.done.wait()
+        except BaseException:
+            job.scope.cancel()
+            with anyio.CancelScope(shield=True):  # not limited: the job limits its own clean-up
+                await job.done.wait()
+            raise
+        if job.error is not None:
+            raise job.error
+        if not job.succeeded:
+            raise anyio.ClosedResourceError(f"{self._what}: closed while it was used")
+        result: T = job.result
+        return result
+
+    def leave(self, error: BaseException | None) -> None:
+        self.leaving = (error,)
+        self._wake.set()
+
+
+class _Released(Generic[A]):
+    """Leaves the owner's context with the error of the caller's body, which is not one of the owner's task."""
+
+    def __init__(self, context: AbstractAsyncContextManager[A], held: _Held[A]) -> None:
+        self._context = context
+        self._held = held
+
+    async def __aenter__(self) -> A:
+        return await self._context.__aenter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if exc is not None:  # cancelled: interrupted while leaving, dropped, or Python ends
+            return bool(await self._context.__aexit__(exc_type, exc, traceback))
+        assert self._held.leaving is not None, "nothing else ends it"
+        (error,) = self._held.leaving
+        try:
+            traceback = error.__traceback__ if error else None
+            suppressed = await self._context.__aexit__(type(error) if error else None, error, traceback)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+        else:
+            self._held.suppressed = error is not None and bool(suppressed)
+        return False
+
+
+class _Job:
+    """A call to be made in the owner's task."""
+
+    def __init__(self, work: Callable[[], Awaitable[Any]]) -> None:
+        self._work = work
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+        self.succeeded = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                self.result = await self._work()
+                self.succeeded = True
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+
+class Handle(Generic[A]):
+    """What a synchronous context gives: the asynchronous object, and the owner that keeps it open."""
+
+    def __init__(self, owner: Owner[A], value: A) -> None:
+        self._owner = owner
+        self._value = value
+
+    def _leave(self, error: BaseException | None) -> bool:
+        """What leaving the ``with`` does."""
+        return self._owner.leave(error)
+
+
+H = TypeVar("H", bound=Handle[Any])
+
+
+class Opened(AbstractContextManager[H, bool]):
+    """A synchronous context manager over an asynchronous one."""
+
+    def __init__(self, make: Callable[[Owner[Any], Any], H], open_: Callable[[], Owner[Any]]) -> None:
+        self._make = make
+        self._open = open_
+
+    def __enter__(self) -> H:
+        owner = self._open()
+        self._handle = self._make(owner, owner.enter())
+        return self._handle
+
+    def abandon(self) -> None:
+        """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
+        self._handle._owner.abandon()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return self._handle._leave(exc)
+
+
+def as_context(
+    func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
+) -> Callable[P, Opened[H]]:
+    """A function that opens a ``handle`` where ``func`` opens an asynchronous object; same parameters and docstring."""
+
+    @wraps(func)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
+        return Opened(handle, lambda: Owner(func(*args, **kwargs), func.__name__))
+
+    return opened
+
+
+def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """A function that returns what ``func`` gives when it is awaited; same parameters and docstring."""
+
+    @wraps(func)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        async def run() -> T:
+            return await func(*args, **kwargs)
+
+        return current_portal().run(run)
+
+    return call

@@ -1,0 +1,166 @@
+"""One file or object, without async: `RecordReader` and `RecordWriter`.
+
+A call that goes to the event loop and back costs tens of microseconds, far more than a record does. So reading takes
+over lists of records, and writing collects them: at most 1,024 records or 512 KiB, what the loop's side moves at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from functools import wraps
+from os import PathLike
+from typing import Any, Literal
+
+from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.reading import reader
+from asyncrec._records.writing import writer
+from asyncrec._records.writing.write_batch import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
+from asyncrec._records.writing.writer import Level
+from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
+from asyncrec.blocking._streams import Puller, RecordLists
+from asyncrec.storage._base import Buffer, ObjectInfo, Storage
+
+__all__ = ["RecordReader", "RecordWriter", "open_reader", "open_writer", "read_records", "write_records"]
+
+
+class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
+    """`asyncrec.RecordReader`, iterated with ``for``: records, or lists of them from `batches`.
+
+    A single pass, for one thread at a time.
+    """
+
+    def __init__(self, owner: Owner[reader.RecordReader], value: reader.RecordReader) -> None:
+        super().__init__(owner, value)
+        self._records = RecordLists(Puller(owner, value.batches()))
+
+    def __next__(self) -> bytes:
+        return self._records.next_record()
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """The records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
+        return self._records
+
+    @property
+    def path(self) -> str:
+        return self._value.path
+
+    @property
+    def compression(self) -> str:
+        """As it was found, or told."""
+        return self._value.compression
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What was skipped so far; see `asyncrec.RecordReader.damage`."""
+        return self._value.damage
+
+    def stats(self) -> reader.ReaderStats:
+        """What was read so far, in whole lists."""
+        return self._value.stats()
+
+
+class RecordWriter(Handle[writer.RecordWriter]):
+    """`asyncrec.RecordWriter`. Any number of threads may use it.
+
+    `write` collects: what it took is handed on when 1,024 records or 512 KiB are together, by `flush`, by `write_many`,
+    and on leaving the ``with``. An error of the store is raised by whatever hands on.
+    """
+
+    def __init__(self, owner: Owner[writer.RecordWriter], value: writer.RecordWriter) -> None:
+        super().__init__(owner, value)
+        self._lock = threading.RLock()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._left = False
+
+    @property
+    def path(self) -> str:
+        return self._value.path
+
+    @property
+    def published(self) -> ObjectInfo | None:
+        """What the store has, once the context exited cleanly."""
+        return self._value.published
+
+    def write(self, record: Buffer) -> None:
+        """Take one record; it is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
+
+        Interrupted, the record was taken, and what was not handed on is handed on later.
+        """
+        size = buffer_size(record)
+        with self._lock:
+            if self._left:
+                self._owner.call(self._value.write, b"")  # raises: it is closed
+            self._pending.append(record if type(record) is bytes else bytes(record))
+            self._pending_bytes += size + FRAME_OVERHEAD
+            if len(self._pending) >= SLAB_RECORDS or self._pending_bytes >= SLAB_BYTES:
+                self._hand_on()
+
+    def write_many(self, records: Iterable[Buffer]) -> None:
+        """Take many records, in order. Interrupted, a prefix of them was taken. The iterable runs in this thread."""
+        for item in batched(records):
+            with self._lock:
+                self._hand_on()
+                self._owner.call(self._value.write_many, item[0] if isinstance(item, tuple) else [item])
+
+    def flush(self, *, require: Level = "buffered") -> Level:
+        """See `asyncrec.RecordWriter.flush`."""
+        with self._lock:
+            self._hand_on()
+
+        async def flush() -> Level:
+            return await self._value.flush(require=require)
+
+        return self._owner.call(flush)
+
+    def stats(self) -> writer.WriterStats:
+        """What was done so far; records that are being collected are not in it."""
+        return self._value.stats()
+
+    def _hand_on(self) -> None:
+        if not self._pending:
+            return
+        before = self._value.stats().records
+        try:
+            self._owner.call(self._value.write_many, self._pending)
+        finally:
+            # Interrupted, a prefix of them was taken.
+            del self._pending[: self._value.stats().records - before]
+            self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
+
+    def _leave(self, error: BaseException | None) -> bool:
+        with self._lock:
+            self._left = True
+            try:
+                if error is None:
+                    self._hand_on()
+            except BaseException as failure:
+                self._owner.leave(failure)
+                raise
+            return self._owner.leave(error)
+
+
+open_reader = as_context(reader.open_reader, RecordReader)
+open_writer = as_context(writer.open_writer, RecordWriter)
+read_records = as_call(reader.read_records)
+
+
+@wraps(writer.write_records)
+def write_records(
+    path: str | PathLike[str],
+    records: Iterable[Buffer],
+    *,
+    compression: writer.Compression = "",
+    mode: Literal["w", "x", "a"] = "w",
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> ObjectInfo:
+    # Not `as_call`: the iterable is the caller's code, and may itself block or use asyncrec.blocking.
+    with open_writer(
+        path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+    ) as file:
+        file.write_many(records)
+    assert file.published is not None, "a clean exit published"
+    return file.published

@@ -1,0 +1,112 @@
+"""Reading for training, without async: random access, shuffled and interleaved streams, balanced batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._sampling.balanced_sampler import sampler as balanced_sampler
+from asyncrec._sampling.interleave import stream
+from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
+from asyncrec._sampling.random_access import dataset
+from asyncrec._sampling.random_access.dataset import RecordLocation
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_context
+from asyncrec.blocking._streams import CHUNK, AsyncStream, Stream
+from asyncrec.example._schema import Schema
+
+__all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Dataset(Handle[dataset.Dataset]):
+    """`asyncrec.Dataset`. Any number of threads may use it. ``dataset[i]`` is ``dataset.get(i)``."""
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def __getitem__(self, index: SupportsIndex) -> bytes:
+        return self.get(index)
+
+    def __repr__(self) -> str:
+        return repr(self._value)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The snapshot it shows."""
+        return self._value.manifest
+
+    @property
+    def schema(self) -> Schema | None:
+        """What the manifest says of the features; `None` when no writer said."""
+        return self._value.schema
+
+    def get(self, index: SupportsIndex) -> bytes:
+        """See `asyncrec.Dataset.get`. Many at once are much faster: `get_many`."""
+        return self._owner.call(self._value.get, index)
+
+    def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
+        """See `asyncrec.Dataset.get_many`."""
+        wanted = indices if isinstance(indices, np.ndarray) else list(indices)
+        return self._owner.call(self._value.get_many, wanted)
+
+    def get_by_key(self, key: str | bytes) -> bytes:
+        """See `asyncrec.Dataset.get_by_key`."""
+        return self._owner.call(self._value.get_by_key, key)
+
+    def find(self, key: str | bytes) -> int:
+        """See `asyncrec.Dataset.find`."""
+        return self._owner.call(self._value.find, key)
+
+    def locate(self, index: SupportsIndex) -> RecordLocation:
+        """See `asyncrec.Dataset.locate`."""
+        return self._owner.call(self._value.locate, index)
+
+    def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
+        """See `asyncrec.Dataset.shuffled`, whose arguments these are."""
+        return _stream(lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK)
+
+
+def as_stream(
+    func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
+) -> Callable[P, Opened[Stream[T]]]:
+    """A function that opens a `Stream` where ``func`` opens an asynchronous one; same parameters and docstring."""
+
+    @wraps(func)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk)
+
+    return opened
+
+
+def _of_dataset(
+    func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
+) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
+    """As `as_stream`, for batches drawn from a `Dataset` of this module."""
+
+    @wraps(func)
+    def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        return _stream(
+            lambda: Owner(func(dataset._value, *args, **kwargs), func.__name__, keeps=dataset._owner), kwargs, 1
+        )
+
+    return opened
+
+
+def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
+    worker = options.get("worker", (0, 1))
+    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_)
+
+
+open_dataset = as_context(dataset.open_dataset, Dataset)
+interleave = as_stream(stream.interleave, chunk=CHUNK)
+# What is given is a batch already, so that each is taken over alone.
+InterleaveSampler = as_stream(interleave_sampler.InterleaveSampler, chunk=1)
+ClassBalancedSampler = _of_dataset(balanced_sampler.ClassBalancedSampler)

@@ -1,0 +1,232 @@
+"""A data set of many shards, without async: `ShardedWriter`, and what a data set consists of.
+
+`ShardedWriter.write` collects records on this side, as that of one file does, and still returns each one's ticket at
+once: tickets number the writes, and all writes come through here, so that the numbers are known beforehand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from typing import Any, Literal, ParamSpec, cast
+
+import anyio
+
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.writing.write_batch import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
+from asyncrec._records.writing.writer import Level
+from asyncrec._shards.manifest import snapshot
+from asyncrec._shards.ownership import listing
+from asyncrec._shards.recovery import recover as recovery
+from asyncrec._shards.writing import open as opening
+from asyncrec._shards.writing import writer
+from asyncrec._shards.writing.keys import key_digest, partition_of
+from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.writer import Partition
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
+from asyncrec.storage._base import Buffer
+
+__all__ = ["ShardedWriter", "list_shards", "open_sharded_writer", "read_manifest", "recover"]
+
+P = ParamSpec("P")
+
+
+class ShardedWriter(Handle[writer.ShardedWriter]):
+    """`asyncrec.ShardedWriter`. Any number of threads may use it.
+
+    `write` collects: what it took is handed on when 1,024 records or 512 KiB are together, by every other method but
+    `has` and `stats`, and on leaving the ``with``. Until then it does not count for ``memory_limit`` or
+    ``max_shard_seconds``.
+    """
+
+    def __init__(
+        self,
+        owner: Owner[writer.ShardedWriter],
+        value: writer.ShardedWriter,
+        *,
+        partition_by: Callable[[bytes], Partition] | None,
+        skips: bool,
+        commits: bool,
+        exit_timeout: float,
+    ) -> None:
+        super().__init__(owner, value)
+        self._partition_by = partition_by
+        self._skips = skips
+        self._commits = commits
+        self._exit_timeout = exit_timeout
+        self._lock = threading.RLock()
+        self._pending: deque[tuple[bytes, str | bytes | None, Partition | None]] = deque()
+        self._pending_bytes = 0
+        self._pending_keys: set[bytes] = set()
+        self._tickets = 0
+        self._left = False
+
+    @property
+    def path(self) -> str:
+        return self._value.path
+
+    @property
+    def writer_id(self) -> str:
+        return self._value.writer_id
+
+    def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
+        """Take one record; returns its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
+
+        Interrupted, the record was taken, and what was not handed on is handed on later.
+        """
+        size = buffer_size(record)
+        data = record if type(record) is bytes else bytes(record)
+        with self._lock:
+            if self._left:
+                raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")
+            if partition is None and self._partition_by is not None:
+                partition = self._partition_by(data)
+            if partition is not None:
+                partition_of(partition, 1)  # wrong types are told now, not by a later call
+            if key is None or self._is_new(key):
+                self._tickets += 1
+            self._pending.append((data, key, partition))
+            self._pending_bytes += size + FRAME_OVERHEAD
+            ticket = self._tickets
+            if len(self._pending) >= SLAB_RECORDS or self._pending_bytes >= SLAB_BYTES:
+                self._hand_on()
+        return ticket
+
+    def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
+        """Take many records without keys, in order. Returns the last one's ticket. The iterable runs in this thread.
+
+        Interrupted, a prefix of them was taken.
+        """
+        if self._partition_by is not None and partition is None:
+            for record in records:
+                self.write(record)
+            return self._tickets
+
+        async def write_many(part: list[Any]) -> int:
+            return await self._value.write_many(part, partition=partition)
+
+        for item in batched(records):
+            with self._lock:
+                self._hand_on()
+                try:
+                    self._owner.call(write_many, item[0] if isinstance(item, tuple) else [item])
+                finally:
+                    self._tickets = self._value._tickets
+        return self._tickets
+
+    def has(self, key: str | bytes) -> bool:
+        """See `asyncrec.ShardedWriter.has`."""
+        with self._lock:
+            return self._value.has(key) or key_digest(key) in self._pending_keys
+
+    def flush(self, *, require: Level = "buffered") -> Level:
+        """See `asyncrec.ShardedWriter.flush`."""
+        self.hand_on()
+
+        async def flush() -> Level:
+            return await self._value.flush(require=require)
+
+        return self._owner.call(flush)
+
+    def commit(self) -> Level:
+        """See `asyncrec.ShardedWriter.commit`."""
+        self.hand_on()
+        return self._owner.call(self._value.commit)
+
+    def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
+        """See `asyncrec.ShardedWriter.wait`. Other threads may write meanwhile."""
+        self.hand_on()
+        self._owner.call(self._value.wait, ticket, level)
+
+    def stats(self) -> ShardedWriterStats:
+        """See `asyncrec.ShardedWriter.stats`; records that are being collected are not in it."""
+        return self._owner.call_sync(self._value.stats)
+
+    def hand_on(self) -> None:
+        """Hand on what `write` collected, so that ``max_shard_seconds`` counts for it: before a long pause."""
+        with self._lock:
+            self._hand_on()
+
+    def _is_new(self, key: str | bytes) -> bool:
+        """Whether a write of this key gets a ticket, or is dropped as a duplicate.
+
+        The writer's keys change only while records are handed on, which this thread's lock excludes.
+        """
+        digest = key_digest(key)
+        if not self._skips:
+            return True
+        if digest in self._pending_keys or self._value.has(key):
+            return False
+        self._pending_keys.add(digest)
+        return True
+
+    def _hand_on(self) -> None:
+        if not self._pending:
+            return
+        try:
+            self._owner.call(self._write_pending)
+        finally:
+            self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
+            self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
+
+    async def _write_pending(self) -> None:
+        write, pending = self._value.write, self._pending
+        while pending:
+            record, key, partition = pending[0]
+            await write(record, key=key, partition=partition)
+            pending.popleft()  # a write that was cancelled did not take its record
+
+    def _leave(self, error: BaseException | None) -> bool:
+        with self._lock:
+            self._left = True
+            try:
+                if error is None:
+                    self._hand_on()
+                elif self._commits:
+                    self._owner.call(self._write_pending_in_time)
+            except BaseException as failure:
+                if error is None:
+                    self._owner.leave(failure)
+                    raise
+                error.add_note(
+                    f"{self.path}: and {len(self._pending)} collected records could not be handed on: {failure}"
+                )
+        return self._owner.leave(error)
+
+    async def _write_pending_in_time(self) -> None:
+        with anyio.fail_after(self._exit_timeout):
+            await self._write_pending()
+
+
+def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
+    default_timeout: float = signature(func).parameters["exit_timeout"].default
+
+    @wraps(func)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[ShardedWriter]:
+        options = cast("dict[str, Any]", kwargs)
+        # Called on this side, before a record is collected: it is the caller's code, and the ticket depends on it.
+        partition_by = options.pop("partition_by", None)
+        together = options.get("num_shards") is not None or options.get("mode") == "replace"
+
+        def make(owner: Owner[writer.ShardedWriter], value: writer.ShardedWriter) -> ShardedWriter:
+            return ShardedWriter(
+                owner,
+                value,
+                partition_by=partition_by,
+                skips=options.get("on_duplicate") == "skip",
+                commits=(options.get("on_error") or ("discard" if together else "commit")) == "commit",
+                exit_timeout=options.get("exit_timeout", default_timeout),
+            )
+
+        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__))
+
+    return opened
+
+
+open_sharded_writer = _with_options(opening.open_sharded_writer)
+read_manifest = as_call(snapshot.read_manifest)
+list_shards = as_call(listing.list_shards)
+recover = as_call(recovery.recover)

@@ -1,0 +1,144 @@
+"""Storage without async: `open_storage`, `open_file`, `directory_check`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_call, as_context
+from asyncrec.storage import _base as base
+from asyncrec.storage import _files as files
+from asyncrec.storage import _registry as registry
+from asyncrec.storage._base import Buffer, ObjectInfo
+
+__all__ = ["ByteSink", "ByteSource", "FileWriter", "Storage", "directory_check", "open_file", "open_storage"]
+
+# A store lists up to 1,000 objects in one answer.
+_LISTED = 1000
+
+
+class ByteSink(Handle[base.ByteSink]):
+    """`asyncrec.ByteSink`."""
+
+    @property
+    def chunk_size(self) -> int:
+        return self._value.chunk_size
+
+    @property
+    def published(self) -> ObjectInfo | None:
+        return self._value.published
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """See `asyncrec.ByteSink.send`."""
+        self._owner.call_inside(self._value.send, buffers)
+
+    def flush(self, tail: Sequence[Buffer]) -> int:
+        """See `asyncrec.ByteSink.flush`."""
+        return self._owner.call_inside(self._value.flush, tail)
+
+
+class ByteSource(Handle[base.ByteSource]):
+    """`asyncrec.ByteSource`."""
+
+    @property
+    def info(self) -> ObjectInfo:
+        return self._value.info
+
+    def receive(self, max_bytes: int) -> bytes:
+        """See `asyncrec.ByteSource.receive`."""
+        return self._owner.call_inside(self._value.receive, max_bytes)
+
+
+class Storage(Handle[base.Storage]):
+    """`asyncrec.Storage`. Any number of threads may use it.
+
+    Other functions of `asyncrec.blocking` are given it as ``storage=store.storage``.
+    """
+
+    @property
+    def storage(self) -> base.Storage:
+        """The asynchronous one, on the loop of `asyncrec.blocking`."""
+        return self._value
+
+    @property
+    def root(self) -> str:
+        return self._value.root
+
+    @property
+    def flush_level(self) -> str:
+        return self._value.flush_level
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> Opened[ByteSink]:
+        """See `asyncrec.Storage.open_sink`."""
+        return Opened(ByteSink, lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner))
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> Opened[ByteSource]:
+        """See `asyncrec.Storage.open_source`."""
+        return Opened(
+            ByteSource,
+            lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key, keeps=self._owner),
+        )
+
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
+        """See `asyncrec.Storage.list_objects`. Listed some 1,000 at a time, and between them nothing is held open."""
+        while True:
+            found = self._owner.call(self._list_some, prefix, start_after)
+            yield from found
+            if len(found) < _LISTED:
+                return
+            start_after = found[-1].key
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `asyncrec.Storage.head`."""
+        return self._owner.call(self._value.head, key)
+
+    def delete(self, key: str) -> None:
+        """See `asyncrec.Storage.delete`."""
+        self._owner.call(self._value.delete, key)
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        """See `asyncrec.Storage.get`."""
+
+        async def get() -> bytes:
+            return await self._value.get(key, max_bytes=max_bytes)
+
+        return self._owner.call(get)
+
+    def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        """See `asyncrec.Storage.put`."""
+
+        async def put() -> ObjectInfo:
+            return await self._value.put(key, data, exclusive=exclusive)
+
+        return self._owner.call(put)
+
+    async def _list_some(self, prefix: str, start_after: str) -> list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        objects = self._value.list_objects(prefix, start_after=start_after)
+        try:
+            async for info in objects:
+                found.append(info)
+                if len(found) == _LISTED:
+                    break
+        finally:
+            if isinstance(objects, AsyncGenerator):
+                await objects.aclose()
+        return found
+
+
+class FileWriter(Handle[files.FileWriter]):
+    """What `open_file` gives. Used by one thread."""
+
+    def write(self, data: Buffer) -> None:
+        """Take ``data``, which may be changed afterwards. One call to the loop each: write in large pieces."""
+        self._owner.call_inside(self._value.write, data)
+
+    def flush(self) -> int:
+        """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
+        return self._owner.call_inside(self._value.flush)
+
+
+open_storage = as_context(registry.open_storage, Storage)
+open_file = as_context(files.open_file, FileWriter)
+directory_check = as_call(files.directory_check)

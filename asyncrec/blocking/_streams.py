@@ -1,0 +1,208 @@
+"""Iterating without async: records come from the loop in lists, however they are asked for.
+
+A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none. In the child
+of a fork what was taken over is dropped, for it is the parent's to give, and the next call says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
+
+from asyncrec._concurrency.forks import on_fork
+from asyncrec._sampling.damage import ShardDamage
+from asyncrec.blocking._owner import Handle, Owner
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+T_co = TypeVar("T_co", covariant=True)
+
+# Taken over at once where records are asked for one by one: a call's cost is then a fraction of a microsecond each.
+# Of one batch for training, so that no more is held than would be anyway.
+CHUNK = 256
+
+
+class Puller(Generic[T]):
+    """Pulls items from an async iterator to this side, ``count`` at a time."""
+
+    def __init__(self, owner: Owner[Any], source: AsyncIterator[T]) -> None:
+        self._owner = owner
+        self._source = source
+        self._arrived: deque[T] = deque()
+        self._error: Exception | None = None
+        self._done = False
+
+    def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
+        """The next items, ``count`` of them until the end. An error comes after every item before it.
+
+        ``before`` is called on the loop before the first of them is taken from the source.
+        """
+        self._owner.call_inside(self._fetch, count, before)
+        taken = list(islice(self._arrived, count))
+        for _ in taken:
+            self._arrived.popleft()
+        if not taken and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return taken
+
+    async def _fetch(self, count: int, before: Callable[[], None] | None) -> None:
+        if before is not None and not self._arrived:
+            before()
+        try:
+            while len(self._arrived) < count and not self._done and self._error is None:
+                self._arrived.append(await anext(self._source))
+        except StopAsyncIteration:
+            self._done = True
+        except Exception as error:
+            self._error = error
+
+
+class RecordLists(Iterator[list[bytes]]):
+    """Lists of records as they come, or records one by one; each goes on where the other stopped."""
+
+    def __init__(self, lists: Puller[list[bytes]]) -> None:
+        self._lists = lists
+        self._current: Iterator[bytes] = iter(())
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork."""
+        self._current = iter(())
+
+    def __next__(self) -> list[bytes]:
+        return list(self._current) or self._more()
+
+    def next_record(self) -> bytes:
+        for record in self._current:
+            return record
+        self._current = iter(self._more())
+        return next(self._current)
+
+    def _more(self) -> list[bytes]:
+        for records in self._lists.pull():
+            return records
+        raise StopIteration
+
+
+class AsyncStream(Protocol[T_co]):
+    """What `asyncrec.interleave`, `asyncrec.InterleaveSampler` and `asyncrec.Dataset.shuffled` give."""
+
+    def __aiter__(self) -> AsyncIterator[T_co]: ...
+    async def __anext__(self) -> T_co: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> Awaitable[None] | None: ...
+
+
+class Stream(Handle[Any], Iterator[T]):
+    """A stream of records or of batches, iterated with ``for``. For one thread at a time.
+
+    A stream of records is taken over in lists of 256; ``state_dict`` is still as of the last record given.
+    """
+
+    def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, worker: tuple[int, int], chunk: int) -> None:
+        super().__init__(owner, value)
+        self._worker = list(worker)
+        self._chunk = chunk
+        self._items = Puller(owner, aiter(value))
+        self._current: Sequence[T] = ()
+        self._given = 0
+        self._before: dict[str, Any] | None = None
+        self._skip = 0
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork."""
+        self._current, self._given, self._before = (), 0, None
+
+    def __next__(self) -> T:
+        if self._given == len(self._current):
+            self._refill()
+        item = self._current[self._given]
+        self._given += 1
+        return item
+
+    def batches(self, batch_size: int) -> Iterator[list[T]]:
+        """Lists of ``batch_size`` records, one call each. See the stream's own ``batches``."""
+        if self._skip:
+            self._refill()
+        if self._given < len(self._current):
+            raise RuntimeError(
+                "this stream was iterated record by record, and some that come next are here already: iterate over "
+                "batches from the beginning, or go on record by record"
+            )
+        return _Lists(Puller(self._owner, self._value.batches(batch_size)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
+        if 0 < self._given < len(self._current) and self._before is not None:
+            return {**self._before, "list_position": self._given, "list_shard": self._worker}
+        if self._before is not None and self._given == 0 and self._current:
+            return self._before
+        state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)
+        return {**state, "list_position": self._skip, "list_shard": self._worker} if self._skip else state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. Before iterating.
+
+        Raises:
+            ValueError: the state is of another stream; or it was taken between records of a list by one of several
+                workers, and is given to another.
+        """
+        state = dict(state)
+        skip = int(state.pop("list_position", 0))
+        if skip and state.pop("list_shard") != self._worker:
+            raise ArgumentValueError(
+                "the state was taken between the records of a list, by another worker or among another number of them; "
+                "take it between batches to go on with another number"
+            )
+        self._owner.call_inside(self._load, state)
+        self._skip = skip
+
+    def stats(self) -> Any:
+        """What the stream says of itself; records on their way from there count as given."""
+        return self._owner.call_sync(self._value.stats)
+
+    @property
+    def damage(self) -> list[ShardDamage]:
+        """What was skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
+        found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
+        return found
+
+    def _refill(self) -> None:
+        """The next list, and where the stream stood before it.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        self._current, self._given = self._items.pull(self._chunk, before=self._note_state), self._skip
+        self._skip = 0
+        if not self._current:
+            raise StopIteration
+
+    async def _load(self, state: dict[str, Any]) -> None:
+        loading = self._value.load_state_dict(state)
+        if isinstance(loading, Awaitable):  # records of a shuffle buffer are read again
+            await loading
+
+    def _note_state(self) -> None:
+        self._before = None
+        if self._chunk > 1:
+            with suppress(RuntimeError):  # a stream without state says so when it is asked for one
+                self._before = self._value.state_dict()
+
+
+class _Lists(Iterator[list[T]]):
+    def __init__(self, puller: Puller[list[T]]) -> None:
+        self._puller = puller
+
+    def __next__(self) -> list[T]:
+        for items in self._puller.pull():
+            return items
+        raise StopIteration

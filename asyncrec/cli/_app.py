@@ -1,0 +1,156 @@
+"""The group of all commands, and what becomes of their errors: a message and an exit code, never a traceback.
+
+With ``--debug`` anywhere in the line the traceback is shown as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Container, Iterator, MutableMapping
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from asyncrec.cli._complaints import Warnings, complain
+from asyncrec.cli._help import help_page
+from asyncrec.cli._installed import INSTALLED, function_of
+
+__all__ = ["run"]
+
+INTERRUPTED = 130  # as shells say of SIGINT: 128 + 2
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            found = INSTALLED.find(name)
+            if found is None:
+                raise KeyError(name)
+            one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            one.command(name, no_args_is_help=False)(_quiet_when_cut_off(function_of(found)))
+            self._made[name] = typer.main.get_command(one)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(INSTALLED.all())
+
+    def __len__(self) -> int:
+        return len(INSTALLED.all())
+
+
+def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
+    """The command, ending well when whoever reads its output has enough: ``asyncrec cat ... | head``."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> int:
+        try:
+            code = command(**arguments)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python still holds has to go somewhere
+            return 0
+
+    return run
+
+
+class _Group(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(INSTALLED.all())
+
+    def get_help(self, ctx: Any) -> str:
+        return help_page()
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if INSTALLED.find(name) is None and (remedy := INSTALLED.missing(name)) is not None:
+            from asyncrec.errors import UsageError
+
+            raise UsageError(remedy)
+        return super().resolve_command(ctx, args)
+
+
+_app = typer.Typer(
+    cls=_Group,
+    name="asyncrec",
+    no_args_is_help=False,
+    rich_markup_mode=None,  # rich takes longer to load than the whole of this
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"asyncrec {version('asyncrec')}")
+        raise typer.Exit
+
+
+@_app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Before any command; its help is `asyncrec.cli._help`'s."""
+
+
+def run(argv: list[str]) -> int:
+    debug = "--debug" in (argv[: argv.index("--")] if "--" in argv else argv)
+    with Warnings() as warnings:
+        return _run(argv, warnings, debug=debug)
+
+
+def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
+    try:
+        result = typer.main.get_command(_app).main(argv, prog_name="asyncrec", standalone_mode=False)
+        if result == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
+            raise KeyboardInterrupt
+        return int(result or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+    except SystemExit as stop:  # how typer ends when a shell asked for completions
+        return stop.code if isinstance(stop.code, int) else 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        return _told(error, warnings.told)
+
+
+def _told(error: Exception, told: Container[str]) -> int:
+    """Say on stderr what went wrong, and give the exit code."""
+    if isinstance(error, typer.TyperException):
+        context: Any = getattr(error, "ctx", None)
+        complain(error.format_message(), command=context.command_path if context else "asyncrec")
+        if context:
+            sys.stderr.write(f"try '{context.command_path} --help'\n")
+        return 2
+    from asyncrec.cli._exits import explained
+
+    code, lines = explained(error)
+    for line in lines:
+        if line not in told:
+            complain(line)
+    return code

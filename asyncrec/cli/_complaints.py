@@ -1,0 +1,46 @@
+"""What is said on stderr: messages, and what the library warns of, in lines that a terminal does not act on."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import TracebackType
+
+__all__ = ["Warnings", "complain"]
+
+
+class Warnings(logging.Handler):
+    """A context in which what the library warns of (a store that is tried again, say) is told, line by line.
+
+    Attributes:
+        told: the messages.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: set[str] = set()
+
+    def __enter__(self) -> Warnings:
+        logging.getLogger("asyncrec").addHandler(self)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        logging.getLogger("asyncrec").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        self.told.add(message)
+        complain(message)
+
+
+def complain(message: str, command: str = "asyncrec") -> None:
+    """A line on stderr."""
+    from asyncrec.cli._output import clean
+
+    try:
+        sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass

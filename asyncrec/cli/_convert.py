@@ -1,0 +1,76 @@
+"""``asyncrec convert SOURCE TARGET``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._exits import DAMAGE, FINE
+from asyncrec.cli._options import (
+    Debug,
+    Json,
+    Source,
+    SourceOptions,
+    Target,
+    TargetOptions,
+    parse_options,
+    parse_size,
+    run_async,
+)
+from asyncrec.cli._output import print_json, say
+from asyncrec.cli._progress import Bar
+
+_MOST_SHOWN = 20
+
+
+def command(
+    source: Source,
+    target: Target,
+    source_format: Annotated[
+        str | None, typer.Option("--from", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
+    ] = None,
+    target_format: Annotated[
+        str | None, typer.Option("--to", metavar="jsonl|parquet|...", help="Where the suffix does not say it.")
+    ] = None,
+    max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
+    compression: Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the new shards.")] = "none",
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Other formats to records, and records to other formats: JSON lines, and what plugins bring.
+
+    What is bad in a source is skipped and told, and the exit code is then 1. Run again after an interruption, it passes
+    over the source files that are done. Parquet and WARC (to records only) need asyncrec-formats.
+    """
+    from asyncrec import tools
+
+    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    size = parse_size(max_shard_bytes)
+    with Bar("converting") as bar:
+        report = run_async(
+            lambda: tools.convert(
+                source,
+                target,
+                source_format=source_format,
+                target_format=target_format,
+                max_shard_bytes=size,
+                compression="" if compression.lower() == "none" else compression.upper(),
+                progress=bar,
+                storage_options=options,
+                target_storage_options=target_options,
+            )
+        )
+    if json:
+        print_json(report.to_json())
+    else:
+        for bad in report.bad[:_MOST_SHOWN]:
+            say(f"{bad.path}: {bad.where}: skipped: {bad.reason}")
+        if report.bad_count > _MOST_SHOWN:
+            say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json has a thousand)")
+        before = f", {len(report.done_before):,} were done before" if report.done_before else ""
+        passed = f", {report.passed:,} of other types passed over" if report.passed else ""
+        say(f"{report.target}: {report.records:,} records of {len(report.files):,} files{before}{passed}")
+    return DAMAGE if report.bad_count else FINE

@@ -1,0 +1,50 @@
+"""``asyncrec copy SOURCE TARGET``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._options import Debug, Json, Source, SourceOptions, Target, TargetOptions, parse_options, run_async
+from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._progress import Bar
+
+
+def command(
+    source: Source,
+    target: Target,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace other files of the same names.")] = False,
+    parallelism: Annotated[int, typer.Option(min=1, help="Objects at once.")] = 4,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Copy files and data sets between stores, held against their checksums on the way.
+
+    A data set becomes the data set TARGET (folder and name), with indexes, keys, schema and metadata. Interrupted, it
+    is taken up by copying again: what is there already and is the same stays. A data set that grew is brought up to
+    date in the same way.
+    """
+    from asyncrec import tools
+
+    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    with Bar("copying") as bar:
+        report = run_async(
+            lambda: tools.copy(
+                source,
+                target,
+                overwrite=overwrite,
+                parallelism=parallelism,
+                progress=bar,
+                storage_options=options,
+                target_storage_options=target_options,
+            )
+        )
+    if json:
+        print_json(report.to_json())
+    else:
+        kept = f"; {len(report.kept):,} were there already" if report.kept else ""
+        say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}")
+    return 0

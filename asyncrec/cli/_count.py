@@ -1,0 +1,34 @@
+"""``asyncrec count PATH``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import print_json, say, table
+from asyncrec.cli._progress import Bar
+
+
+def command(
+    path: Path,
+    shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """How many records: by the manifest, by indexes that fit, or else by reading their lengths."""
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    with Bar("counting") as bar:
+        report = run_async(lambda: tools.count(path, progress=bar, storage_options=options))
+    if json:
+        print_json(report.to_json())
+    elif shards:
+        table(["shard", "records"], report.shards)
+        say(f"{report.records} in all")
+    else:
+        say(str(report.records))
+    return 0

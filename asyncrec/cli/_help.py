@@ -1,0 +1,75 @@
+"""The page of ``asyncrec --help``: written here, so that it needs neither typer nor what a command needs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+
+from asyncrec.cli._complaints import Warnings
+from asyncrec.cli._installed import INSTALLED
+from asyncrec.cli._table import SECTIONS
+
+__all__ = ["OPTIONS", "help_page", "show_help"]
+
+_ABOUT = """\
+Write, read, check and move TFRecord files and data sets, on any storage.
+
+A PATH is a file, a folder, a pattern such as 'data/*.tfrecord', or a data set: its folder and name without the shard \
+numbers. It is local, or a URL of any installed backend: s3://, gs://."""
+OPTIONS = {
+    "--version": "Show the version.",
+    "--debug": "Show the traceback of an error.",
+    "--install-completion": "Install completion for the current shell.",
+    "--show-completion": "Show completion for the current shell, to copy it or customize the installation.",
+    "--help": "Show this message and exit.",
+}
+_CODES = "Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec, 130 Ctrl-C."
+# As wide as the help of a command is.
+_WIDEST, _NARROWEST = 78, 50
+
+
+def show_help() -> None:
+    """Print the page; a plugin that cannot be used is told on stderr."""
+    with Warnings():
+        page = help_page()
+    sys.stdout.write(page + "\n")
+
+
+def help_page() -> str:
+    """The page, with every command that is installed."""
+    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
+    return "\n".join(_lines(width))
+
+
+def _lines(width: int) -> Iterator[str]:
+    yield "Usage: asyncrec [OPTIONS] COMMAND [ARGS]..."
+    for paragraph in _ABOUT.split("\n\n"):
+        yield ""
+        yield from _indented(paragraph, width)
+    yield from _section("Options", OPTIONS.items(), width)
+    sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+    commands = INSTALLED.all().values()
+    longest = max(len(command.name) for command in commands)
+    for command in commands:
+        sections.setdefault(command.section, []).append((command.name.ljust(longest), command.words))
+    for title, rows in sections.items():
+        yield from _section(title, rows, width)
+    yield ""
+    yield from _indented(_CODES, width)
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
+    rows = list(rows)
+    column = max(len(name) for name, _ in rows) + 2
+    yield ""
+    yield f"{title}:"
+    for name, words in rows:
+        first, *rest = wrap(words, width - 2 - column)
+        yield f"  {name.ljust(column)}{first}"
+        yield from (" " * (column + 2) + line for line in rest)
+
+
+def _indented(text: str, width: int) -> Iterator[str]:
+    yield from wrap(text, width, initial_indent="  ", subsequent_indent="  ")

@@ -1,0 +1,46 @@
+"""``asyncrec index PATH``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._exits import FINE, USAGE
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import print_json, say
+from asyncrec.cli._progress import Bar
+
+
+def command(
+    path: Path,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="asyncrec|tfrecord|dali",
+            help="Where: _index/SHARD.index, SHARD without its suffix .tfindex, or SHARD.idx.",
+        ),
+    ] = "asyncrec",
+    force: Annotated[bool, typer.Option("--force", help="Make those anew that are there.")] = False,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Make the index of every shard that has none: for random access, for tfrecord or for NVIDIA DALI.
+
+    An index is text, a line for each record: its offset and its size. Exit code 2 when a shard could have none.
+    """
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    with Bar("indexing") as bar:
+        report = run_async(lambda: tools.index(path, layout=layout, force=force, progress=bar, storage_options=options))
+    if json:
+        print_json(report.to_json())
+    else:
+        for made in report.made:
+            say(made)
+        for shard, reason in report.refused:
+            say(f"{shard}: no index: {reason}")
+        say(f"{len(report.made):,} made, {len(report.kept):,} were there, {len(report.refused):,} refused")
+    return USAGE if report.refused else FINE

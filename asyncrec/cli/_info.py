@@ -1,0 +1,131 @@
+"""``asyncrec info PATH``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import human_bytes, pairs, print_json, say, table
+
+if TYPE_CHECKING:
+    from asyncrec.tools._info import DatasetInfo, InfoReport
+
+# Of files, writers and orphans; --json has all.
+_MOST_SHOWN = 20
+
+
+def command(path: Path, storage_option: StorageOptions = None, json: Json = False, debug: Debug = False) -> int:
+    """What a file, a folder or a data set holds: shards, records, bytes, schema, writers, orphans.
+
+    Manifests and indexes are read, and the first records; files in neither are counted while they are small.
+    """
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    report = run_async(lambda: tools.info(path, storage_options=options))
+    if json:
+        print_json(report.to_json())
+    else:
+        _show(report)
+    return 1 if report.damage else 0
+
+
+def _show(report: InfoReport) -> None:
+    kinds = sorted(kind or "none" for kind in report.compression)
+    pairs(
+        {
+            "path": report.path,
+            "kind": report.kind,
+            "shards" if report.kind != "file" else "files": f"{report.shards:,}",
+            "records": f"{report.records:,}" if report.records is not None else "not counted ('asyncrec count' does)",
+            "bytes": f"{report.bytes:,} ({human_bytes(report.bytes)})",
+            "compression": ", ".join(kinds) or None,
+            "content": _content(report),
+            "damage": report.damage,
+        }
+    )
+    for dataset in report.datasets:
+        _show_dataset(dataset, named=report.kind != "data set")
+    if report.files and (len(report.files) > 1 or report.kind != "file"):
+        say()
+        table(
+            ["file", "records", "bytes", "compression", "modified"],
+            (
+                (each.path, each.records, each.bytes, each.compression or "none", f"{each.modified:%Y-%m-%d %H:%M:%S}")
+                for each in report.files[:_MOST_SHOWN]
+            ),
+        )
+        _more(len(report.files))
+    if report.schema is not None:
+        say()
+        show_schema(report.schema)
+
+
+def _content(report: InfoReport) -> str | None:
+    if report.content == "Example" and report.inferred:
+        return f"Examples (the schema is inferred from the first {report.inferred:,} records)"
+    return {"Example": "Examples", "bytes": "bytes, which are no Examples", "empty": "no records"}.get(
+        report.content or ""
+    )
+
+
+def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
+    manifest = dataset.manifest
+    say()
+    closed = sum(writer.closed for writer in manifest.writers.values())
+    unclosed = len(manifest.writers) - closed
+    pairs(
+        {
+            "data set": dataset.path if named else None,
+            "shards": f"{len(manifest.shards):,}" if named else None,
+            "records": f"{manifest.records:,}" if named else None,
+            "bytes": human_bytes(manifest.bytes) if named else None,
+            "snapshot": manifest.id,
+            "last commit": dataset.last_commit,
+            "writers": f"{len(manifest.writers):,}: {closed:,} closed, {unclosed:,} open or ended by a crash",
+            "metadata": ", ".join(manifest.metadata) or None,
+            "conflicts": "\n".join(manifest.conflicts) or None,
+        }
+    )
+    if manifest.writers:
+        say()
+        table(
+            ["writer", "state", "shards", "records", "last commit"],
+            (
+                (each.id, "closed" if each.closed else "open", each.shards, each.records, each.last_commit)
+                for each in list(manifest.writers.values())[:_MOST_SHOWN]
+            ),
+        )
+        _more(len(manifest.writers))
+    if dataset.orphans:
+        say()
+        say(f"in no manifest: {len(dataset.orphans):,} ('asyncrec verify' tells what can be done)")
+        table(["orphan", "bytes"], ((each.path, each.size) for each in dataset.orphans[:_MOST_SHOWN]))
+        _more(len(dataset.orphans))
+
+
+def _more(count: int) -> None:
+    if count > _MOST_SHOWN:
+        say(f"... and {count - _MOST_SHOWN:,} more (--json has all)")
+
+
+def show_schema(schema: Mapping[str, Any]) -> None:
+    """The features, one a line."""
+    features = schema.get("features")
+    entries = features if isinstance(features, Mapping) else {}
+    table(
+        ["feature", "type", "shape", "kind"],
+        (
+            (name, str(entry.get("dtype", "")), _shape(entry), str(entry.get("kind", "")))
+            for name, entry in entries.items()
+            if isinstance(entry, Mapping)
+        ),
+    )
+
+
+def _shape(entry: Mapping[str, Any]) -> str:
+    shape = entry.get("shape")
+    if not isinstance(shape, list):
+        return ""
+    return "x".join(map(str, shape)) or "one value"

@@ -1,0 +1,113 @@
+"""Which commands there are: those that are built in, and those of plugins.
+
+A command that is built in is found without looking for plugins, and no plugin can claim its name. One that is known and
+not installed says what to install.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from asyncrec.cli._table import COMMANDS
+from asyncrec.plugins._kinds import Command
+
+if TYPE_CHECKING:
+    from asyncrec.plugins._manager import Plugins
+
+__all__ = ["INSTALLED", "Installed", "function_of"]
+
+# Where we know the distribution that brings a command.
+_PACKAGES = {"report": "asyncrec-report"}
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+class Installed:
+    """The commands of this process; those of plugins are looked for once."""
+
+    def __init__(self, plugins: Plugins | None = None) -> None:
+        self._plugins = plugins
+        self._of_plugins: dict[str, Command] | None = None
+
+    def find(self, name: str) -> Command | None:
+        """The command of this name; `None` where there is none."""
+        return COMMANDS.get(name) or self.all().get(name)
+
+    def all(self) -> dict[str, Command]:
+        """Every command by its name, the built-in ones first."""
+        if self._of_plugins is None:
+            self._of_plugins = self._load()
+        return COMMANDS | self._of_plugins
+
+    def broken(self) -> list[str]:
+        """A line for each plugin that cannot be used."""
+        broken = self._plugins.broken if self._plugins is not None else {}
+        return [
+            f"the plugin {name!r} cannot be used: {type(error).__name__}: {error}" for name, error in broken.items()
+        ]
+
+    def missing(self, name: str) -> str | None:
+        """What to do about a command that is not there, where that is known."""
+        package = _PACKAGES.get(name)
+        if package is None:
+            return None
+        message = f"the command {name!r} is not installed: pip install {package}"
+        if self._plugins is not None and self._plugins.disabled:
+            from asyncrec.plugins._manager import DISABLE
+
+            message += f". {DISABLE} leaves out: {', '.join(self._plugins.disabled)}"
+        return message
+
+    def _load(self) -> dict[str, Command]:
+        if self._plugins is None:
+            from asyncrec.plugins._manager import PLUGINS
+
+            self._plugins = PLUGINS
+        self._plugins.load()
+        found: dict[str, Command] = {}
+        for plugin, command in sorted(self._plugins.gather("asyncrec_commands", _checked), key=lambda each: each[0]):
+            if command.name in found:
+                self._plugins.note(
+                    plugin, _refused(plugin, f"the command {command.name!r} is another plugin's already")
+                )
+            else:
+                found[command.name] = command
+        return found
+
+
+INSTALLED = Installed()
+
+
+def function_of(command: Command) -> Callable[..., int]:
+    """What a command calls, imported. Raises ImportError, AttributeError: its target is not there."""
+    module, _, name = command.target.partition(":")
+    function: Callable[..., int] = getattr(import_module(module), name)
+    return function
+
+
+def _checked(plugin: str, command: Any) -> Command:
+    """A command that may be taken in. Raises PluginError for what is none."""
+    if not isinstance(command, Command):
+        raise _refused(plugin, f"{command!r} is not a Command")
+    for text in (command.name, command.words, command.target, command.section):
+        if not isinstance(text, str) or not text or not text.isprintable():
+            raise _refused(plugin, f"{command!r}: name, words, target and section are a line of text each")
+    if not _NAME.fullmatch(command.name):
+        raise _refused(
+            plugin, f"the name {command.name!r}: write lower-case letters and digits, with '-' between words"
+        )
+    if not _TARGET.fullmatch(command.target):
+        raise _refused(plugin, f"the target {command.target!r}: write module:function")
+    if command.name in COMMANDS:
+        raise _refused(plugin, f"the command {command.name!r} is built in; choose another name")
+    return command
+
+
+def _refused(plugin: str, why: str) -> Exception:
+    from asyncrec.errors import PluginError
+
+    return PluginError(f"the plugin {plugin!r}: {why}")

@@ -1,0 +1,101 @@
+"""``asyncrec recover PATH``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from asyncrec.cli._exits import DAMAGE, FINE
+from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import human_bytes, print_json, say
+
+if TYPE_CHECKING:
+    from asyncrec._shards.recovery.recover import UnfinishedJob
+
+
+def command(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A spool's folder, or a data set.")],
+    abandon: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Give this job up, and delete what it made and did not commit. May be repeated."
+        ),
+    ] = None,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Publish what writers left behind when they died: a spool's shards, and unfinished shards of a local data set.
+
+    What was all or nothing and promised nothing is given up. A job on another machine cannot be asked whether it lives:
+    it is named, and left alone until --abandon says that it is to be given up. It may be run at any time, also while
+    others write; twice does no harm. Exit code 1 when a journal was damaged.
+    """
+    import asyncrec
+    from asyncrec.storage._url import redact
+    from asyncrec.tools._selection import selected
+
+    options = parse_options(storage_option)
+
+    async def run() -> asyncrec.Recovery:
+        found = await asyncrec.recover(path, abandon=abandon or (), storage_options=options)
+        if found == asyncrec.Recovery():
+            async with selected(path, storage_options=options):  # where there is nothing at all, it was a mistake
+                pass
+        return found
+
+    found = run_async(run)
+    if json:
+        print_json(
+            {
+                "path": redact(path),
+                "targets": [redact(target) for target in found.targets],
+                "records": found.records,
+                "bytes": found.bytes,
+                "shards": [shard.to_json() for shard in found.shards],
+                "cut_bytes": found.cut_bytes,
+                "damaged": list(found.damaged),
+                "discarded": list(found.discarded),
+                "abandoned": list(found.abandoned),
+                "in_use": list(found.in_use),
+                "unfinished": [_row(job) for job in found.unfinished],
+            }
+        )
+    else:
+        for shard in found.shards:
+            say(f"{shard.path}: {shard.records:,} records, {human_bytes(shard.bytes)}")
+        for name in found.damaged:
+            say(f"{name}: damaged: what came before is committed; 'asyncrec repair' may save more")
+        for name in found.discarded:
+            say(f"{name}: discarded: of a writer that publishes all or none, and had promised nothing")
+        for job in found.abandoned:
+            say(f"job {job} was given up: what it had not committed was deleted")
+        for job in found.in_use:
+            say(f"job {job} is running: what is its own was left alone")
+        for unfinished in found.unfinished:
+            say(_told(unfinished))
+        for target in found.targets:
+            say(f"published in {redact(target)}")
+        say(f"recovered {found.records:,} records; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
+    return DAMAGE if found.damaged else FINE
+
+
+def _row(job: UnfinishedJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "host": job.host,
+        "pid": job.pid,
+        "since": None if job.since is None else job.since.isoformat(),
+        "age": round(job.age, 3),
+        "spool": job.spool,
+    }
+
+
+def _told(job: UnfinishedJob) -> str:
+    where = f"process {job.pid} on {job.host}, begun {job.age:,.0f} s ago"
+    what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
+    if job.spool:
+        return f"{what}; its records lie in a spool there: recover that spool"
+    return f"{what}; when it is dead, --abandon {job.id} gives it up"

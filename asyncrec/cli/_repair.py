@@ -1,0 +1,62 @@
+"""``asyncrec repair SOURCE TARGET``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._exits import DAMAGE, FINE
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_options, run_async
+from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._progress import Bar
+
+_MOST_SHOWN = 20
+
+
+def command(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A damaged file. It is not touched.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The file for what is whole of it.")],
+    compression: Annotated[
+        str, typer.Option(metavar="auto|none|gzip|zlib", help="Of the source, where its beginning does not tell.")
+    ] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a target that is there.")] = False,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Write every whole record of a damaged file to a new one, and say what was lost.
+
+    Exit code 1 when something was lost: the new file has the rest all the same.
+    """
+    from asyncrec.tools._repair import repair
+
+    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    kind = {"auto": "auto", "none": ""}.get(compression.lower(), compression.upper())
+    with Bar("repairing", of_bytes=False) as bar:
+        report = run_async(
+            lambda: repair(
+                source,
+                target,
+                compression=kind,
+                overwrite=overwrite,
+                progress=bar,
+                storage_options=options,
+                target_storage_options=target_options,
+            )
+        )
+    if json:
+        print_json(report.to_json())
+    else:
+        for damage in report.damage[:_MOST_SHOWN]:
+            member = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
+            say(
+                f"{report.source}: after {damage.records_before:,} records, offset {damage.offset:,}{member}: "
+                f"{damage.length:,} bytes ({damage.reason})"
+            )
+        if len(report.damage) > _MOST_SHOWN:
+            say(f"... and {report.lost_ranges + report.ambiguous_ranges - _MOST_SHOWN:,} more")
+        lost = "nothing was lost" if report.ok else f"{human_bytes(report.lost_bytes)} lost"
+        say(f"{report.target}: {report.records:,} whole records, {human_bytes(report.bytes)}; {lost}")
+    return FINE if report.ok else DAMAGE

@@ -1,0 +1,77 @@
+"""``asyncrec reshard SOURCE TARGET``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._options import (
+    Debug,
+    Json,
+    Source,
+    SourceOptions,
+    Target,
+    TargetOptions,
+    parse_options,
+    parse_size,
+    run_async,
+)
+from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._progress import Bar
+
+
+def command(
+    source: Source,
+    target: Target,
+    num_shards: Annotated[int | None, typer.Option("-n", "--num-shards", min=1, help="Exactly so many.")] = None,
+    max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
+    max_shard_records: Annotated[int | None, typer.Option(min=1, help="Of a shard.")] = None,
+    compression: Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the new shards.")] = "none",
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Any record may come to stand anywhere.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    group_by: Annotated[
+        str | None, typer.Option(metavar="FEATURE", help="Records with equal values stand side by side.")
+    ] = None,
+    temporary_folder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
+    ] = None,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Write the same records as a new data set: other shards, another compression, another order.
+
+    All or nothing, in bounded memory. Keys, schema and metadata go with the records. Without a number or a size, shards
+    have 256 MiB.
+    """
+    from asyncrec import tools
+
+    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    size = parse_size(max_shard_bytes)
+    kind = "" if compression.lower() == "none" else compression.upper()
+    with Bar("resharding") as bar:
+        report = run_async(
+            lambda: tools.reshard(
+                source,
+                target,
+                num_shards=num_shards,
+                max_shard_bytes=size,
+                max_shard_records=max_shard_records,
+                compression=kind,
+                shuffle=shuffle,
+                seed=seed,
+                group_by=group_by,
+                temporary_folder=temporary_folder,
+                progress=bar,
+                storage_options=options,
+                target_storage_options=target_options,
+            )
+        )
+    if json:
+        print_json(report.to_json())
+    else:
+        shards = f"{len(report.shards):,} shard{'s' * (len(report.shards) != 1)}"
+        say(f"{report.target}: {report.records:,} records in {shards}, {human_bytes(report.bytes)}")
+    return 0

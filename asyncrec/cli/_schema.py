@@ -1,0 +1,39 @@
+"""``asyncrec schema PATH``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._info import show_schema
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import print_json, say
+
+
+def command(
+    path: Path,
+    infer: Annotated[bool, typer.Option("--infer", help="From the records, whatever is stored.")] = False,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="Infer from so many; else all.")] = None,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """The features of the records: the schema that the manifest holds, or one that fits every record.
+
+    With --json it is what asyncrec.Schema.from_json reads.
+    """
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    report = run_async(lambda: tools.schema(path, infer=infer, limit=limit, storage_options=options))
+    if json:
+        print_json(report.schema)
+        return 0
+    show_schema(report.schema)
+    say()
+    if report.records is None:
+        say("as the manifest holds it")
+    else:
+        say(f"inferred from {report.records:,} records")
+    return 0

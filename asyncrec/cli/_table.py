@@ -1,0 +1,42 @@
+"""The commands that are built in, in the order and with the words of ``asyncrec --help``.
+
+A command NAME is the function ``command`` in the module ``asyncrec.cli.NAME`` (``-`` is ``_`` there), imported when it
+is called. Adding one is a module and a line here. `asyncrec.cli._installed` adds those of plugins.
+"""
+
+from __future__ import annotations
+
+from asyncrec.plugins._kinds import Command
+
+__all__ = ["COMMANDS", "SECTIONS"]
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Look": {
+        "info": "what a file, a folder or a data set holds",
+        "head": "the first records, decoded",
+        "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
+        "count": "how many records",
+        "schema": "the features of the records: as stored, or inferred",
+    },
+    "Check and mend": {
+        "verify": "every checksum of every shard, indexes and orphans",
+        "repair": "save what is whole of damaged files",
+        "recover": "publish what a crashed writer left in its spool",
+        "index": "make the indexes that random access, DALI and tfrecord read",
+        "uploads": "unfinished uploads, and their removal",
+        "doctor": "whether a store does what asyncrec needs of it",
+    },
+    "Make and move": {
+        "copy": "copy files and data sets between stores, verified",
+        "reshard": "other shards: number, size, compression, order, groups",
+        "convert": "other formats to records, and back: JSON lines; Parquet and WARC by asyncrec-formats",
+        "from-csv": "rows of a CSV file become train, eval and test",
+        "from-folder": "files in folders named by label become train, eval and test",
+    },
+}
+
+COMMANDS: dict[str, Command] = {
+    name: Command(name, words, f"asyncrec.cli._{name.replace('-', '_')}:command", section)
+    for section, commands in SECTIONS.items()
+    for name, words in commands.items()
+}

@@ -1,0 +1,51 @@
+"""``asyncrec uploads PATH``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
+from asyncrec.cli._output import print_json, say, table
+
+
+def command(
+    path: Path,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove those older than --older-than.")] = False,
+    older_than: Annotated[str, typer.Option(metavar="TIME", help="As 90s, 15m, 12h, 1d, 2w.")] = "1d",
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Unfinished uploads at or below PATH: S3's multipart uploads, unfinished files on a disk.
+
+    What a running program is writing is among them; so --remove takes only those that were begun a day ago or more,
+    unless --older-than says otherwise, and keeps what belongs to a job, or is being written on this machine.
+    """
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    age = parse_duration(older_than)
+    report = run_async(lambda: tools.uploads(path, remove=remove, older_than=age, storage_options=options))
+    if json:
+        print_json(report.to_json())
+    elif not report.supported:
+        say(f"{report.path}: this store keeps no unfinished uploads that could be listed")
+    else:
+        if report.found:
+            rows = report.to_json()["uploads"]
+            table(
+                ["path", "bytes", "begun", ""],
+                ((row["path"], row["bytes"], row["begun"], _state(row)) for row in rows),
+            )
+        kept = f", {len(report.kept):,} kept" if report.kept else ""
+        say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed{kept}")
+    return 0
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["kept"]:
+        return "kept: a job's ('asyncrec recover'), or being written"
+    return "removed" if row["removed"] else ""

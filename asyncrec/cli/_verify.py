@@ -1,0 +1,100 @@
+"""``asyncrec verify PATH``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
+from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._progress import Bar
+from asyncrec.errors import UsageError
+
+if TYPE_CHECKING:
+    from asyncrec.tools._orphans import Orphan
+    from asyncrec.tools._verify import VerifyReport
+
+# Of one shard; --json has up to a thousand.
+_MOST_SHOWN = 20
+
+
+def command(
+    path: Path,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Whole orphaned shards become part of the data set.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete orphans.")] = False,
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Adopt or delete orphans of this age; younger ones may be being committed."),
+    ] = "1h",
+    parallelism: Annotated[int | None, typer.Option(min=1, help="Shards at once.")] = None,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Check every checksum of every shard, and of data sets counts, sizes, indexes and keys.
+
+    What is damaged is named with its place; orphans (shards, indexes and keys that no manifest names) are listed. The
+    exit code is 1 when something is damaged, 3 when nothing is but something could not be read.
+    """
+    from asyncrec import tools
+
+    if adopt and delete:
+        raise UsageError("--adopt and --delete exclude each other")
+    options = parse_options(storage_option)
+    age = parse_duration(older_than)
+    with Bar("verifying") as bar:
+        report = run_async(
+            lambda: tools.verify(
+                path,
+                parallelism=parallelism,
+                adopt=adopt,
+                delete=delete,
+                min_age=age,
+                progress=bar,
+                storage_options=options,
+            )
+        )
+    if json:
+        print_json(report.to_json())
+    else:
+        _show(report)
+    return DAMAGE if report.damaged else STORAGE if report.unreadable else FINE
+
+
+def _show(report: VerifyReport) -> None:
+    for shard in report.shards:
+        if len(shard.problems) > _MOST_SHOWN:
+            say(f"{shard.path}: {len(shard.problems):,} damaged places, of which the first are")
+        for problem in shard.problems[:_MOST_SHOWN]:
+            where = "" if problem.record is None else f"record {problem.record:,}, "
+            where += "" if problem.offset is None else f"offset {problem.offset:,}: "
+            say(f"{shard.path}: {problem.kind}: {where}{problem.message}")
+    for conflict in report.conflicts:
+        say(f"{report.path}: conflict: {conflict}")
+    for orphan in report.orphans:
+        say(f"{orphan.path}: orphan: {_state(orphan, report)}")
+    rate = human_bytes(int(report.bytes / report.seconds)) + "/s" if report.seconds > 0 else ""
+    shards = f"{len(report.shards):,} shard{'s' * (len(report.shards) != 1)}"
+    say(f"{shards}, {report.records:,} records, {human_bytes(report.bytes)} in {report.seconds:.1f} s ({rate})")
+    bad = len(report.damaged)
+    if bad:
+        say(f"DAMAGED: {bad:,} of {shards}")
+    if report.unreadable:
+        say(f"NOT READ: {len(report.unreadable):,} of {shards}")
+    if report.ok:
+        say("ok: every checksum holds")
+
+
+def _state(orphan: Orphan, report: VerifyReport) -> str:
+    if orphan.path in report.adopted:
+        return "adopted"
+    if orphan.path in report.deleted:
+        return "deleted"
+    if orphan.recent:
+        return "in no manifest; it may be being committed (--older-than says what is old)"
+    if orphan.refused is None:
+        return "a shard in no manifest; --adopt makes it part of the data set, --delete removes it"
+    what = {"shard": "a shard", "index": "an index", "keys": "keys"}[orphan.kind]
+    return f"{what} in no manifest, and not to be adopted: {orphan.refused}; --delete removes it"

@@ -1,0 +1,174 @@
+"""datum's `load` and its `Dataset`: batches of the splits that datum wrote, or `TFRecordWriter` of ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from asyncrec._datasets.reading.reader import Found, find_split
+from asyncrec._datasets.sidecars import read_table
+from asyncrec.blocking._portal import current_portal
+from asyncrec.compat._datum_arrays import ArrayBatches
+from asyncrec.compat._datum_configs import DatasetConfigs
+from asyncrec.compat._datum_tensors import padded_shapes, parser, records
+from asyncrec.compat._tensors import found_tensorflow
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.storage._registry import open_storage
+from asyncrec.storage._url import local_path, scheme_of
+
+__all__ = ["Dataset", "InstructionError", "load"]
+
+
+class InstructionError(ArgumentValueError, AssertionError):
+    """No such part of a split; an AssertionError since datum raises that."""
+
+
+def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
+    """The splits in a folder, local or a URL, that `TFRecordWriter` or datum itself wrote.
+
+    Args:
+        dataset_configs: `DatasetConfigs`, or datum's own.
+
+    Raises:
+        ValueError: it is local, and no folder.
+    """
+    if scheme_of(path) in ("", "file") and not os.path.isdir(local_path(os.fspath(path))):
+        raise ArgumentValueError(
+            f"{os.fspath(path)} is no folder; give the one in which TFRecord files and their metadata are"
+        )
+    return Dataset(path, dataset_configs or DatasetConfigs())
+
+
+class Dataset:
+    """Made by `load`. Each method gives batches: dicts by feature, the number of records first.
+
+    Integers are int64, floats float32, text and bytes strings of bytes; an example's image, where the example named its
+    file, is its pixels. With TensorFlow it is a ``tf.data.Dataset``, in the order that datum gives it, batched, echoed,
+    repeated and mapped as ``dataset_configs`` say; without, an iterable of NumPy arrays, in an order of its own, in
+    which images stay bytes, and of the configurations sizes, seed and remainders count. Both may be iterated any number
+    of times. Records that are not of one size are padded with 0 or ``b""``, where datum fails unless told to.
+
+    ``instruction`` is a split or parts of several: ``"train"``, ``"test[:-5%]+train[40%:60%]"``; see
+    `asyncrec.parse_split`. ``repeat`` is the number of passes: `None` is one, -1 for ever.
+
+    Raises:
+        ValueError: there is no such split; the message says which there are. Or the instruction is none, or leaves no
+            record; then it is an AssertionError, too.
+        SchemaError, StorageError: the files cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], dataset_configs: Any) -> None:
+        self.dataset_configs = dataset_configs
+        self._path = path
+
+    def train_fn(self, instruction: str = "train", repeat: int | None = None, shuffle: bool = True) -> Any:
+        """For training: whole batches, shuffled by a buffer of 100 records and a fixed seed, unless configured."""
+        configs = self.dataset_configs
+        return self._read("train", instruction, repeat, shuffle, configs.drop_remainder, configs.echoing)
+
+    def val_fn(self, instruction: str = "val", repeat: int | None = None, shuffle: bool = False) -> Any:
+        """For validation: not shuffled by record."""
+        return self._read("val", instruction, repeat, shuffle, self.dataset_configs.drop_remainder_val)
+
+    def test_fn(self, instruction: str = "test", repeat: int | None = 1, shuffle: bool = False) -> Any:
+        """For testing: not shuffled by record."""
+        return self._read("test", instruction, repeat, shuffle, self.dataset_configs.drop_remainder_test)
+
+    @property
+    def padded_shapes(self) -> dict[str, list[None]]:
+        """For ``Dataset.padded_batch``: by feature, as many unknown sizes as it has axes."""
+
+        async def table() -> Any:
+            async with open_storage(self._path) as folder:
+                return await read_table(folder)
+
+        return padded_shapes(current_portal().run(table))
+
+    def _read(
+        self,
+        purpose: str,
+        instruction: str,
+        repeat: int | None,
+        shuffle: bool,
+        drop_remainder: bool,
+        echoing: int | None = None,
+    ) -> Any:
+        configs = self.dataset_configs
+        batch_size = getattr(configs, f"batch_size_{purpose}")
+        tensorflow = found_tensorflow()
+        if tensorflow is None:
+            buffer = (configs.buffer_size, configs.seed, configs.reshuffle_each_iteration) if shuffle else None
+            batches = ArrayBatches(self._path, instruction, batch_size, drop_remainder, buffer, repeat or 1)
+            if self._checked(instruction).slices and next(batches.once(), None) is None:
+                raise InstructionError(f"{instruction!r} of {self._shown} has no batch of {batch_size} records")
+            return batches
+        found = self._checked(instruction)
+        if not found.table:
+            raise DatasetError(f"{self._shown}: no types are stored with it, so that nothing can be decoded")
+        dataset = records(tensorflow, self._path, instruction, found, configs)
+        dataset = dataset.map(parser(tensorflow, found), num_parallel_calls=tensorflow.data.AUTOTUNE)
+        if configs.cache:
+            dataset = dataset.cache(configs.cache_filename)
+        dataset = _mapped(dataset, getattr(configs, f"pre_batching_callback_{purpose}"))
+        if shuffle:
+            again = configs.reshuffle_each_iteration
+            dataset = dataset.shuffle(configs.buffer_size, seed=configs.seed, reshuffle_each_iteration=again)
+        deterministic = getattr(configs, f"deterministic{'' if purpose == 'train' else '_' + purpose}")
+        dataset = _batched(tensorflow, dataset, configs, batch_size, drop_remainder, deterministic)
+        if echoing:
+            dataset = dataset.flat_map(lambda batch: tensorflow.data.Dataset.from_tensors(batch).repeat(echoing))
+        if repeat:
+            dataset = dataset.repeat(repeat)
+        dataset = _mapped(dataset, getattr(configs, f"post_batching_callback_{purpose}"))
+        dataset = dataset.prefetch(tensorflow.data.AUTOTUNE)
+        return dataset.get_single_element() if configs.full_dataset else dataset
+
+    def _checked(self, instruction: str) -> Found:
+        try:
+            found = current_portal().run(find_split, self._path, instruction)
+        except ArgumentValueError as error:
+            raise InstructionError(f"{self._shown}: {error}") from None
+        if not found.slices:
+            raise InstructionError(f"{instruction!r} of {self._shown} is no record at all")
+        return found
+
+    @property
+    def _shown(self) -> str:
+        return os.fspath(self._path)
+
+
+def _mapped(dataset: Any, callback: Callable[..., Any] | None) -> Any:
+    return dataset if callback is None else dataset.map(callback)
+
+
+def _batched(tf: Any, dataset: Any, configs: Any, size: int, drop_remainder: bool, deterministic: bool) -> Any:
+    shapes = tf.nest.map_structure(lambda spec: getattr(spec, "shape", None), dataset.element_spec)
+    if configs.bucket_fn is not None:
+        return dataset.bucket_by_sequence_length(
+            configs.bucket_fn,
+            configs.bucket_op.bucket_boundaries,
+            configs.bucket_op.bucket_batch_sizes,
+            padded_shapes=shapes,
+            drop_remainder=drop_remainder,
+        )
+    if not size:
+        return dataset
+    if configs.use_datum_padding and not configs.use_tf_padding:
+        shapes = tf.nest.map_structure(lambda spec: [None] * spec.shape.rank, dataset.element_spec)
+        return dataset.padded_batch(size, padded_shapes=shapes, drop_remainder=drop_remainder)
+    if configs.use_tf_padding or _differ_in_size(tf, dataset.element_spec):
+        return dataset.padded_batch(size, padded_shapes=shapes, drop_remainder=drop_remainder)
+    return dataset.batch(
+        size,
+        drop_remainder=drop_remainder,
+        num_parallel_calls=configs.num_parallel_calls,
+        deterministic=deterministic,
+    )
+
+
+def _differ_in_size(tf: Any, element_spec: Any) -> bool:
+    """Whether a batch of them may have to be padded, and can be."""
+    specs = tf.nest.flatten(element_spec)
+    paddable = all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs)
+    return paddable and any(None in spec.shape.as_list() for spec in specs)

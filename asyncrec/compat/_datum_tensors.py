@@ -1,0 +1,115 @@
+"""datum's reader of records, of tf.data's own operations: the same ones in the same order, so that seeds do the same.
+
+tf.data reads the files, where TensorFlow has a file system for them; elsewhere `asyncrec.open_split` does, one shard
+after the other. What was written compressed, or by a schema that says more than datum's table, is read here too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from asyncrec import blocking
+from asyncrec._datasets.reading.reader import Found
+from asyncrec.compat._tensors import is_read_by
+from asyncrec.example._schema import FixedLen
+
+__all__ = ["padded_shapes", "parser", "records"]
+
+_FILE_BUFFER = 8 << 20
+_TYPES = {"int": "int64", "float": "float32", "string": "string"}
+
+
+def records(tf: Any, path: str | os.PathLike[str], instruction: str, found: Found, configs: Any) -> Any:
+    """A ``tf.data.Dataset`` of the records, as they are stored, whose number is known."""
+    read = configs.read_config
+    if is_read_by(tf, path):
+        dataset = _interleaved(tf, os.fspath(path), found, configs.shuffle_files, read)
+    else:
+
+        def lists() -> Iterator[list[bytes]]:
+            with blocking.open_split(path, instruction) as reader:
+                yield from reader.batches()
+
+        spec = tf.TensorSpec((None,), tf.string)
+        dataset = tf.data.Dataset.from_generator(lists, output_signature=spec).unbatch()
+    number = sum(each.take for each in found.slices)
+    return dataset.apply(tf.data.experimental.assert_cardinality(number)).with_options(read.options)
+
+
+def _interleaved(tf: Any, folder: str, found: Found, shuffle_files: bool, read: Any) -> Any:
+    files = [
+        {"filename": os.path.join(folder, each.key), "skip": each.skip, "take": each.take} for each in found.slices
+    ]
+    if read.experimental_interleave_sort_fn is not None:
+        files = read.experimental_interleave_sort_fn(files)
+    compressions = {os.path.join(folder, each.key): each.compression for each in found.slices}
+    columns: dict[str, list[Any]] = {name: [file[name] for file in files] for name in ("filename", "skip", "take")}
+    # datum's own files are in no manifest, and plain.
+    columns["compression"] = [compressions.get(name, "auto").replace("auto", "") for name in columns["filename"]]
+    for name in ("skip", "take"):
+        columns[name] = tf.constant(columns[name], tf.int64)
+    dataset = tf.data.Dataset.from_tensor_slices(columns)
+    if shuffle_files:
+        dataset = dataset.shuffle(
+            len(files), seed=read.seed, reshuffle_each_iteration=read.shuffle_reshuffle_each_iteration
+        )
+
+    def open_file(file: dict[str, Any]) -> Any:
+        opened = tf.data.TFRecordDataset(file["filename"], file["compression"], _FILE_BUFFER, num_parallel_reads=1)
+        return opened.skip(file["skip"]).take(file["take"])
+
+    return dataset.interleave(
+        open_file,
+        cycle_length=read.interleave_cycle_length,
+        block_length=read.interleave_block_length,
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+
+
+def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
+    """What makes a dict of tensors of one record.
+
+    A string with the two or three axes of an image, of which one is stored, is the bytes of its file, and decoded.
+    """
+    entries = found.schema.features if found.schema is not None else {}
+    table = found.table
+    images, shapes, features = set(), {}, {}
+    for name, feature in table.items():
+        shape, dtype = feature["shape"], tf.as_dtype(_TYPES[feature["type"]])
+        if not feature["dense"]:
+            features[name] = tf.io.VarLenFeature(dtype)
+            shapes[name] = shape
+            continue
+        entry = entries.get(name)
+        # datum's table has no other word for it: its own reader takes all dense strings for one value each.
+        if feature["type"] == "string" and not (isinstance(entry, FixedLen) and entry.shape):
+            shapes[name] = []
+            if len(shape) in (2, 3):
+                images.add(name)
+        else:
+            shapes[name] = shape
+        features[name] = tf.io.FixedLenFeature([math.prod(shapes[name])] if shapes[name] else [], dtype)
+
+    def parse(record: Any) -> dict[str, Any]:
+        values = tf.io.parse_single_example(record, features)
+        parsed = {}
+        for name, value in values.items():
+            if name in images:
+                channels = 3 if len(table[name]["shape"]) == 3 else 1
+                parsed[name] = tf.io.decode_jpeg(value, channels, dct_method="INTEGER_ACCURATE")
+                continue
+            dense = tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value
+            if len(shapes[name]) >= 2:
+                dense = tf.reshape(dense, values.get(f"{name}_shape", shapes[name]))
+            parsed[name] = dense
+        return parsed
+
+    return parse
+
+
+def padded_shapes(table: dict[str, dict[str, Any]]) -> dict[str, list[None]]:
+    """By feature, as many unknown sizes as it has axes."""
+    return {name: [None] * len(feature["shape"]) for name, feature in table.items()}

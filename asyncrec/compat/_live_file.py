@@ -1,0 +1,136 @@
+"""A local file of records that grows in place, for readers that follow it: written without an event loop.
+
+What an event file needs: it takes whole records only, so that a reader meets no part of one for longer than a write
+lasts, and it may have several writers (see `asyncrec.compat._shared_file`). It works where no loop can run any more, in
+exit handlers; and what was written and not flushed is written when the file is dropped, or Python ends, as with any
+file of Python's. In a child made by fork it goes on with what the child writes; the rest is its parent's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from contextlib import suppress
+
+from asyncrec.compat._shared_file import SharedFile
+from asyncrec.errors import FormatError, StorageError
+from asyncrec.storage._local.disk import local_error
+
+__all__ = ["LiveFile"]
+
+# As much as Python's own files hold: nothing shows later than it did with tensorboardX.
+_BUFFER = 8 << 10
+
+
+class LiveFile:
+    """Opened for writing: emptied, unless another writer has it; its folder is made where it is missing.
+
+    Once writing has failed nothing more is written, and every call says so. What was written before stays, whole.
+
+    Raises:
+        StorageError: a writer that shares with nobody has it; or the disk failed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._pending = bytearray()
+        self._failure: OSError | FormatError | None = None
+        self._closed = False
+        self._lock = threading.RLock()
+        self._inherited = False
+        self._file = SharedFile(path)
+        _open_files.add(self)
+
+    def write(self, frame: bytes) -> None:
+        """Append the bytes of one record. Raises ValueError when it is closed."""
+        with self._lock:
+            self._check()
+            if self._pending and len(self._pending) + len(frame) > _BUFFER:
+                self._append("writing")
+            self._pending += frame
+            if len(self._pending) > _BUFFER:
+                self._append("writing")
+
+    def flush(self) -> None:
+        """Show all of it, and have it on disk (fsync). Raises ValueError when it is closed."""
+        with self._lock:
+            self._check()
+            self._append("flushing")
+            try:
+                self._file.sync()
+            except OSError as error:
+                raise self._failed("flushing", error) from error
+
+    def close(self) -> None:
+        """Write what is left, and let others have it. Called again, it does nothing."""
+        with self._lock:
+            if self._failure is None and self._closed:
+                return
+            self._check()
+            self._append("closing")
+            self._closed = True
+            try:
+                self._file.close(inherited=self._inherited)
+            except OSError as error:
+                raise self._failed("closing", error) from error
+
+    def __del__(self) -> None:
+        # One whose opening failed has no file.
+        if getattr(self, "_file", None) is not None and not self._closed and self._failure is None:
+            with suppress(OSError, FormatError):  # nobody is left to raise it to, as with Python's own files
+                self.close()
+
+    def _append(self, doing: str) -> None:
+        if not self._pending:
+            return
+        try:
+            if self._inherited:
+                self._file.reopen()
+                self._inherited = False
+            self._file.append(self._pending)
+        except (OSError, FormatError) as error:
+            raise self._failed(doing, error) from error
+        self._pending = bytearray()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise _told(self._failure, "writing, which failed before,", self._file.path) from self._failure
+        if self._closed:
+            raise ValueError(f"{self._file.path}: written to after it was closed")
+
+    def _failed(self, doing: str, error: OSError | FormatError) -> Exception:
+        self._failure = error
+        with suppress(OSError):
+            self._file.close(inherited=self._inherited)
+        return _told(error, doing, self._file.path)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()  # a thread of the parent's may hold it
+        self._pending = bytearray()
+        self._inherited = True
+
+
+def _told(error: OSError | FormatError, doing: str, path: str) -> Exception:
+    if isinstance(error, StorageError | FormatError):
+        return error if not doing.startswith("writing, ") else type(error)(f"{doing} {path}: {error}")
+    return local_error(error, doing, path)
+
+
+_open_files: weakref.WeakSet[LiveFile] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for file in list(_open_files):
+        file._after_fork()
+
+
+def _write_all() -> None:
+    for file in list(_open_files):
+        if not file._closed and file._failure is None:
+            with suppress(OSError, FormatError), file._lock:
+                file._append("flushing")
+
+
+os.register_at_fork(after_in_child=_in_child)
+atexit.register(_write_all)  # earlier than whoever imports this: so it runs after their exit handlers

@@ -1,0 +1,188 @@
+"""A file object over `asyncrec.blocking.open_file`: for code that has a ``close()``, a ``flush()`` and no ``with``.
+
+A store shows whole objects. So a flush publishes what there is, and what comes after it is uploaded with it again at
+the next one, under the same name: an object of a few MiB, as event files are, always holds all that was flushed. What
+is larger, or flushed so often that this would send many times what was written, is left as it is, and goes on in
+another object, whose name is the first one's and a number. Sorted by name they are in order, none is changed once there
+is another, and TensorBoard follows them so. What is never flushed is one object, sent once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from contextlib import AbstractContextManager
+
+from asyncrec import blocking
+from asyncrec.compat._left_open import close_dropped, forget, keep
+from asyncrec.errors import StorageError
+from asyncrec.storage._registry import foreign_factory
+from asyncrec.storage._url import redact
+
+__all__ = ["RemoteFile"]
+
+# Handed on to the event loop together: its call of 60 us is then a fraction of a microsecond for each record.
+_BUFFER = 512 << 10
+# Kept in memory, to be sent again. Most event files end below it; a part of a multipart upload is as large.
+_SENT_AGAIN = 8 << 20
+# What may be sent again altogether: so much at once, so many times what was written, and so much each second. A flush
+# now and then, as tensorboardX does every two minutes, is far below that; one after each record is not.
+_BURST = 16 << 20
+_TIMES = 8
+_EACH_SECOND = 1 << 20
+
+
+class RemoteFile:
+    """Collects what is written and hands it on in large pieces. Published by `flush` and `close`.
+
+    A write that failed, or was interrupted, publishes nothing that was not before, and every later call says so. One
+    that is dropped is closed, and one that is left open is when Python ends.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._upload = _Upload(os.fspath(path))
+
+    def write(self, data: bytes) -> None:
+        with self._upload.lock:
+            self._upload.write(data)
+
+    def flush(self) -> None:
+        """Have a store show all of it. It survives the process from then on."""
+        with self._upload.lock:
+            self._upload.flush()
+
+    def close(self) -> None:
+        self._upload.close()
+
+    def abort(self) -> None:
+        """Publish nothing that was not flushed."""
+        with self._upload.lock:
+            self._upload.abort()
+
+    def __del__(self) -> None:
+        upload = getattr(self, "_upload", None)
+        if upload is not None:
+            close_dropped(upload)
+
+
+class _Upload:
+    def __init__(self, path: str) -> None:
+        self.lock = threading.RLock()  # one that was dropped may be closed by two threads, when Python ends
+        self._path = path
+        self._what = redact(path)
+        # Somebody's simple factory shows what it likes, and cannot be opened twice for one file.
+        self._shows = foreign_factory(path) is not None
+        self._name = path
+        self._number = 0
+        self._pending = bytearray()
+        self._object: bytearray | None = bytearray()  # all of the one that is written; None when it is too large
+        self._written = 0
+        self._again = 0
+        self._began = time.monotonic()
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._context: AbstractContextManager[blocking.FileWriter] | None = None
+        self._begin()
+        keep(self)
+
+    def write(self, data: bytes) -> None:
+        self._check()
+        if self._closed:
+            raise ValueError(f"{self._what}: written to after it was closed")
+        self._pending += data
+        if len(self._pending) >= _BUFFER:
+            self._hand_on()
+
+    def flush(self) -> None:
+        self._check()
+        if self._closed:
+            return
+        if self._shows:
+            self._hand_on()
+            self._file.flush()
+        else:
+            self._publish()
+
+    def close(self) -> None:
+        with self.lock:
+            self._check()
+            if not self._closed:
+                self._publish()
+                self._closed = True
+                forget(self)
+
+    def abort(self) -> None:
+        if not self._closed:
+            self._closed = True
+            forget(self)
+            self._leave(_AbortedError())
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StorageError(f"{self._what}: not published, because writing it failed before") from self._failure
+
+    def _publish(self) -> None:
+        if self._context is None and not self._pending:  # it is all there
+            return
+        self._hand_on()
+        try:
+            self._leave(None)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _hand_on(self) -> None:
+        try:
+            if self._context is None:
+                self._go_on()
+            data = bytes(self._pending)
+            self._file.write(data)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._pending.clear()
+        self._written += len(data)
+        if self._object is not None:
+            self._object += data
+            if len(self._object) > _SENT_AGAIN:
+                self._object = None
+
+    def _go_on(self) -> None:
+        """Begin an upload, after a flush: of the same object again, or of one that continues it."""
+        allowed = _BURST + _TIMES * self._written + _EACH_SECOND * (time.monotonic() - self._began)
+        if self._object is None or self._again + len(self._object) > allowed:
+            self._number += 1
+            self._name = f"{self._path}.{self._number:06d}"
+            self._object = bytearray()
+            if self._number == 1:
+                warnings.warn(
+                    f"{self._what}: goes on in {redact(self._name)}, because it was flushed and has grown too large to "
+                    "be sent again each time; its objects, sorted by name, are in order. Without a flush it is one",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self._begin()
+        else:
+            self._begin()
+            self._again += len(self._object)
+            self._file.write(bytes(self._object))
+
+    def _begin(self) -> None:
+        context = blocking.open_file(self._name)
+        self._file = context.__enter__()
+        self._context = context
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self.abort()
+
+    def _leave(self, error: BaseException | None) -> None:
+        context, self._context = self._context, None
+        if context is not None:
+            context.__exit__(type(error) if error else None, error, None)
+
+
+class _AbortedError(Exception):
+    """What an object's context is left with, so that it publishes nothing."""

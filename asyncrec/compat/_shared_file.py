@@ -1,0 +1,215 @@
+"""A local file to whose end any number of writers append, of this process or of others, each piece whole.
+
+Two writers of one event file are two ranks of a job, or two ``SummaryWriter()`` of one second. tensorboardX let the
+second empty what the first had written, and both write over each other from then on. Here the second joins: what
+either appends stands whole in the one file.
+
+- The first to open a file empties it, as ``open(path, "wb")`` does; while somebody has it, nobody empties it. Each
+  holds a shared flock(2) for as long as it has the file; the first one takes it for itself for that moment. It dies
+  with the process, and is given up by `close` for its children too.
+- A piece is written under a lock of its own (an open file description lock, where the system has them), which is held
+  for one write. Under it, what another writer left torn (it was killed, the disk was full) is cut off, and so is what
+  is torn here.
+
+Nothing waits for another writer for longer than a few seconds. Blocking; for the caller's own thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from asyncrec._records.torn_end import whole_end
+from asyncrec.errors import StorageError
+from asyncrec.storage._local.disk import local_error
+
+__all__ = ["SharedFile"]
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+# For a write of others, which takes milliseconds; whoever takes longer is stopped, or is no such writer.
+_PATIENCE = 5.0
+# Of filesystems that have no locks: there one writer is alone, as it ever was.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+
+
+class SharedFile:
+    """Opened for appending; its folder is made where it is missing.
+
+    Raises:
+        StorageError: on opening, a writer that shares with nobody has it (``open_writer(mode="a")``); or what the
+            system says, which then is the builtin it was as well (`IsADirectoryError`).
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._end = 0  # as far as the file is known to be whole
+        self._fd = -1
+        with _mapped("writing", path):
+            with suppress(FileExistsError):  # what opening says of it is what `open` says
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            self._open(path)
+
+    def append(self, data: bytes | bytearray) -> None:
+        """Write ``data``, whole records, behind what is there. Where it fails, nothing of it stays.
+
+        Raises:
+            OSError: what the system says.
+            StorageError: another writer has been in the midst of writing for seconds.
+            CorruptRecordError: what others wrote is damaged, so that nothing would be read behind it.
+        """
+        if not self._regular:
+            self._write(data)
+            return
+        with self._alone():
+            self._mend()
+            try:
+                self._write(data)
+            except BaseException:
+                with suppress(OSError):
+                    os.ftruncate(self._fd, self._end)
+                raise
+            self._end += len(data)
+
+    def sync(self) -> None:
+        """Have it on disk. Raises what the system says."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            if self._regular or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a pipe has no disk
+                raise
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def reopen(self) -> None:
+        """In a child made by fork: have the file by itself, and leave its parent's alone."""
+        parents, self._fd = self._fd, -1
+        try:
+            there = f"/proc/self/fd/{parents}"  # the file itself, though it was renamed meanwhile
+            self._open(there if os.path.exists(there) else self.path, join=True)
+        finally:
+            os.close(parents)
+
+    def close(self, *, inherited: bool = False) -> None:
+        """Let others have it; one that is ``inherited`` stays its parent's. Called again, it does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            if self._regular and not inherited:
+                with suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)  # a child made by fork may have the descriptor still
+            os.close(fd)
+
+    def _open(self, path: str, *, join: bool = False) -> None:
+        fd = os.open(path, _FLAGS, 0o666)
+        try:
+            self._regular = stat.S_ISREG(os.fstat(fd).st_mode)
+            if self._regular:
+                _share(fd, self.path, empty=not join)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def _write(self, data: bytes | bytearray) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def _mend(self) -> None:
+        """Find the end of what others wrote meanwhile, and cut off what they left torn."""
+        size = os.fstat(self._fd).st_size
+        if size == self._end:
+            return
+        start = self._end if self._end < size else 0
+        self._end, _ = whole_end(self._fd, size, self.path, "", start=start)
+        if self._end < size:
+            os.ftruncate(self._fd, self._end)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else writes in the block."""
+        locked = self._lock()
+        try:
+            yield
+        finally:
+            if locked:
+                fcntl.fcntl(self._fd, _SET_LOCK, _lock_of(fcntl.F_UNLCK))  # type: ignore[arg-type]  # it is there
+
+    def _lock(self) -> bool:
+        if _SET_LOCK is None:  # a single append is whole on a local disk all the same
+            return False
+        for _ in _attempts():
+            try:
+                fcntl.fcntl(self._fd, _SET_LOCK, _lock_of(fcntl.F_WRLCK))
+                return True
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    return False
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+        raise StorageError(f"{self.path}: another writer has been writing to it for {_PATIENCE:g} s; is it stopped?")
+
+
+def _share(fd: int, path: str, *, empty: bool) -> None:
+    """Hold the file together with others; where there are none, and with ``empty``, empty it first."""
+    for _ in _attempts():
+        if empty and _flocked(fd, fcntl.LOCK_EX):
+            os.ftruncate(fd, 0)
+            empty = False
+        if _flocked(fd, fcntl.LOCK_SH):
+            return
+    raise StorageError(f"{path}: another writer has it open for itself, as open_writer(mode='a') does")
+
+
+def _flocked(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _attempts() -> Iterator[None]:
+    """Again every millisecond, until patience ends."""
+    yield
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        time.sleep(0.001)
+        yield
+
+
+def _lock_of(kind: int) -> bytes:
+    """C's ``struct flock``, over the whole file; as the fields stand in Linux, where such locks are."""
+    return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
+
+
+class _IsAFolderError(StorageError, IsADirectoryError):
+    """As Python's own `open` says it."""
+
+
+class _InAFileError(StorageError, NotADirectoryError):
+    """Likewise."""
+
+
+@contextmanager
+def _mapped(doing: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        mapped = local_error(error, doing, path)
+        kind = {IsADirectoryError: _IsAFolderError, NotADirectoryError: _InAFileError}.get(type(error), type(mapped))
+        told = kind(str(mapped))
+        told.errno = error.errno
+        raise told from error

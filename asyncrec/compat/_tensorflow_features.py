@@ -1,0 +1,66 @@
+"""The five helpers of TensorFlow's tutorials, which take and refuse what those do.
+
+They are asyncrec's own, which take arrays without a loop, and text; what those refuse is given to the messages, as the
+tutorials' helpers do. So `None` is an empty list, a tensor its values, and an error is a `TypeError` where TensorFlow's
+is. A number that would become infinite is refused: TensorFlow writes the infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from asyncrec.errors import SchemaError
+from asyncrec.example import _features as own
+from asyncrec.example._features import BytesList, Feature, FloatList, Int64List
+
+__all__ = ["bytes_feature", "bytes_list_feature", "float_list_feature", "int64_feature", "int64_list_feature"]
+
+
+def int64_feature(value: Any) -> Feature:
+    """A Feature of one integer or bool."""
+    try:
+        return own.int64_feature(value)
+    except (SchemaError, TypeError):
+        return Feature(int64_list=Int64List(value=[value]))
+
+
+def bytes_feature(value: Any) -> Feature:
+    """A Feature of one bytes or str (as UTF-8)."""
+    try:
+        return own.bytes_feature(value)
+    except (SchemaError, TypeError):
+        return Feature(bytes_list=BytesList(value=[value]))
+
+
+def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
+    """A Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.float_list_feature`.
+
+    Raises:
+        SchemaError: a number that is finite, and beyond float32.
+    """
+    try:
+        return own.float_list_feature(value, narrow=narrow)
+    except (SchemaError, TypeError) as refused:
+        if not narrow:
+            raise
+        feature = Feature(float_list=FloatList(value=value))
+        if any(map(math.isinf, feature.float_list.value)):
+            raise refused from None
+        return feature
+
+
+def bytes_list_feature(value: Any) -> Feature:
+    """A Feature of bytes or str (as UTF-8)."""
+    try:
+        return own.bytes_list_feature(value)
+    except (SchemaError, TypeError):
+        return Feature(bytes_list=BytesList(value=value))
+
+
+def int64_list_feature(value: Any) -> Feature:
+    """A Feature of integers or bools."""
+    try:
+        return own.int64_list_feature(value)
+    except (SchemaError, TypeError):
+        return Feature(int64_list=Int64List(value=value))

@@ -1,0 +1,226 @@
+"""TensorFlow's record writer, its options and its iterator: what `asyncrec.compat.tensorflow` has under ``tf.io``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import SimpleNamespace, TracebackType
+from typing import Any, ClassVar, Literal
+
+import anyio
+
+from asyncrec import blocking
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec.compat._left_open import close_dropped, forget, keep
+from asyncrec.compat._tensorflow_errors import as_tensorflow, told_as_tensorflow
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._registry import is_local
+from asyncrec.storage._url import redact
+
+__all__ = ["TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator"]
+
+Path = str | bytes | os.PathLike[str]
+
+
+class TFRecordCompressionType:
+    """TensorFlow's numbers."""
+
+    NONE = 0
+    ZLIB = 1
+    GZIP = 2
+
+
+class TFRecordOptions:
+    """How a file is compressed.
+
+    ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
+    ``TFRecordOptions``, and stays what was given. ``compression_level``, ``window_bits``, ``mem_level`` and
+    ``compression_strategy`` are zlib's. ``flush_mode`` and the sizes of buffers are taken and not used: a flush is
+    always a sync flush, and the store says how many bytes it takes at once. They change no byte that a reader gets.
+
+    Raises:
+        ValueError: for what is no compression; on opening a file with it, for what is out of range.
+    """
+
+    compression_type_map: ClassVar[dict[int, str]] = {0: "", 1: "ZLIB", 2: "GZIP"}
+
+    def __init__(
+        self,
+        compression_type: Any = None,
+        flush_mode: int | None = None,
+        input_buffer_size: int | None = None,
+        output_buffer_size: int | None = None,
+        window_bits: int | None = None,
+        compression_level: int | None = None,
+        compression_method: int | None = None,
+        mem_level: int | None = None,
+        compression_strategy: int | None = None,
+    ) -> None:
+        self.get_compression_type_string(compression_type)
+        self.compression_type = compression_type
+        self.flush_mode = flush_mode
+        self.input_buffer_size = input_buffer_size
+        self.output_buffer_size = output_buffer_size
+        self.window_bits = window_bits
+        self.compression_level = compression_level
+        self.compression_method = compression_method
+        self.mem_level = mem_level
+        self.compression_strategy = compression_strategy
+
+    @classmethod
+    def get_compression_type_string(cls, options: Any) -> str:
+        """``""``, ``"GZIP"`` or ``"ZLIB"``, for whatever may say so; TensorFlow's own options too."""
+        if not options:
+            return ""
+        if hasattr(options, "compression_type"):
+            return cls.get_compression_type_string(options.compression_type)
+        names = cls.compression_type_map
+        if options in names:  # a number that is equal to one is one, as in TensorFlow
+            return names[options]
+        if options in names.values():
+            return str(options)
+        raise ArgumentValueError(
+            f'{options!r} is no compression: give "", "GZIP" or "ZLIB", or a TFRecordCompressionType'
+        )
+
+
+class TFRecordWriter:
+    """Writes records to a file, or to an object of any installed backend; also a context manager.
+
+    Args:
+        path: local, or a URL.
+        options: `TFRecordOptions`, TensorFlow's own, or only the compression.
+        mode: ``"w"`` replaces what is there, by the complete new file, or by what `flush` shows of it. ``"x"`` refuses
+            when there is something; ``"a"`` continues a local file, as its records come.
+
+    Raises:
+        AlreadyExistsError: with ``mode="x"``; an ObjectExistsError too.
+        OpError: on opening, or whenever the store failed; a StorageError, and so an OSError, too.
+    """
+
+    def __init__(self, path: Path, options: Any = None, *, mode: Literal["w", "x", "a"] = "w") -> None:
+        with told_as_tensorflow():
+            self._writing = _Writing(os.fsdecode(path), _compression(options), mode)
+        keep(self._writing)
+
+    def write(self, record: Buffer | str) -> None:
+        """Write one record; a str as UTF-8.
+
+        Raises:
+            FailedPreconditionError: the writer is closed; an `anyio.ClosedResourceError` too.
+        """
+        with told_as_tensorflow():
+            self._writing.opened().write(record.encode() if isinstance(record, str) else record)
+
+    def flush(self) -> None:
+        """Show all of a local file to its readers, and have it on disk; it survives the process from then on.
+
+        Of ZLIB, which is one stream, and of a store, which shows whole objects, there is nothing to see before `close`.
+        """
+        with told_as_tensorflow():
+            self._writing.flush()
+
+    def close(self) -> None:
+        """Complete the file, which appears now. Called again, it does nothing."""
+        with told_as_tensorflow():
+            self._writing.close()
+
+    def __enter__(self) -> TFRecordWriter:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with told_as_tensorflow():
+            self._writing.leave(exc)
+
+    def __del__(self) -> None:
+        writing = getattr(self, "_writing", None)
+        if writing is not None:
+            close_dropped(writing)
+
+
+class _Writing:
+    """An open file, apart from the object that the user drops."""
+
+    def __init__(self, path: str, compression: CompressionOptions | str, mode: Literal["w", "x", "a"]) -> None:
+        self._path = path
+        self._compression = compression
+        # Its first flush completes the file, and it is continued in place from there on.
+        kind = getattr(compression, "type", compression)
+        self._shows_at_flush = mode != "a" and kind != "ZLIB" and is_local(path)
+        self._begin(mode)
+
+    def opened(self) -> blocking.RecordWriter:
+        if self._context is None:
+            raise anyio.ClosedResourceError(f"{redact(self._path)}: the writer is closed")
+        return self._writer
+
+    def flush(self) -> None:
+        writer = self.opened()
+        if self._shows_at_flush:
+            self._shows_at_flush = False
+            self._end(None)
+            self._begin("a")
+        else:
+            writer.flush()
+
+    def close(self) -> None:
+        self.leave(None)
+
+    def leave(self, error: BaseException | None) -> None:
+        forget(self)
+        self._end(error)
+
+    def _begin(self, mode: Literal["w", "x", "a"]) -> None:
+        context = blocking.open_writer(self._path, compression=self._compression, mode=mode)
+        self._writer = context.__enter__()
+        self._context: AbstractContextManager[blocking.RecordWriter] | None = context
+
+    def _end(self, error: BaseException | None) -> None:
+        context, self._context = self._context, None
+        if context is not None:
+            context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+
+def tf_record_iterator(
+    path: Path, options: Any = None, *, on_corrupt: Literal["raise", "skip", "stop"] = "raise"
+) -> Iterator[bytes]:
+    """The records of a file, one after the other; it is opened now.
+
+    ``options`` say how it is compressed; `None` finds it out, where TensorFlow took it to be uncompressed.
+    ``on_corrupt="skip"`` goes on behind damage; see `asyncrec.open_reader`.
+
+    Raises:
+        DataLossError: naming path, offset and record, after every record before it; a CorruptRecordError or
+            TruncatedError too.
+        NotFoundError: there is no such file; an ObjectNotFoundError, and so an OSError, too.
+    """
+    compression = "auto" if options is None else TFRecordOptions.get_compression_type_string(options)
+    records = _records(os.fsdecode(path), compression, on_corrupt)
+    next(records)
+    return records
+
+
+def _records(path: str, compression: str, on_corrupt: Literal["raise", "skip", "stop"]) -> Iterator[bytes]:
+    try:
+        with blocking.open_reader(path, compression=compression, on_corrupt=on_corrupt) as reader:
+            yield b""  # it is open
+            for records in reader.batches():
+                yield from records
+    except Exception as error:
+        as_tensorflow(error)
+        raise
+
+
+def _compression(options: Any) -> CompressionOptions | str:
+    kind = TFRecordOptions.get_compression_type_string(options)
+    names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
+    given = {name: getattr(options, name, None) for name in names}
+    if not kind or not any(value is not None for value in given.values()):
+        return kind  # what shapes a compression means nothing without one; TensorFlow does not mind it either
+    if given["window_bits"] == 8:
+        given["window_bits"] = 9  # as zlib does, which has no window of 8 bits
+    return parse_compression(SimpleNamespace(compression_type=kind, **given))

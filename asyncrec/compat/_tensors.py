@@ -1,0 +1,36 @@
+"""TensorFlow where it is installed: two of the older systems give a ``tf.data.Dataset``, and are useful without it."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+from asyncrec.storage._local.disk import is_partial
+
+__all__ = ["found_tensorflow", "is_read_by", "matching"]
+
+
+def found_tensorflow() -> Any:
+    """The module ``tensorflow``, imported now; `None` where it is not installed."""
+    if find_spec("tensorflow") is None:
+        return None
+    import tensorflow
+
+    return tensorflow
+
+
+def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
+    """Whether TensorFlow has a file system for the path: for local files, ``gs://``, and what its plugins registered.
+
+    Such files the older systems had ``tf.data`` read, and a pipeline of its own operations can what one of Python's
+    generators cannot: be dealt to workers by file, saved in a checkpoint, sent to a service.
+    """
+    scheme, colon, _ = os.fspath(path).partition("://")
+    return (scheme if colon else "") in tensorflow.io.gfile.get_registered_schemes()
+
+
+def matching(tensorflow: Any, pattern: str) -> list[str]:
+    """The files that TensorFlow's glob finds, sorted; without those that a writer of ours has not finished."""
+    found = [name.decode() for name in tensorflow.io.matching_files(pattern).numpy().tolist()]
+    return [name for name in found if not is_partial(os.path.basename(name))]

@@ -1,0 +1,220 @@
+"""tf.train.Example to and from plain mappings, over the wire format directly.
+
+Encoding is deterministic: features in the order of their names' UTF-8, numbers packed, so equal values are equal bytes
+(protobuf's own deterministic order is each runtime's). What a value becomes, and what is refused, is in ``values``;
+what is read, and how, in ``wire``.
+
+Decoding without a schema tells apart what the format does: an int64 feature is an int64 array, a float feature a
+float32 array, both one-dimensional, writable and new; a bytes feature is a list of bytes; one without a kind is ``[]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import ArgumentTypeError, DecodeError, SchemaError
+from asyncrec.example._values import CONVERTERS, raw_of
+from asyncrec.example._varints import int64_values, varint
+from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example, parse_sequence_example
+
+__all__ = [
+    "Decoded",
+    "Message",
+    "decode_example",
+    "decode_sequence_example",
+    "encode_example",
+    "encode_sequence_example",
+    "feature_bytes",
+]
+
+Decoded: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32] | list[bytes]"
+
+
+class Message(Protocol):
+    """A protobuf message: ours, or TensorFlow's."""
+
+    DESCRIPTOR: Any
+
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: N802  # protobuf's name
+
+
+def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = True) -> bytes:
+    """The serialised tf.train.Example that holds ``features``; ``tf.train.Example`` itself is accepted.
+
+    Floats of 64 bits are rounded to float32, which is all that the format has; ``narrow=False`` is to be told instead
+    where an array of them would change (see ``values``). None of them becomes infinite.
+
+    Raises SchemaError, naming the feature, for a value that no feature holds or that would change; TypeError when
+    ``features`` is neither a mapping nor an Example.
+    """
+    if type(features) is not dict and not isinstance(features, Mapping):
+        return _serialised(features, "Example")
+    return _features(b"\x0a", features, narrow)
+
+
+def encode_sequence_example(
+    context: Mapping[str, object] | Message,
+    feature_lists: Mapping[str, Iterable[object]] | None = None,
+    *,
+    narrow: bool = True,
+) -> bytes:
+    """The serialised tf.train.SequenceExample with this context and these lists; the message itself is accepted.
+
+    Each feature list is iterated over: a value per step, as in ``encode_example``, so the steps of an array are its
+    first axis. The steps of one list are of one kind; a step may be empty.
+
+    Raises SchemaError, naming the feature, and the step in a list; TypeError as ``encode_example``.
+    """
+    if not isinstance(context, Mapping):
+        return _serialised(context, "SequenceExample")
+    lists = {} if feature_lists is None else feature_lists
+    entries = [_entry(name, _steps(name, lists[name], narrow)) for name in _sorted(lists)]
+    return _features(b"\x0a", context, narrow) + _delimited(b"\x12", b"".join(entries))
+
+
+def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
+    """What a serialised Example holds, by the names of its features.
+
+    Raises DecodeError, with the offset or the feature, when ``data`` is no serialised Example.
+    """
+    return {name: _decoded(name, raw) for name, raw in parse_example(bytes(data)).items()}
+
+
+def decode_sequence_example(
+    data: bytes | bytearray | memoryview,
+) -> tuple[dict[str, Decoded], dict[str, list[Decoded]]]:
+    """What a serialised SequenceExample holds: its context, and for each feature list one value per step.
+
+    An Example is read as a SequenceExample without lists. Raises DecodeError as ``decode_example``.
+    """
+    context, lists = parse_sequence_example(bytes(data))
+    return (
+        {name: _decoded(name, raw) for name, raw in context.items()},
+        {name: [_decoded(name, raw) for raw in steps] for name, steps in lists.items()},
+    )
+
+
+def feature_bytes(raw: Raw) -> bytes:
+    """The serialised Feature of a kind and payload."""
+    kind, payload = raw
+    if kind == NONE:
+        return b""
+    if isinstance(payload, list):
+        body = b"".join([_delimited(b"\x0a", value) for value in payload])
+    else:
+        body = _delimited(b"\x0a", payload) if payload else b""
+    return _delimited(_TAGS[kind], body)
+
+
+_TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # of the lists in a Feature, by kind
+
+
+def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
+    """The Features message as a field with this tag. Each buffer is copied once, by the join."""
+    parts: list[bytes] = [tag, b""]
+    size = 0
+    for name in _sorted(features):
+        value = features[name]
+        try:
+            convert = CONVERTERS.get(type(value))  # raw_of without its call: a tenth of the time of a small example
+            kind, payload = convert(value, narrow) if convert is not None else raw_of(value, narrow)
+        except SchemaError as error:
+            raise SchemaError(f"feature {name!r}: {error}") from None
+        if not isinstance(payload, list):
+            head, length = _head(name, kind, len(payload))
+            parts += (head, payload)
+        elif len(payload) == 1:
+            head, length = _head(name, kind, len(payload[0]))
+            parts += (head, payload[0])
+        else:
+            entry = _entry(name, feature_bytes((kind, payload)))
+            length = len(entry)
+            parts.append(entry)
+        size += length
+    parts[1] = varint(size)
+    return b"".join(parts)
+
+
+# The names in use times the sizes seen of each: most data sets have far fewer, and an entry takes some 300 bytes.
+@lru_cache(maxsize=4096)
+def _head(name: str, kind: int, size: int) -> tuple[bytes, int]:
+    """Everything in an entry of the map before its payload of ``size`` bytes, which ends it, and the length of both.
+
+    The payload is the one value of its list. A list of packed numbers without a number has no field for them; one of
+    bytes has one that is empty.
+    """
+    value = b"\x0a" + varint(size) if size or kind == BYTES else b""
+    feature = _TAGS[kind] + varint(len(value) + size) + value if kind != NONE else b""
+    key = _delimited(b"\x0a", _name(name)) + b"\x12" + varint(len(feature) + size) + feature
+    head = b"\x0a" + varint(len(key) + size) + key
+    return head, len(head) + size
+
+
+def _entry(name: str, value: bytes) -> bytes:
+    return _delimited(b"\x0a", _delimited(b"\x0a", _name(name)) + _delimited(b"\x12", value))
+
+
+def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
+    """The serialised FeatureList of the values of the feature list ``name``."""
+    if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
+        raise SchemaError(f"feature list {name!r}: a {type(values).__name__}; give one value per step, in a list")
+    kinds: set[int] = set()
+    parts = []
+    for step, value in enumerate(values):
+        try:
+            raw = raw_of(value, narrow)
+        except SchemaError as error:
+            raise SchemaError(f"feature list {name!r}, step {step}: {error}") from None
+        kinds |= {raw[0]} - {NONE}
+        if len(kinds) > 1:
+            raise SchemaError(f"feature list {name!r}, step {step}: another kind than the steps before it have")
+        parts.append(_delimited(b"\x0a", feature_bytes(raw)))
+    return b"".join(parts)
+
+
+def _sorted(features: Mapping[str, object]) -> list[str]:
+    """The names, ascending by UTF-8: the order of code points is the same, and is how Python orders str."""
+    try:
+        return sorted(features)
+    except TypeError:
+        raise ArgumentTypeError("the names of features are str") from None
+
+
+def _name(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise SchemaError(f"feature {name!r}: a name that UTF-8 cannot hold") from None
+
+
+def _delimited(tag: bytes, body: bytes) -> bytes:
+    return b"".join((tag, varint(len(body)), body))
+
+
+def _serialised(message: Message, name: str) -> bytes:
+    """The bytes of a message called ``name`` in any package: TensorFlow's, ours, a copy of theirs."""
+    descriptor = getattr(message, "DESCRIPTOR", None)
+    if getattr(descriptor, "name", None) != name:
+        raise ArgumentTypeError(
+            f"give a mapping of names to values, or a message {name}, not a {type(message).__name__}"
+        )
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _decoded(name: str, raw: Raw) -> Decoded:
+    kind, payload = raw
+    if kind == INT64:
+        try:
+            return int64_values(payload)  # type: ignore[arg-type]  # a list comes with BYTES only
+        except DecodeError as error:
+            raise DecodeError(f"feature {name!r}: {error}") from None
+    if kind == FLOAT:
+        return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # as above
+    return payload if kind == BYTES else []  # type: ignore[return-value]  # as above

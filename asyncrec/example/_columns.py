@@ -1,0 +1,221 @@
+"""Many records to columns: the features of a whole batch, read together by NumPy.
+
+Records of one data set mostly list the same features in the same order, whatever the lengths of their values. So one
+record is parsed, and what it teaches (its layout: names and kinds, in order) is tried on all the others at once: every
+tag, length and name is compared, for all records in one operation each, and what does not fit in every byte is not
+taken. Of what is left over one is parsed again, and so on; records of a rare or an odd form are parsed one by one. The
+result is the same as if each had been parsed alone, at about a tenth of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import DecodeError
+from asyncrec.example._scan import PADDING, Scan, fit
+from asyncrec.example._varints import int64_values, varint
+from asyncrec.example._wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_example
+
+__all__ = ["Column", "column_of", "read_columns"]
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
+
+_BLOCK_BYTES = 4 << 20  # records joined at a time: what is copied stays in cache, and memory is bounded
+_FEW = 24  # records: below this parsing each is faster than NumPy's fixed cost of some 250 us
+_MISSES = 4  # layouts that fitted only a few records, after which the rest of a block is parsed one by one
+
+
+class Column(NamedTuple):
+    """One feature of ``n`` records: their values one after the other, and how many each record has.
+
+    ``flat`` is an int64 or float32 array, writable, or a list of bytes. ``counts`` is int64 of shape (n,): -1 where a
+    record does not have the feature, or has it without a kind.
+    """
+
+    kind: int
+    flat: Any
+    counts: Ints
+
+
+def read_columns(records: Sequence[bytes], wanted: Mapping[str, int], check: Check) -> dict[str, Column]:
+    """The features named in ``wanted``, with the kind each must have, of serialised Examples.
+
+    ``check(features, row)`` is called with what a record of each layout holds. It raises where a feature is missing, or
+    not of the kind wanted, or one too many; where it does not, every record of that layout is taken.
+
+    Raises DecodeError naming the record, counted from 0, when one is no Example; and what ``check`` raises.
+    """
+    parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
+    if len(parts) == 1:
+        return parts[0]
+    return {name: _joined(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
+
+
+def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
+    """The column of features that were parsed one by one; None, or a feature without a kind, is an absent one."""
+    present = np.array([raw is not None and raw[0] != NONE for raw in raws], np.bool_)
+    payloads: list[Any] = [raw[1] for raw in raws if raw is not None and raw[0] != NONE]
+    if kind == BYTES:
+        flat: Any = list(chain.from_iterable(payloads))
+        counts = np.array([len(values) for values in payloads], np.int64)
+    else:
+        sizes = np.array([len(payload) for payload in payloads], np.int64)
+        flat, counts = _numbers(kind, bytearray().join(payloads), sizes)
+    return Column(kind, flat, _spread(counts, present))
+
+
+def _blocks(records: Sequence[bytes]) -> list[range]:
+    """Runs of records to be joined: of at most _BLOCK_BYTES, but for a single record that is larger."""
+    sizes = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+    blocks, start = [], 0
+    while start < len(records):
+        before = int(sizes[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(sizes, before + _BLOCK_BYTES, "right")))
+        blocks.append(range(start, stop))
+        start = stop
+    return blocks or [range(0)]
+
+
+def _joined(kind: int, columns: Sequence[Column]) -> Column:
+    flats = [column.flat for column in columns]
+    flat = list(chain.from_iterable(flats)) if kind == BYTES else np.concatenate(flats)
+    return Column(kind, flat, np.concatenate([column.counts for column in columns]))
+
+
+def _block(records: Sequence[bytes], rows: range, wanted: Mapping[str, int], check: Check) -> dict[str, Column]:
+    if len(rows) < _FEW:
+        parsed = [_parsed(records, row, check) for row in rows]
+        try:
+            return {name: column_of(kind, [raws.get(name) for raws in parsed]) for name, kind in wanted.items()}
+        except DecodeError:
+            raise _culprit(records, rows, wanted) from None
+    sizes = np.fromiter((len(records[row]) for row in rows), np.int64, len(rows))
+    data = b"".join([records[row] for row in rows] + [bytes(PADDING)])
+    stops = np.cumsum(sizes)
+    starts = stops - sizes
+    found = {name: np.full((2, len(rows)), -1, np.int64) for name in wanted}
+    odd: list[bytes] = []  # the features of records that fit no layout, written anew behind the others
+    size = len(data)
+    pending = np.arange(len(rows))
+    misses = 0
+    while len(pending):
+        first = int(pending[0])
+        raws = _parsed(records, rows[first], check)
+        if len(pending) >= _FEW and misses < _MISSES:
+            layout = [(name, kind) for name, (kind, _) in raws.items()]
+            fits, spans = fit(data, starts[pending], stops[pending], layout, wanted)
+            misses += int(fits.sum()) < _FEW
+            if fits[0]:
+                for name, span in spans.items():
+                    found[name][:, pending[fits]] = span[:, fits]
+                pending = pending[~fits]
+                continue
+        for name in wanted:
+            kind, payload = raws.get(name, (NONE, b""))
+            if kind != NONE:
+                body = _bytes_list(payload) if isinstance(payload, list) else payload
+                odd.append(body)
+                found[name][:, first] = size, size + len(body)
+                size += len(body)
+        pending = pending[1:]
+    if odd:
+        data = b"".join([data, *odd])
+    try:
+        return {name: _column(kind, data, *found[name]) for name, kind in wanted.items()}
+    except DecodeError:
+        raise _culprit(records, rows, wanted) from None
+
+
+def _parsed(records: Sequence[bytes], row: int, check: Check) -> dict[str, Raw]:
+    try:
+        raws = parse_example(bytes(records[row]))
+    except DecodeError as error:
+        raise _in_record(row, error) from None
+    check(raws, row)
+    return raws
+
+
+def _culprit(records: Sequence[bytes], rows: range, wanted: Mapping[str, int]) -> DecodeError:
+    """Which of the records it was that could not be read as columns, and why."""
+    for row in rows:
+        name = ""
+        try:
+            raws = parse_example(bytes(records[row]))
+            for name, kind in wanted.items():
+                column_of(kind, [raws.get(name)])
+        except DecodeError as error:
+            return _in_record(row, DecodeError(f"feature {name!r}: {error}") if name else error)
+    raise AssertionError("each record is an Example by itself, and all together are not")
+
+
+def _in_record(row: int, error: DecodeError) -> DecodeError:
+    return DecodeError(f"record {row} of the batch: {error}")
+
+
+def _column(kind: int, data: bytes, starts: Ints, stops: Ints) -> Column:
+    present = starts >= 0
+    if not present.all():
+        starts, stops = starts[present], stops[present]
+    if kind == BYTES:
+        flat, counts = _strings(data, starts, stops)
+    else:
+        flat, counts = _numbers(kind, _gathered(data, starts, stops), stops - starts)
+    return Column(kind, flat, _spread(counts, present))
+
+
+def _spread(counts: Ints, present: npt.NDArray[np.bool_]) -> Ints:
+    if len(counts) == len(present):
+        return counts
+    spread = np.full(len(present), -1, np.int64)
+    spread[present] = counts
+    return spread
+
+
+def _gathered(data: bytes, starts: Ints, stops: Ints) -> bytearray:
+    """The bytes of all spans, one after the other."""
+    sizes = stops - starts
+    if sizes.max(initial=0) > 16:
+        return bytearray().join([data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
+    before = np.cumsum(sizes) - sizes
+    index = np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
+    return bytearray(np.frombuffer(data, np.uint8).take(index).tobytes())
+
+
+def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
+    """The numbers in the packed payloads of these sizes, which follow one another, and how many each has."""
+    if kind == FLOAT:
+        return np.frombuffer(payload, "<f4").astype(np.float32, copy=False), sizes // 4
+    values = int64_values(payload)
+    last = np.frombuffer(payload, np.uint8) < 0x80
+    ends = np.cumsum(sizes)
+    if not last[ends[sizes > 0] - 1].all():
+        raise DecodeError("the last int64 value is cut short")
+    upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(last)))
+    return values, upto[ends] - upto[ends - sizes]
+
+
+def _strings(data: bytes, starts: Ints, stops: Ints) -> tuple[list[bytes], Ints]:
+    """The values of the BytesLists in these spans, and how many each has. Mostly each has one: read together."""
+    scan = Scan(data)
+    single, pos = scan.expect(starts, b"\x0a")
+    length, pos = scan.varint(pos)
+    single &= (starts < stops) & (pos + length == stops)
+    begins, ends = np.where(single, pos, starts).tolist(), stops.tolist()
+    if single.all():
+        values = [data[start:stop] for start, stop in zip(begins, ends, strict=True)]
+        return values, np.ones(len(values), np.int64)
+    lists = [
+        [data[start:stop]] if one else byte_strings(data, start, stop)
+        for one, start, stop in zip(single.tolist(), begins, ends, strict=True)
+    ]
+    return list(chain.from_iterable(lists)), np.array([len(values) for values in lists], np.int64)
+
+
+def _bytes_list(values: Sequence[bytes]) -> bytes:
+    return b"".join([piece for value in values for piece in (b"\x0a", varint(len(value)), value)])

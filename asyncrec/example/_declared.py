@@ -1,0 +1,206 @@
+"""A class declares what its examples hold; each instance is one example (TFRecorder's way).
+
+    class Page(DeclaredExample):
+        def __init__(self, name, label):
+            super().__init__()
+            self.name, self._label, self._data = name, label, None
+
+        @tfrecordable(dtype=DeclaredExample.Field.TYPE_INT32)
+        def label(self):
+            return self._label
+
+        @tfrecordable(dtype=DeclaredExample.Field.TYPE_ARRAY_FLOAT32)
+        def data(self):
+            return self._data
+
+        @data.setter
+        def data(self, value):
+            self._data = value
+
+The fields of a class are those of its parents, then its own, in the order of declaration; a field declared anew keeps
+its place. Each class has a list of its own. They are stored under the attributes' names, as ``Schema`` reads them:
+
+    TYPE_BOOL, TYPE_INT32, TYPE_INT64   one int64        held to the range of the type
+    TYPE_FLOAT                          one float        rounded to float32, as the type says
+    TYPE_DOUBLE                         one bytes value  its eight bytes, little-endian: exact
+    TYPE_STRING, TYPE_BYTES             one bytes value  str as UTF-8; bytes as they are (an encoded image)
+    TYPE_ARRAY_FLOAT32, _INT32          one bytes value  the array's bytes, little-endian, in C order, and
+                                                         ``<name>_shape`` beside it, so that it comes back shaped
+
+Arrays as bytes is how TFRecorder stores them; what it wrote reads back, flat, since it kept no shape. An array of
+another type goes in if the declared one holds each of its values, and one of float64 is rounded to float32 as declared;
+None is an error, never a 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from asyncrec.errors import ArgumentTypeError, SchemaError
+from asyncrec.example._codec import encode_example
+from asyncrec.example._fields import ARRAYS, ENTRIES, LARGE, FieldType, Recordable, stored, tfrecordable
+from asyncrec.example._schema import Schema
+
+__all__ = ["DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"]
+
+
+class IgnoreExample(Exception):
+    """Raised by ``from_csv_row``, ``load`` or ``split`` to leave an example out; its message is the reason."""
+
+
+class DeclaredExample:
+    """An example whose recordable attributes are declared; subclass it.
+
+    ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` are for the subclass to override, each of them
+    with ``def`` or ``async def``; whoever calls them awaits what is awaitable. Keyword arguments are those given to the
+    job that writes the examples, all of them to each.
+
+    Raises TypeError, when the class is made, if a field has the name of one of these methods, or the one under which
+    the shape of an array is stored.
+    """
+
+    Field: TypeAlias = FieldType
+    _fields: ClassVar[dict[str, FieldType]] = {}
+    _schema: ClassVar[Schema] = Schema({})
+
+    def __init__(self) -> None:
+        """Nothing is kept here: that a subclass forgets to call it does no harm."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        fields: dict[str, FieldType] = {}
+        for base in reversed(cls.__mro__):
+            for name, value in vars(base).items():
+                if isinstance(value, Recordable):
+                    fields[name] = value.dtype
+                elif name in fields:
+                    del fields[name]  # a plain attribute stands in its place
+        for name, dtype in fields.items():
+            if name in vars(DeclaredExample):
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name}: DeclaredExample has a method of that name; choose another"
+                )
+            if dtype in ARRAYS and f"{name}_shape" in fields:
+                raise ArgumentTypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
+        cls._fields = fields
+        cls._schema = Schema({name: ENTRIES[dtype] for name, dtype in fields.items()})
+
+    @classmethod
+    def fields(cls) -> dict[str, FieldType]:
+        """The declared fields and their types, in order: a copy."""
+        return dict(cls._fields)
+
+    @classmethod
+    def schema(cls) -> Schema:
+        """The schema its records are read with."""
+        return cls._schema
+
+    @classmethod
+    def decode(cls, record: bytes) -> tuple[Any, ...]:
+        """The values of a record, in the order of declaration. Raises as ``Schema.decode``."""
+        return tuple(cls._schema.decode(record).values())
+
+    def encode(self) -> bytes:
+        """The record: a serialised Example. Raises SchemaError, naming class and field, for a value of another type."""
+        values: dict[str, object] = {}
+        for name, dtype in type(self)._fields.items():
+            try:
+                value = self._stored(getattr(self, name), dtype)
+            except SchemaError as error:
+                raise SchemaError(f"{type(self).__name__}.{name}: {error}") from None
+            if dtype in ARRAYS:
+                values[name], values[f"{name}_shape"] = value
+            else:
+                values[name] = value
+        return encode_example(values)
+
+    def _stored(self, value: Any, dtype: FieldType) -> Any:
+        """What is given to the encoder; another for `asyncrec.compat.tfrecorder`, which takes more."""
+        return stored(value, dtype)
+
+    def load(self, **kwargs: Any) -> Awaitable[None] | None:
+        """Brings what is large into memory, just before the example is written. By default there is nothing."""
+        return None
+
+    def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
+        """The examples it is written as, after it is loaded. By default itself alone."""
+        return [self]
+
+    def release(self) -> Awaitable[None] | None:
+        """Gives the memory back once it is written. By default arrays and bytes that can be set are set to None."""
+        for name, dtype in type(self)._fields.items():
+            attribute = getattr(type(self), name)
+            if dtype in LARGE and attribute.fset is not None:
+                setattr(self, name, None)
+        return None
+
+    @staticmethod
+    def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
+        """The example that a row of a CSV file describes, not loaded. The values of the row are str."""
+        raise NotImplementedError(f"override from_csv_row, so that the row {row!r} makes an example")
+
+    def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
+        """The row that describes this example: enough to make it again with ``from_csv_row``."""
+        raise NotImplementedError(
+            f"override {type(self).__name__}.to_csv_row, so that a CSV file can list its examples"
+        )
+
+
+def check_round_trip(
+    example: DeclaredExample | type[DeclaredExample], row: list[str] | None = None, **kwargs: Any
+) -> None:
+    """Checks that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
+
+    Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
+    its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
+
+    Raises SchemaError naming the field and both values when one differs; TypeError when the class declares no field,
+    when ``from_csv_row`` makes something else, or when a method it needs here is ``async`` (await it yourself, and give
+    the example).
+    """
+    if isinstance(example, type):
+        if row is None:
+            raise ArgumentTypeError(f"{example.__name__} is a class: give a CSV row too, or a loaded example")
+        made = _awaited_by_none(example.from_csv_row(row, **kwargs))
+        if not isinstance(made, example):
+            raise ArgumentTypeError(f"{example.__name__}.from_csv_row made a {type(made).__name__}")
+        described = [str(value) for value in _awaited_by_none(made.to_csv_row())]
+        again = _awaited_by_none(_awaited_by_none(example.from_csv_row(described, **kwargs)).to_csv_row())
+        if [str(value) for value in again] != described:
+            raise SchemaError(f"{example.__name__}: to_csv_row gave {described}, and the example made of that {again}")
+        _awaited_by_none(made.load(**kwargs))
+        for part in _awaited_by_none(made.split(**kwargs)):
+            _check(part)
+    else:
+        _check(example)
+
+
+def _check(example: DeclaredExample) -> None:
+    kind = type(example)
+    if not kind.fields():
+        raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
+    record = example.encode()
+    batch = Schema.from_json(kind.schema().to_json()).decode_batch([record, record])
+    for (name, dtype), value in zip(kind.fields().items(), kind.decode(record), strict=True):
+        given = getattr(example, name)
+        expected = np.float32(given).item() if dtype == FieldType.TYPE_FLOAT else given
+        for read in (value, batch[name][1]):
+            if np.shape(read) != np.shape(expected) or not _equal(read, expected):
+                raise SchemaError(f"{kind.__name__}.{name}: {given!r} was written, and {read!r} read")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, str | bytes):
+        return one == (bytes(other) if isinstance(one, bytes) else other)
+    return bool(np.array_equal(one, other, equal_nan=True))
+
+
+def _awaited_by_none(value: Any) -> Any:
+    if hasattr(value, "__await__"):
+        if hasattr(value, "close"):
+            value.close()  # or Python warns that it was never awaited
+        raise ArgumentTypeError("an async method; await it yourself, and check the loaded example")
+    return value

@@ -1,0 +1,168 @@
+"""The types a schema may name: how each is stored, and how what is stored becomes it.
+
+An Example has int64, float (32 bits) and bytes. The other types are conversions: bool and the other integers are
+stored as int64, float16 and float64 as float, str as UTF-8. Reading holds each value against the type's range.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import SchemaError
+from asyncrec.example._wire import BYTES, FLOAT, INT64
+
+__all__ = [
+    "Misfit",
+    "cast",
+    "common_dtype",
+    "default_array",
+    "dtype_name",
+    "from_plain",
+    "kind_of",
+    "plain",
+    "raw_array",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("float16", "float32", "float64")
+_KINDS = {
+    "bool": INT64,
+    **dict.fromkeys(_INTEGERS, INT64),
+    **dict.fromkeys(_FLOATS, FLOAT),
+    "bytes": BYTES,
+    "str": BYTES,
+}
+
+
+class Misfit(Exception):
+    """Record ``row`` of the batch does not hold what the schema says; made a SchemaError by the schema."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+        self.reason = reason
+
+
+def dtype_name(dtype: object) -> str:
+    """The name of a type: given by name, as a NumPy type, or as bytes or str. Raises SchemaError for another."""
+    if dtype in (bytes, str):
+        return "bytes" if dtype is bytes else "str"
+    try:
+        name = dtype if isinstance(dtype, str) and dtype in _KINDS else np.dtype(dtype).name  # type: ignore[call-overload]  # what is no type is the TypeError below
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
+        name = None
+    if name not in _KINDS:
+        raise SchemaError(f"{dtype!r} is no type of a schema; there are {', '.join(_KINDS)}")
+    return str(name)
+
+
+def kind_of(dtype: str) -> int:
+    """The kind of feature a type is stored as."""
+    return _KINDS[dtype]
+
+
+def common_dtype(one: str, other: str) -> str | None:
+    """The smallest type that holds the values of both, and is stored as both are; None if there is none."""
+    if one == other:
+        return one
+    pair = {one, other}
+    if pair == {"bytes", "str"}:
+        return "bytes"
+    if pair <= {*_INTEGERS} or pair <= {*_FLOATS}:
+        name = np.promote_types(one, other).name
+        return name if _KINDS[name] == _KINDS[one] else None  # int64 and uint64 have only float64 in common
+    return None
+
+
+def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
+    """A column's values as an array of this type; ``counts`` tell a Misfit its row."""
+    if dtype == "bytes":
+        return _objects(flat)
+    if dtype == "str":
+        return _objects([_text(value, index, counts) for index, value in enumerate(flat)])
+    if flat.dtype.name == dtype:
+        return flat  # type: ignore[no-any-return]  # an array: only bytes come as a list
+    with np.errstate(over="ignore"):  # what becomes infinite is found by the comparison
+        values: Array = flat.astype(dtype)
+    back = values.astype(flat.dtype)
+    wrong = (back != flat) & (flat == flat) if dtype in _FLOATS else back != flat  # NaN stays NaN
+    if dtype == "uint64":
+        wrong |= flat < 0
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise Misfit(_row_of(index, counts), f"{flat[index].item()!r} is no {dtype}")
+    return values
+
+
+def raw_array(values: Sequence[bytes], dtype: str) -> Array:
+    """The array whose little-endian bytes these are together: flat, new, writable."""
+    little = np.dtype(dtype).newbyteorder("<")
+    flat = np.frombuffer(bytearray().join(values), np.uint8 if dtype == "bool" else little)
+    return flat.astype(dtype, copy=False)
+
+
+def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
+    """A default as an array of this shape and type; one value serves for all. Raises SchemaError if it does not fit."""
+    wanted = {"bytes": bytes, "str": str}.get(dtype)
+    try:
+        array = np.broadcast_to(np.asarray(default, dtype=object if wanted else None), shape)
+    except ValueError:
+        raise SchemaError(f"the default {default!r} has not the shape {shape}") from None
+    if wanted:
+        fits = all(isinstance(value, wanted) for value in array.reshape(-1).tolist())
+        values = array
+    else:
+        numeric = {"bool": "b", **dict.fromkeys(_FLOATS, "iuf")}.get(dtype, "iu")
+        fits = array.dtype.kind in numeric
+        with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+            values = array.astype(dtype) if fits else array
+        if fits and kind_of(dtype) == INT64:
+            fits = values.tolist() == array.tolist()
+    if not fits:
+        raise SchemaError(f"the default {default!r} is no {dtype}")
+    return np.array(values)
+
+
+def plain(value: Any) -> Any:
+    """A default as JSON has it: bytes in base64, and the floats JSON lacks by name."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)  # nan, inf or -inf: float() reads them back
+    return value
+
+
+def from_plain(value: Any, dtype: str) -> Any:
+    """The opposite of ``plain``."""
+    if isinstance(value, list):
+        return [from_plain(item, dtype) for item in value]
+    if dtype == "bytes":
+        return base64.b64decode(value, validate=True)
+    return float(value) if isinstance(value, str) and dtype in _FLOATS else value
+
+
+def _objects(values: Sequence[object]) -> Array:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _text(value: bytes, index: int, counts: npt.NDArray[np.int64]) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise Misfit(_row_of(index, counts), f'{value[:40]!r} is not UTF-8; declare it as "bytes"') from None
+
+
+def _row_of(index: int, counts: npt.NDArray[np.int64]) -> int:
+    """The row of a value, by its place among all values."""
+    return int(np.searchsorted(np.cumsum(np.maximum(counts, 0)), index, "right"))

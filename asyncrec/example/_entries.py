@@ -1,0 +1,149 @@
+"""The entries of a Schema: how one name's values are stored, what they become, and what all entries share.
+
+An entry names the features it reads (``stored``) and stacks their columns into one value for a batch (``stack``):
+
+    entry                  in the record                              of one record        of a batch of n
+    FixedLen(shape, t)     as many values as the shape has            array of the shape   array (n, *shape)
+    FixedLen((), t)        one value                                  a Python scalar      array (n,)
+      with raw=True        one bytes value: the array, little-endian  the same             the same
+    VarLen(t)              any number of values; absent is none       array (count,)       Ragged
+    Tensor(t)              values, their shape in ``<name>_shape``    array of that shape  object array of n arrays
+    Sparse(t, shape, ...)  index features and a feature of values     SparseArrays         SparseArrays
+    Sequence(entry)        a feature list, an entry in each step      as a batch of steps  Ragged of those
+
+Arrays are in C order, new and writable; those of bytes and str are object arrays. A float64 feature was rounded to
+float32 when it was stored: only ``raw=True`` keeps float64 exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import SchemaError
+from asyncrec.example._columns import Column, column_of
+from asyncrec.example._dtypes import common_dtype, dtype_name, kind_of, plain
+from asyncrec.example._wire import BYTES, Raw
+
+__all__ = [
+    "Columns",
+    "Entry",
+    "Ragged",
+    "Stored",
+    "normalise",
+    "shape_of",
+    "splits_of",
+    "values_of",
+    "with_common_dtype",
+]
+
+Columns: TypeAlias = Mapping[str, Column]
+
+_MOST_AXES = 32  # of NumPy's arrays, in every version of it
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. row_splits: int64 (n + 1,).
+
+    Of a Sequence of VarLen, ``values`` is Ragged too: rows of steps, steps of values.
+    """
+
+    values: Any
+    row_splits: npt.NDArray[np.int64]
+
+
+class Stored(NamedTuple):
+    """A feature an entry reads: of which kind, and whether every record must have it."""
+
+    kind: int
+    required: bool
+
+
+class Entry(ABC):
+    """What a Schema has for a name. Entries are immutable dataclasses, equal when they say the same."""
+
+    @abstractmethod
+    def stored(self, name: str) -> dict[str, Stored]:
+        """The features of a record that are read for it."""
+
+    @abstractmethod
+    def stack(self, name: str, columns: Columns) -> Any:
+        """The value of a batch. Raises Misfit for a record that does not hold what this says."""
+
+    @abstractmethod
+    def first(self, stacked: Any) -> Any:
+        """The value of the one record of a batch of one."""
+
+    def one(self, name: str, features: Mapping[str, Raw]) -> Any:
+        """The value of one record alone, from what it holds. Raises as ``stack``, and DecodeError."""
+        kinds = self.stored(name)
+        columns = {feature: column_of(kind, [features.get(feature)]) for feature, (kind, _) in kinds.items()}
+        return self.first(self.stack(name, columns))
+
+    @abstractmethod
+    def where_absent(self) -> Entry | None:
+        """What it becomes when some records do not have it: nothing is made up. None where that cannot be."""
+
+    @abstractmethod
+    def merged(self, other: Entry) -> Entry | None:
+        """An entry that reads what either reads, or None."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that ``from_json`` reads: the class under "kind", and each field that is not at its default."""
+        fields = {item.name: (getattr(self, item.name), item.default) for item in dataclasses.fields(self)}  # type: ignore[arg-type]  # every entry is a dataclass
+        told = {name: _json(value) for name, (value, default) in fields.items() if value is not default}
+        return {"kind": type(self).__name__} | told
+
+
+def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
+    """The entry that both are when their types are made one; None when there is none, or they differ in more."""
+    if type(one) is not type(other):
+        return None
+    dtype = common_dtype(one.dtype, other.dtype)
+    if dtype is None or (one.dtype != other.dtype and getattr(one, "raw", False)):  # raw bytes are one type's only
+        return None
+    try:
+        one, other = (dataclasses.replace(entry, dtype=dtype, **changes) for entry in (one, other))
+    except SchemaError:  # a default of text, and values of bytes
+        return None
+    return one if one.to_json() == other.to_json() else None  # by JSON, since a default may be NaN
+
+
+def normalise(entry: Any) -> None:
+    object.__setattr__(entry, "dtype", dtype_name(entry.dtype))
+    if getattr(entry, "raw", False) and kind_of(entry.dtype) == BYTES:
+        raise SchemaError(f"{entry.dtype} values are bytes as they are; raw=True is for numbers")
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise SchemaError(f"{shape!r:.200} is no shape: a tuple of whole numbers") from None
+    if len(sizes) > _MOST_AXES:
+        raise SchemaError(f"a shape of {len(sizes)} axes; an array has at most {_MOST_AXES}")
+    if min(sizes, default=0) < 0:
+        raise SchemaError(f"the shape {sizes} has a negative size; VarLen and Tensor are for sizes that differ")
+    return sizes
+
+
+def splits_of(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    splits = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=splits[1:])
+    return splits
+
+
+def values_of(count: int) -> str:
+    return "1 value" if count == 1 else f"{count} values"
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Entry):
+        return value.to_json()
+    return list(value) if isinstance(value, tuple) else plain(value)

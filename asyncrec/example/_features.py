@@ -1,0 +1,117 @@
+"""The protobuf messages, and the helpers that make one Feature each.
+
+The messages are tf.train's under a package name of our own (see ``proto/example.proto``): the bytes are the same, and
+both may live in one process. The helpers have the names TensorFlow's tutorial gave them and compose with the messages:
+
+    Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
+
+``encode_example`` does the same many times faster, without messages. Both hold to one rule of values (see ``values``),
+so an array goes in as packed bytes, never element by element, and what would lose value is a SchemaError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from asyncrec.errors import ArgumentTypeError, SchemaError
+from asyncrec.example._codec import feature_bytes
+from asyncrec.example._values import raw_of
+from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE
+from asyncrec.example.proto.example_pb2 import (
+    BytesList,
+    Example,
+    Feature,
+    FeatureList,
+    FeatureLists,
+    Features,
+    FloatList,
+    Int64List,
+    SequenceExample,
+)
+
+__all__ = [
+    "BytesList",
+    "Example",
+    "Feature",
+    "FeatureList",
+    "FeatureLists",
+    "Features",
+    "FloatList",
+    "Int64List",
+    "SequenceExample",
+    "bytes_feature",
+    "bytes_list_feature",
+    "float_list_feature",
+    "int64_feature",
+    "int64_list_feature",
+]
+
+
+def int64_feature(value: object) -> Feature:
+    """A Feature of one integer or bool. Raises SchemaError for another value, TypeError for several."""
+    return _feature(INT64, _one(value, "int64_list_feature"))
+
+
+def bytes_feature(value: object) -> Feature:
+    """A Feature of one bytes or str (as UTF-8). Raises SchemaError for another value, TypeError for several."""
+    return _feature(BYTES, _one(value, "bytes_list_feature"))
+
+
+def int64_list_feature(values: object) -> Feature:
+    """A Feature of integers or bools: an array, in C order, or any iterable. Raises SchemaError for other values."""
+    return _feature(INT64, _several(values))
+
+
+def bytes_list_feature(values: object) -> Feature:
+    """A Feature of bytes or str (as UTF-8): an array or any iterable. Raises SchemaError for other values."""
+    return _feature(BYTES, _several(values))
+
+
+def float_list_feature(values: object, *, narrow: bool = True) -> Feature:
+    """A Feature of floats, or of integers: an array, in C order, or any iterable; each is rounded to float32.
+
+    The caller has said what it is to be, so integers may stand among floats. With ``narrow=False`` an array whose
+    values float32 would change is a SchemaError, as are values that would become infinite, and other values, always.
+    """
+    several = _several(values)
+    if isinstance(several, list):
+        several = [float(value) if type(value) is int else value for value in several]
+    elif several.dtype.kind in "iu":
+        several = _floats(several, narrow)
+    return _feature(FLOAT, several, narrow)
+
+
+def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any]:
+    floats = integers.astype(np.float32)
+    # As Python compares int and float: exactly.
+    if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
+        raise SchemaError(
+            f"an array of {integers.dtype.name} with integers that float32 cannot hold; leave narrow=False out"
+        )
+    return floats
+
+
+def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
+    found, payload = raw_of(value, narrow)
+    if found == NONE:  # an empty list: here its kind is known
+        found, payload = kind, [] if kind == BYTES else b""
+    if found != kind:
+        raise SchemaError(f"a {KINDS[found]} value where {KINDS[kind]} was asked for: {value!r:.80}")
+    return Feature.FromString(feature_bytes((found, payload)))
+
+
+def _one(value: object, plural: str) -> object:
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+        raise ArgumentTypeError(f"a {type(value).__name__} is several values; use {plural}")
+    return value
+
+
+def _several(values: object) -> list[object] | np.ndarray[Any, Any]:
+    if isinstance(values, np.ndarray):
+        return values
+    if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
+        raise ArgumentTypeError(f"one {type(values).__name__}; give a list of values, or an array")
+    return list(values)

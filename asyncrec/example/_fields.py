@@ -1,0 +1,140 @@
+"""The fields a class declares: their types, the decorator, and what each type's values are stored as."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from asyncrec.errors import ArgumentTypeError, SchemaError
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, Tensor
+
+__all__ = ["ARRAYS", "ENTRIES", "LARGE", "FieldType", "Recordable", "stored", "tfrecordable"]
+
+
+class FieldType(enum.IntEnum):
+    """What a field holds. TYPE_BYTES is ours: TFRecorder has no type for bytes that are not text."""
+
+    TYPE_BOOL = 1
+    TYPE_INT32 = 2
+    TYPE_INT64 = 3
+    TYPE_FLOAT = 4
+    TYPE_DOUBLE = 5
+    TYPE_STRING = 6
+    TYPE_ARRAY_FLOAT32 = 7
+    TYPE_ARRAY_INT32 = 8
+    TYPE_BYTES = 9
+
+
+ENTRIES: dict[FieldType, Entry] = {
+    FieldType.TYPE_BOOL: FixedLen((), "bool"),
+    FieldType.TYPE_INT32: FixedLen((), "int32"),
+    FieldType.TYPE_INT64: FixedLen((), "int64"),
+    FieldType.TYPE_FLOAT: FixedLen((), "float32"),
+    FieldType.TYPE_DOUBLE: FixedLen((), "float64", raw=True),
+    FieldType.TYPE_STRING: FixedLen((), "str"),
+    FieldType.TYPE_ARRAY_FLOAT32: Tensor("float32", raw=True),
+    FieldType.TYPE_ARRAY_INT32: Tensor("int32", raw=True),
+    FieldType.TYPE_BYTES: FixedLen((), "bytes"),
+}
+ARRAYS = {FieldType.TYPE_ARRAY_FLOAT32: np.dtype("<f4"), FieldType.TYPE_ARRAY_INT32: np.dtype("<i4")}
+_EXACT = 1 << 24  # float32 holds every integer up to this one
+LARGE = {*ARRAYS, FieldType.TYPE_BYTES}  # what release() gives back
+
+Getter: TypeAlias = Callable[[Any], Any]
+
+
+class Recordable(property):
+    """A property whose value is part of the record. ``setter`` and ``deleter`` keep what it holds."""
+
+    def __init__(
+        self,
+        fget: Getter | None = None,
+        fset: Callable[[Any, Any], None] | None = None,
+        fdel: Callable[[Any], None] | None = None,
+        doc: str | None = None,
+        *,
+        dtype: FieldType,
+    ) -> None:
+        super().__init__(fget, fset, fdel, doc)
+        self.dtype = dtype
+
+    def getter(self, fget: Getter) -> Recordable:
+        return Recordable(fget, self.fset, self.fdel, dtype=self.dtype)
+
+    def setter(self, fset: Callable[[Any, Any], None]) -> Recordable:
+        return Recordable(self.fget, fset, self.fdel, self.__doc__, dtype=self.dtype)
+
+    def deleter(self, fdel: Callable[[Any], None]) -> Recordable:
+        return Recordable(self.fget, self.fset, fdel, self.__doc__, dtype=self.dtype)
+
+
+def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
+    """Declares an attribute, as ``property`` does, that is stored as ``dtype``, one of ``DeclaredExample.Field``.
+
+    Raises TypeError for another ``dtype``.
+    """
+    try:
+        kind = FieldType(dtype)
+    except ValueError:
+        raise ArgumentTypeError(f"dtype={dtype!r}: give one of DeclaredExample.Field") from None
+    return lambda fget: Recordable(fget, dtype=kind)
+
+
+def stored(value: Any, dtype: FieldType) -> Any:
+    """What is given to the encoder for a field: one value; of an array its bytes and its shape."""
+    if value is None:
+        raise SchemaError("None; did load() not set it?")
+    if dtype in ARRAYS:
+        return _array(value, ARRAYS[dtype])
+    if dtype == FieldType.TYPE_BOOL:
+        _expect(value, "a bool", bool, np.bool_)
+        return bool(value)
+    if dtype in (FieldType.TYPE_INT32, FieldType.TYPE_INT64):
+        _expect(value, "an integer", int, np.integer)
+        bits = 32 if dtype == FieldType.TYPE_INT32 else 64
+        if not -(1 << bits - 1) <= int(value) < 1 << bits - 1:
+            raise SchemaError(f"{value} is beyond int{bits}")
+        return int(value)
+    if dtype in (FieldType.TYPE_FLOAT, FieldType.TYPE_DOUBLE):
+        _expect(value, "a float", float, np.floating, int, np.integer)
+        if float(value) != value and value == value:
+            raise SchemaError(f"{value} is no float64: it would be rounded")
+        return float(value) if dtype == FieldType.TYPE_FLOAT else struct.pack("<d", value)
+    if dtype == FieldType.TYPE_STRING:
+        _expect(value, "a str", str)
+    else:
+        _expect(value, "bytes", bytes, bytearray, memoryview)
+    return value
+
+
+def _expect(value: object, what: str, *types: type) -> None:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise SchemaError(f"{value!r:.80} is a {type(value).__name__}, not {what}")
+
+
+def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
+    if not isinstance(value, np.ndarray):
+        raise SchemaError(f"a {type(value).__name__}, not an array; numpy.asarray makes one")
+    array = value
+    if value.dtype != dtype:
+        if value.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
+            raise SchemaError(f"an array of {value.dtype}, declared as {dtype.name}")
+        with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+            array = value.astype(dtype)
+            if dtype.kind == value.dtype.kind == "f":
+                changed = np.isinf(array) & ~np.isinf(value)  # rounded, as the declaration says; see ``values``
+            elif dtype.kind == "f":
+                changed = (value > _EXACT) | (value < -_EXACT)
+            else:
+                changed = array != value
+        if changed.any():
+            raise SchemaError(
+                f"an array of {value.dtype}, declared as {dtype.name}, which would change {value[changed][0]!r} and "
+                f"{int(changed.sum()) - 1} more; cast it yourself with .astype(numpy.{dtype.name})"
+            )
+    return array.tobytes(), np.array(array.shape, np.int64)

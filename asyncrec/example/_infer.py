@@ -1,0 +1,92 @@
+"""Which entries read all of some records: the schema found by looking at every one of them, not at the last.
+
+Types are those an Example has, int64, float32 and bytes: what else was meant cannot be seen, and is not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+
+from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.example._compound import Sequence
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, VarLen
+from asyncrec.example._varints import int64_values
+from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE, Raw
+
+__all__ = ["inferred"]
+
+_DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
+
+
+def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[Raw]]]]) -> dict[str, Entry]:
+    """The entries for the contexts and feature lists of these records, in the order of their names' UTF-8.
+
+    Raises SchemaError when there are no records, when a feature is of two kinds, or a name is that of a feature and of
+    a feature list; DecodeError when an int64 feature cannot be read.
+    """
+    seen: dict[tuple[str, bool], _Seen] = {}
+    count = 0
+    for row, (context, lists) in enumerate(records):
+        count += 1
+        for name, raw in context.items():
+            seen.setdefault((name, False), _Seen()).add(name, row, [raw])
+        for name, steps in lists.items():
+            seen.setdefault((name, True), _Seen()).add(name, row, steps)
+    if not count:
+        raise SchemaError("no records, so nothing to infer a schema from")
+    features: dict[str, Entry] = {}
+    for (name, in_list), feature in sorted(seen.items()):
+        if feature.kind == NONE:
+            continue
+        if name in features:
+            raise SchemaError(f"feature {name!r} is in the context, and a feature list; a schema has one of a name")
+        entry = feature.entry(all_records=count)
+        features[name] = Sequence(entry) if in_list else entry
+    return features
+
+
+class _Seen:
+    """What ``infer`` has seen of one feature, or of the steps of one feature list."""
+
+    def __init__(self) -> None:
+        self.kind = NONE
+        self.first_row = 0
+        self.records = 0
+        self.counts: set[int] = set()
+
+    def add(self, name: str, row: int, raws: SequenceOf[Raw]) -> None:
+        """One record's feature, or the steps of its feature list."""
+        complete = True
+        for kind, payload in raws:
+            if kind == NONE:
+                complete = False
+                continue
+            if self.kind == NONE:
+                self.kind, self.first_row = kind, row
+            if kind != self.kind:
+                raise SchemaError(
+                    f"feature {name!r}: its values are {KINDS[self.kind]} in record {self.first_row} and {KINDS[kind]} "
+                    f"in record {row}"
+                )
+            if len(self.counts) < 2:  # two are enough to know that they differ
+                self.counts.add(self._count(name, row, kind, payload))
+        self.records += complete
+
+    def entry(self, all_records: int) -> FixedLen | VarLen:
+        """The entry that reads all of them."""
+        dtype = _DTYPES[self.kind]
+        if self.records < all_records or len(self.counts) > 1:
+            return VarLen(dtype)
+        (count,) = self.counts
+        return FixedLen(() if count == 1 else (count,), dtype)
+
+    @staticmethod
+    def _count(name: str, row: int, kind: int, payload: bytes | list[bytes]) -> int:
+        if isinstance(payload, list):
+            return len(payload)
+        try:
+            return len(payload) // 4 if kind == FLOAT else len(int64_values(payload))
+        except DecodeError as error:
+            raise DecodeError(f"record {row} of the batch: feature {name!r}: {error}") from None

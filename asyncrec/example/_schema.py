@@ -1,0 +1,276 @@
+"""Schema: what the records of a data set hold, so that they decode to typed arrays, alone or as a batch.
+
+    schema = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((256,), "float32"), "tags": VarLen("bytes")})
+    schema.decode(record)["emb"]                 # float32 (256,)
+    schema.decode_batch(records)["emb"]          # float32 (n, 256)
+
+A record must hold what the schema says and nothing else: a feature that is missing, of another kind, of another number
+of values or that the schema does not know is a SchemaError, which names the feature, what was expected, which features
+there are and, in a batch, the record, counted from 0. ``allow_extra=True`` passes over features it does not know: so
+some columns of wide records are read. The entries, and what each decodes to, are in ``entries``.
+
+A schema with a Sequence reads SequenceExamples, any other Examples. Batches of Examples are read column by column,
+without an object per record (see ``columns``); SequenceExamples are parsed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any, NoReturn
+
+import numpy as np
+
+from asyncrec.errors import ArgumentTypeError, DecodeError, SchemaError
+from asyncrec.example._columns import Column, column_of, read_columns
+from asyncrec.example._compound import Sequence, Sparse, SparseArrays, from_json
+from asyncrec.example._dtypes import Misfit
+from asyncrec.example._entries import Entry, Ragged, Stored
+from asyncrec.example._infer import inferred
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._wire import KINDS, NONE, Raw, parse_example, parse_sequence_example
+
+__all__ = ["Entry", "FixedLen", "Ragged", "Schema", "Sequence", "Sparse", "SparseArrays", "Tensor", "VarLen"]
+
+_VERSION = 1  # of the JSON form
+
+
+class Schema:
+    """Names and entries, immutable. Equal schemas have equal entries in the same order.
+
+    Raises SchemaError when two entries read one feature as different kinds, TypeError for what is no entry.
+    """
+
+    def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
+        self._features = dict(features)
+        self._allow_extra = allow_extra
+        self._stored: dict[str, Stored] = {}
+        self._sequences: dict[str, Sequence] = {}
+        self._reader: dict[str, str] = {}  # which entry reads a feature, to say so in an error
+        for name, entry in self._features.items():
+            if not isinstance(entry, Entry):
+                raise ArgumentTypeError(f"{name!r}: {entry!r} is no entry of a schema, such as FixedLen((), 'int64')")
+            if isinstance(entry, Sequence):
+                self._sequences[name] = entry
+                continue
+            for feature, stored in entry.stored(name).items():
+                known = self._stored.setdefault(feature, stored)
+                if known.kind != stored.kind:
+                    raise SchemaError(f"{name!r} and {self._reader[feature]!r} read {feature!r} as different kinds")
+                self._stored[feature] = Stored(known.kind, known.required or stored.required)
+                self._reader.setdefault(feature, name)
+        self._kinds = {feature: stored.kind for feature, stored in self._stored.items()}
+
+    @property
+    def features(self) -> dict[str, Entry]:
+        """The entries, in order, by name: a copy."""
+        return dict(self._features)
+
+    @property
+    def allow_extra(self) -> bool:
+        """Whether features it does not know are passed over."""
+        return self._allow_extra
+
+    def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
+        """The values of one record, by name, in the schema's order; what each is, is in ``entries``.
+
+        Raises DecodeError when it is no Example, SchemaError when it does not hold what the schema says.
+        """
+        data = bytes(record)
+        try:
+            if not self._sequences:
+                raws = parse_example(data)
+                self._check(raws, 0)
+                return {name: entry.one(name, raws) for name, entry in self._features.items()}
+            stacked = self._batch([data])
+            return {name: entry.first(stacked[name]) for name, entry in self._features.items()}
+        except (SchemaError, DecodeError, Misfit):
+            self._explain(data)
+
+    def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
+        """The values of many records, stacked, by name, in the schema's order; what each is, is in ``entries``.
+
+        Raises as ``decode``, for the first record found at fault, and names it.
+        """
+        return self._batch(records)
+
+    @classmethod
+    def infer(cls, records: Iterable[bytes]) -> Schema:
+        """A schema that decodes all of ``records``: Examples or SequenceExamples, all looked at.
+
+        A feature that always has one value is FixedLen((), ...), one that always has n FixedLen((n,), ...), any other,
+        and one that some records do not have, VarLen. Types are int64, float32 and bytes: an Example holds no others.
+        Names are in UTF-8 order. A feature no record has a value for is left out.
+
+        Raises SchemaError when there are no records, or two have one feature of different kinds; DecodeError, naming
+        the record, when one is neither an Example nor a SequenceExample.
+        """
+        return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for ``json.dumps``; ``from_json`` reads them."""
+        value: dict[str, Any] = {
+            "version": _VERSION,
+            "features": {name: entry.to_json() for name, entry in self._features.items()},
+        }
+        return value | {"allow_extra": True} if self._allow_extra else value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Schema:
+        """The schema that ``to_json`` gave. Raises SchemaError for what is none, or of a later version."""
+        try:
+            return cls._from_json(value)
+        except RecursionError:
+            raise SchemaError("no schema: it is nested too deeply") from None
+
+    @classmethod
+    def _from_json(cls, value: Mapping[str, Any]) -> Schema:
+        if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
+            raise SchemaError(f"no schema: {value!r:.200}")
+        if value.get("version") != _VERSION:
+            raise SchemaError(f"a schema of version {value.get('version')!r}; this asyncrec knows {_VERSION}")
+        allow_extra = value.get("allow_extra", False)
+        if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):
+            raise SchemaError(f"no schema: {value!r:.200}")
+        features = {name: from_json(entry) for name, entry in value["features"].items()}
+        return cls(features, allow_extra=allow_extra)
+
+    def merge(self, other: Schema) -> Schema:
+        """A schema that decodes what either decodes. Raises SchemaError, naming the feature and both sides.
+
+        Types become the smaller one that holds both; lengths that differ, and features only one side has, VarLen. What
+        would lose a shape or make up a value does not merge.
+        """
+        merged: dict[str, Entry] = {}
+        for name in [*self._features, *(name for name in other._features if name not in self._features)]:
+            one, two = self._features.get(name), other._features.get(name)
+            entry = one.merged(two) if one and two else (one or two).where_absent()  # type: ignore[union-attr]  # one has it
+            if entry is None:
+                raise SchemaError(
+                    f"feature {name!r}: {one or 'absent'} and {two or 'absent'} have no entry in common"
+                    + ("" if one and two else "; give it a default")
+                )
+            merged[name] = entry
+        return Schema(merged, allow_extra=self._allow_extra or other._allow_extra)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return self.to_json() == other.to_json() and list(self._features) == list(other._features)
+
+    __hash__ = None  # type: ignore[assignment]  # a default may be a list
+
+    def __repr__(self) -> str:
+        extra = ", allow_extra=True" if self._allow_extra else ""
+        return f"Schema({self._features!r}{extra})"
+
+    def _explain(self, data: bytes) -> NoReturn:
+        """Raises what is wrong with a record, as the batch tells it, without the number in the batch."""
+        try:
+            self._batch([data])
+        except (SchemaError, DecodeError) as error:
+            raise type(error)(str(error).removeprefix("record 0 of the batch: ")) from None
+        raise AssertionError("a record is refused alone, and taken in a batch")
+
+    def _batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
+        if self._sequences:
+            return self._sequence_batch(records)
+        columns = read_columns(records, self._kinds, self._check)
+        return {name: self._stack(name, entry, columns, records) for name, entry in self._features.items()}
+
+    def _sequence_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
+        contexts: list[dict[str, Raw]] = []
+        all_steps: dict[str, list[list[Raw]]] = {name: [] for name in self._sequences}
+        for row, record in enumerate(records):
+            context, lists = _parsed(record, row)
+            self._check(context, row)
+            self._check_lists(lists, row)
+            contexts.append(context)
+            for name, steps in all_steps.items():
+                steps.append(lists.get(name, []))
+        values: dict[str, Any] = {}
+        for name, entry in self._features.items():
+            if not isinstance(entry, Sequence):
+                columns = {
+                    feature: self._column(feature, stored.kind, [[context.get(feature)] for context in contexts])
+                    for feature, stored in entry.stored(name).items()
+                }
+                values[name] = self._stack(name, entry, columns, records)
+                continue
+            steps = all_steps[name]
+            splits = np.zeros(len(steps) + 1, np.int64)
+            np.cumsum([len(row) for row in steps], out=splits[1:])
+            column = self._column(name, entry.stored(name)[name].kind, steps)
+            values[name] = Ragged(self._stack(name, entry, {name: column}, records, splits), splits)
+        return values
+
+    def _column(self, name: str, kind: int, rows: SequenceOf[SequenceOf[Raw | None]]) -> Column:
+        try:
+            return column_of(kind, [raw for row in rows for raw in row])
+        except DecodeError:
+            for at, row in enumerate(rows):
+                try:
+                    column_of(kind, row)
+                except DecodeError as error:
+                    raise DecodeError(f"record {at} of the batch: feature {name!r}: {error}") from None
+            raise
+
+    def _stack(
+        self, name: str, entry: Entry, columns: Mapping[str, Column], records: SequenceOf[bytes], steps: Any = None
+    ) -> Any:
+        try:
+            return entry.stack(name, columns)
+        except Misfit as misfit:
+            row, where = misfit.row, f"feature {name!r}"
+            if steps is not None:
+                row = int(np.searchsorted(steps, misfit.row, "right")) - 1
+                where = f"feature list {name!r}, step {misfit.row - int(steps[row])}"
+            context, lists = _parsed(records[row], row)
+            raise SchemaError(
+                f"record {row} of the batch: {where}: {misfit.reason}; expected {entry}; {_there(context, lists)}"
+            ) from None
+
+    def _check(self, raws: Mapping[str, Raw], row: int) -> None:
+        """Raises SchemaError unless a record has the features, of the kinds, that the schema says."""
+        for feature, (kind, required) in self._stored.items():
+            found = raws.get(feature, (NONE,))[0]
+            if found != kind and (found != NONE or required):
+                reason = "missing" if found == NONE else f"its values are {KINDS[found]}"
+                self._refuse(row, f"feature {feature!r}: {reason}", self._reader[feature], raws, {})
+        if not self._allow_extra:
+            for feature in raws:
+                if feature not in self._stored and raws[feature][0] != NONE:
+                    self._refuse(row, f"feature {feature!r} is not in the schema", None, raws, {})
+
+    def _check_lists(self, lists: Mapping[str, SequenceOf[Raw]], row: int) -> None:
+        for name, entry in self._sequences.items():
+            kind, required = entry.stored(name)[name]
+            if required and name not in lists:
+                self._refuse(row, f"feature list {name!r}: missing", name, {}, lists)
+            for step, (found, _) in enumerate(lists.get(name, ())):
+                if found != kind and (found != NONE or required):
+                    reason = "empty" if found == NONE else f"its values are {KINDS[found]}"
+                    self._refuse(row, f"feature list {name!r}, step {step}: {reason}", name, {}, lists)
+        if not self._allow_extra:
+            for name in lists.keys() - self._sequences:
+                self._refuse(row, f"feature list {name!r} is not in the schema", None, {}, lists)
+
+    def _refuse(
+        self, row: int, fault: str, name: str | None, raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]
+    ) -> None:
+        expected = f"expected {self._features[name]}" if name else "pass over such with allow_extra=True"
+        raise SchemaError(f"record {row} of the batch: {fault}; {expected}; {_there(raws, lists)}")
+
+
+def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
+    try:
+        return parse_sequence_example(bytes(record))
+    except DecodeError as error:
+        raise DecodeError(f"record {row} of the batch: {error}") from None
+
+
+def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str:
+    """Which features a record has; the first thirty, since there may be thousands."""
+    names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
+    more = f" and {len(names) - 30} more" if len(names) > 30 else ""
+    return f"there is {', '.join(sorted(names)[:30]) or 'nothing'}{more}"

@@ -1,0 +1,237 @@
+"""What a Python or NumPy value becomes in a Feature: its kind, and its payload as ``wire`` describes it.
+
+    bool, int, np.bool_, np.integer               int64
+    float, np.floating (bfloat16 too)             float (32 bits: the format has no other)
+    str (as UTF-8), bytes, bytearray, memoryview  bytes
+    list or tuple of one of these                 that kind; an empty one has no kind, and reads as an empty feature
+    ndarray, of any of these or of objects        that kind, in C order, whatever its strides and byte order
+    what gives an array (a tensor, a column)      as that array
+
+Floats of 64 bits are rounded to the format's 32, as every TFRecord writer rounds them, and integers beside floats in a
+list become floats. ``narrow=False`` is for who wants to be told: then an array (or NumPy scalar) whose values float32
+would change is refused, and a list that mixes the two. A Python float is rounded either way: Python has no other, so
+its 64 bits were nobody's choice.
+
+What would be no longer the value is refused always, by a SchemaError that says why: an integer beyond int64, a finite
+number that would become infinite, a list that mixes kinds, None, a nested list, a date, a complex number. bool and int
+do not mix in a list, nor do str and bytes: one would come back as the other.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import SchemaError
+from asyncrec.example._varints import varint, varints
+from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
+
+__all__ = ["CONVERTERS", "raw_of"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_FLOAT32 = np.dtype("<f4")
+_SINGLE = struct.Struct("<f").pack
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def raw_of(value: object, narrow: bool = True) -> Raw:
+    """The kind and payload of ``value``; ``narrow`` lets float64 arrays be rounded to float32.
+
+    Raises SchemaError, without the feature's name, for what no feature holds or what would lose value.
+    """
+    convert = CONVERTERS.get(type(value))
+    return convert(value, narrow) if convert is not None else _of_subclass(value, narrow)
+
+
+def _bool(value: Any, narrow: bool) -> Raw:
+    return INT64, varint(bool(value))
+
+
+def _int(value: Any, narrow: bool) -> Raw:
+    if 0 <= value < 0x4000:  # a label: no check to be made, and no loop
+        return INT64, varint(value)
+    _check_int64(value, value)
+    return INT64, varint(int(value) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _float(value: Any, narrow: bool) -> Raw:
+    try:
+        return FLOAT, _SINGLE(value)
+    except OverflowError:
+        raise SchemaError(f"{value!r} is beyond float32") from None
+
+
+def _str(value: Any, narrow: bool) -> Raw:
+    return BYTES, [_utf8(value)]
+
+
+def _bytes(value: Any, narrow: bool) -> Raw:
+    return BYTES, [value]
+
+
+def _buffer(value: Any, narrow: bool) -> Raw:
+    return BYTES, [bytes(value)]
+
+
+def _none(value: Any, narrow: bool) -> Raw:
+    raise SchemaError("None is no value; leave the feature out, or give one")
+
+
+def _list(value: Any, narrow: bool) -> Raw:
+    if not value:
+        return NONE, b""
+    if type(value[0]) is float and not [item for item in value if type(item) is not float]:
+        return FLOAT, _packed(value)
+    types = set(map(type, value))
+    if types == {bytes}:
+        return BYTES, list(value)
+    return _list_of(value, types, narrow)
+
+
+def _packed(floats: Sequence[float]) -> bytes:
+    try:
+        return struct.pack(f"<{len(floats)}f", *floats)
+    except OverflowError:
+        beyond = next(value for value in floats if math.isfinite(value) and abs(value) > _LARGEST)
+        raise SchemaError(f"{beyond!r} is beyond float32") from None
+
+
+def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
+    families = {_family(values, kind) for kind in types}
+    if narrow and families == {"int", "float"}:
+        families = {"float"}
+    if len(families) > 1:
+        names = " and ".join(sorted(kind.__name__ for kind in types))
+        raise SchemaError(f"a list that mixes {names}; give values of one kind, or an array")
+    (family,) = families
+    if family == "str":
+        return BYTES, [_utf8(value) for value in values]
+    if family == "bytes":
+        return BYTES, [bytes(value) for value in values]
+    if family == "int":
+        _check_int64(min(values), max(values))
+        return INT64, varints(np.array(values, np.int64))
+    if family == "bool":
+        return INT64, bytes(map(bool, values))
+    if not narrow and any(isinstance(value, np.generic) for value in values):
+        return _array(np.array(values), narrow)
+    return FLOAT, _packed([_float_of(value) for value in values])
+
+
+def _float_of(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise SchemaError(f"an integer of {value.bit_length()} bits is beyond float32") from None
+
+
+def _family(values: Sequence[Any], kind: type) -> str:
+    """Which values a list may hold side by side, by the type of one of them."""
+    for family, members in _FAMILIES:
+        if issubclass(kind, members):
+            return family
+    index = next(index for index, value in enumerate(values) if type(value) is kind)
+    if issubclass(kind, list | tuple | np.ndarray):
+        raise SchemaError(f"a nested list (value {index} is a {kind.__name__}); give one array, or flatten it")
+    raise SchemaError(f"value {index} of the list is {'None' if values[index] is None else 'a ' + kind.__name__}")
+
+
+def _array(array: Array, narrow: bool) -> Raw:
+    dtype = array.dtype
+    if dtype is _FLOAT32:
+        return FLOAT, array.tobytes()
+    if dtype.kind == "b":
+        return INT64, array.astype(np.uint8).tobytes()
+    if dtype.kind in "iu":
+        if dtype.itemsize == 8 and dtype.kind == "u" and array.size:
+            _check_int64(0, int(array.max()))
+        return INT64, varints(array)
+    if dtype.kind == "f":
+        return FLOAT, _float32(array, narrow).tobytes()
+    if dtype.name.startswith(("bfloat16", "float8")):  # ml_dtypes' types, known by name: each value is a float32 too
+        return FLOAT, array.astype(_FLOAT32).tobytes()
+    if dtype.kind in "SUT":
+        return BYTES, [_utf8(text) if isinstance(text, str) else text for text in array.reshape(-1).tolist()]
+    if dtype.kind == "O":
+        raw = _list(array.reshape(-1).tolist(), narrow)
+        return (BYTES, []) if raw[0] == NONE else raw
+    raise SchemaError(f"an array of {dtype.name}; a feature holds integers, floats or bytes")
+
+
+def _float32(array: Array, narrow: bool) -> Array:
+    with np.errstate(over="ignore"):  # an infinity that was none before is found below, and refused by name
+        narrowed = array.astype(_FLOAT32)
+    if array.dtype.itemsize <= 4:
+        return narrowed
+    beyond = np.isinf(narrowed)
+    if beyond.any():
+        beyond &= ~np.isinf(array)
+        if beyond.any():
+            first = array[beyond].reshape(-1)[0]
+            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32 ({first!r} for one)")
+    if not narrow:
+        changed = (narrowed != array) & ~np.isnan(array)
+        if changed.any():
+            first = array[changed].reshape(-1)[0]
+            raise SchemaError(
+                f"an array of {array.dtype.name} whose values float32 would change ({first!r} for one), and "
+                "narrow=False asks to be told; give a float32 array, or leave narrow=False out"
+            )
+    return narrowed
+
+
+def _of_subclass(value: object, narrow: bool) -> Raw:
+    """For types that are not in the table themselves: NumPy's scalars, and whatever derives from one that is."""
+    if isinstance(value, np.generic) and not isinstance(value, bytes | str):
+        return _array(np.asarray(value), narrow)
+    if isinstance(value, np.ma.MaskedArray):
+        raise SchemaError("a masked array; fill what is masked first")
+    for known, convert in CONVERTERS.items():
+        if isinstance(value, known):
+            return convert(value, narrow)
+    if isinstance(value, dict):
+        raise SchemaError('a dict; give its values names of their own, such as "outer/inner"')
+    if callable(getattr(value, "__array__", None)) and not isinstance(value, type):  # a tensor, a column of a table
+        return _array(np.asarray(value), narrow)
+    raise SchemaError(f"a {type(value).__name__}; a feature holds integers, floats or bytes, one, a list or an array")
+
+
+def _check_int64(smallest: int, largest: int) -> None:
+    if smallest < -(1 << 63) or largest >= 1 << 63:
+        raise SchemaError(f"{smallest if smallest < -(1 << 63) else largest} is beyond int64")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"text that UTF-8 cannot hold (position {error.start}); give bytes") from None
+
+
+# bool before int, which it derives from. A subclass finds its base in this order.
+CONVERTERS: dict[type, Callable[[Any, bool], Raw]] = {
+    bool: _bool,
+    int: _int,
+    float: _float,
+    str: _str,
+    bytes: _bytes,
+    np.ndarray: _array,
+    list: _list,
+    tuple: _list,
+    bytearray: _buffer,
+    memoryview: _buffer,
+    type(None): _none,
+}
+_FAMILIES: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("bool", (bool, np.bool_)),
+    ("int", (int, np.integer)),
+    ("str", (str,)),
+    ("bytes", (bytes, bytearray, memoryview)),
+    ("float", (float, np.floating)),
+)

@@ -1,0 +1,38 @@
+"""The hooks of a plugin: pluggy, project name ``asyncrec``. `asyncrec.plugins` says how one is written.
+
+Each is called once, when something is asked for that is not built in, and imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pluggy
+
+from asyncrec.plugins._kinds import Command, Format
+
+__all__ = ["PROJECT", "hookimpl", "hookspec"]
+
+PROJECT = "asyncrec"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def asyncrec_storage_factories() -> Iterable[Any]:
+    """The storage backends of one plugin: each a `asyncrec.storage.StorageFactory`, which this layer does not know."""
+    raise NotImplementedError("a specification, never called")
+
+
+@hookspec
+def asyncrec_commands() -> Iterable[Command]:
+    """The commands of one plugin."""
+    raise NotImplementedError("a specification, never called")
+
+
+@hookspec
+def asyncrec_formats() -> Iterable[Format]:
+    """The formats of one plugin, for `asyncrec.tools.convert`."""
+    raise NotImplementedError("a specification, never called")

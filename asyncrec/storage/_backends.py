@@ -1,0 +1,82 @@
+"""The storage backends there are: ours, and those of the installed plugins.
+
+Ours mean the same whatever is installed, and are opened without looking for anything: no plugin can claim their
+schemes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from asyncrec.errors import PluginError
+from asyncrec.plugins._manager import PLUGINS, Plugins
+from asyncrec.storage import _memory as memory
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._local import storage as local
+from asyncrec.storage._url import scheme_of
+
+__all__ = ["Backends"]
+
+_BUILT_IN = (local, memory)
+
+
+class Backends:
+    """What was found.
+
+    Attributes:
+        plugins: what else is installed; its ``broken`` and ``disabled`` are for messages.
+        by_scheme: the factories that answer to each.
+        built_in: the schemes that ours answer to, and nobody else.
+        loaded: whether those of plugins are among them.
+    """
+
+    def __init__(self, plugins: Plugins = PLUGINS) -> None:
+        self.plugins = plugins
+        self.by_scheme: dict[str, list[StorageFactory]] = {}
+        for module in _BUILT_IN:
+            self._add(*module.asyncrec_storage_factories())
+        self.built_in = frozenset(self.by_scheme)
+        self.loaded = False
+        self._loading = threading.Lock()
+
+    @property
+    def schemes(self) -> list[str]:
+        return [f"{scheme}://" for scheme in sorted(self.by_scheme) if scheme]
+
+    def load(self) -> None:
+        """Take in those of plugins, once. For a worker thread: their imports take their time."""
+        with self._loading:
+            if not self.loaded:
+                self.plugins.load()
+                self._add(*(factory for _, factory in self.plugins.gather("asyncrec_storage_factories", self._checked)))
+                self.loaded = True
+
+    def _add(self, *factories: StorageFactory) -> None:
+        for factory in factories:
+            for scheme in factory.schemes:
+                self.by_scheme.setdefault(scheme, []).append(factory)
+
+    def _checked(self, name: str, factory: Any) -> StorageFactory:
+        """A factory that may be taken in. Raises PluginError for what is none."""
+        if not isinstance(factory, StorageFactory):
+            raise PluginError(f"the plugin {name!r} gave {factory!r} where a StorageFactory belongs")
+        if not isinstance(factory.name, str):
+            raise PluginError(f"the plugin {name!r} gave a StorageFactory the name {factory.name!r}; give a str")
+        if isinstance(factory.schemes, str):
+            raise PluginError(f"the plugin {name!r} gave the string {factory.schemes!r} for its schemes; give a tuple")
+        schemes = list(factory.schemes)
+        for scheme in schemes:
+            if not isinstance(scheme, str) or (scheme and scheme_of(f"{scheme}:") != scheme):
+                raise PluginError(
+                    f"the plugin {name!r} gave the scheme {scheme!r}; one is a str of two or more lower-case letters, "
+                    "digits, '+', '-' and '.', a letter first"
+                )
+            if scheme in self.built_in:
+                # They are opened without looking for plugins, and must not change their meaning when some are found.
+                what = f"{scheme}://" if scheme else "paths without a scheme"
+                driver = f"{scheme or 'file'}+{name}"
+                raise PluginError(
+                    f"the plugin {name!r} claims {what}, which are built in; a driver for them is {driver}"
+                )
+        return factory

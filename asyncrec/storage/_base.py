@@ -1,0 +1,251 @@
+"""What a storage backend implements: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
+
+An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
+renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
+
+What decides between writers is an exclusive object that is *short*: smaller than one chunk of its sink. Creating it is
+atomic on every store that may be used for exclusive writing; a backend refuses a store that ignores the condition. Of a
+longer object a store may ignore it (Ceph 16 does when a multipart upload is completed), and a look before or after only
+notices what has happened. So whoever needs one winner makes a short object first, and lets it decide.
+
+Keys are relative to the root of the `Storage`, use ``/``, and never begin with one. A prefix is a plain string:
+``"c"`` matches ``"c/1"`` and ``"cc/1"``.
+
+Division of labour: a backend maps its errors to `asyncrec.errors` and says which are transient
+(`TransientStorageError`); reads are resumed by the core (`storage._resuming_source.ResumingSource`, `Storage.get`), so
+a backend's source simply raises; for everything else a backend wraps each request in
+`asyncrec.storage._retry.retrying`, so that the back-off is one and the same everywhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+from asyncrec.errors import ObjectTooLargeError
+from asyncrec.storage._retry import retrying
+from asyncrec.storage._url import join
+
+__all__ = [
+    "Buffer",
+    "ByteSink",
+    "ByteSource",
+    "ExclusiveParts",
+    "ObjectInfo",
+    "Storage",
+    "UnfinishedUploads",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store says of one object.
+
+    Attributes:
+        key: relative to the root of the storage that answered.
+        size: bytes.
+        etag: changes whenever the content does; opaque; never empty. Local files: made of inode, size and mtime.
+        crc32c: of the whole content, unmasked, where the store keeps one.
+        modified: with a time zone.
+    """
+
+    key: str
+    size: int
+    etag: str
+    crc32c: int | None
+    modified: datetime
+
+
+class ByteSink(ABC):
+    """One object being written. Made by `Storage.open_sink`; used by one task.
+
+    Attributes:
+        chunk_size: how many bytes the next `send` shall carry. Read again before each (S3 grows it towards its cap of
+            parts). Also the most that this sink makes its caller hold.
+        published: `None` until the context exited cleanly, then what the store now has.
+    """
+
+    chunk_size: int
+    published: ObjectInfo | None = None
+
+    @abstractmethod
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        """Take the next chunk.
+
+        Together the buffers are exactly `chunk_size` bytes; only the last chunk of an object is shorter (never
+        empty), and nothing is sent after it. They are gathered, never joined for the backend. They belong to the
+        caller again when this returns: a backend that still needs them copies them. Waits while the backend holds as
+        much as it may.
+
+        Cancelled, or after any error, the object can only be abandoned.
+        """
+
+    def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
+        """Be content with chunks of ``size`` bytes, or as few as the store lets be, for the caller has many sinks.
+
+        Called before the first `send`, if at all. Unless a backend says otherwise nothing becomes of it.
+        """
+
+    @abstractmethod
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        """Make what was sent durable, and as much of ``tail`` as the store can.
+
+        ``tail`` is what the caller holds and has not sent, shorter than `chunk_size`; it will be sent again as part of
+        the next chunk. Returns how many bytes of it are now out of this process: a local file all of them, S3 none,
+        GCS whole multiples of 256 KiB.
+
+        Where `Storage.flush_level` is ``"spooled"`` this is an fsync, and what it acknowledged is never taken back:
+        when the context then exits on an exception the unfinished file is kept for recovery, and is still never
+        visible under its key.
+        """
+
+
+class ByteSource(ABC):
+    """One object being read, from a fixed version of it. Made by `Storage.open_source`; used by one task.
+
+    Attributes:
+        info: of the version that is read.
+        buffered: bytes that came with an earlier answer and were not received yet: more than was asked for, in one
+            piece, would have been a copy. They count towards nobody's limit but the caller's, who asked for them.
+    """
+
+    info: ObjectInfo
+    buffered: int = 0
+
+    @abstractmethod
+    async def receive(self, max_bytes: int) -> bytes:
+        """The next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
+
+        An idle source holds no connection. Cancelled, the same bytes can be received again.
+
+        Raises:
+            TransientStorageError: the same call may succeed; the position has not moved.
+            ObjectChangedError: the object was replaced since it was opened.
+        """
+
+
+class Storage(ABC):
+    """A root under which objects are written and read. Any number of tasks may use it at once.
+
+    Attributes:
+        root: the URL it was opened for, without credentials; shown in errors.
+        read_ahead: bytes a reader should keep on their way while it works on the last ones. 0 where a read costs
+            no waiting to speak of (local files, memory).
+        flush_level: what `ByteSink.flush` reaches: ``"spooled"`` where it survives the process, else ``"buffered"``.
+    """
+
+    root: str
+    read_ahead: int = 0
+    flush_level: str = "buffered"
+
+    @abstractmethod
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        """Write an object. On a clean exit it is published: complete, verified, visible at once.
+
+        On any exception, cancellation included, nothing becomes visible and nothing is left behind; the clean-up is
+        shielded and limited in time. With ``exclusive``, an object that is there already makes opening or leaving the
+        context an `ObjectExistsError`; without it the object is replaced. Of two exclusive writers that race exactly
+        one wins, if their objects are shorter than `ByteSink.chunk_size`. Longer ones are told apart as well as the
+        store can, which may mean that both win and the last one's stays: see the module.
+
+        Raises:
+            ValueError: the key is empty, absolute, or leads out of the root.
+            StorageError: ``exclusive``, and the store is known not to be able to.
+            IntegrityError: what the store has is not what was sent; it was taken away again where that is possible.
+        """
+
+    @abstractmethod
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        """Read the bytes ``[start, end)`` of an object; to its end when ``end`` is `None` or lies beyond it.
+
+        ``start`` at or past the end gives an empty source. With ``etag`` another version is an `ObjectChangedError`;
+        without, the version found on opening is pinned.
+
+        Raises:
+            ObjectNotFoundError, StoragePermissionError, ObjectChangedError, TransientStorageError.
+        """
+
+    @abstractmethod
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """Every object whose key begins with ``prefix`` and is greater than ``start_after``, ascending by UTF-8 bytes.
+
+        Unpublished objects are never listed. A prefix that matches nothing gives nothing.
+        """
+
+    @abstractmethod
+    async def head(self, key: str) -> ObjectInfo:
+        """What the store says of one object. Needs no right to list.
+
+        Raises:
+            ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+        """
+
+    @abstractmethod
+    async def delete(self, key: str) -> None:
+        """Remove an object. A missing one is no error."""
+
+    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        """The whole content of a small object, one version of it; read anew after a transient fault.
+
+        Raises:
+            ValueError: it is larger than ``max_bytes``; nothing was read.
+        """
+        return await retrying(partial(self._get, key, max_bytes), what=f"reading {join(self.root, key)}")
+
+    async def _get(self, key: str, max_bytes: int | None) -> bytes:
+        async with self.open_source(key) as source:
+            size = source.info.size
+            if max_bytes is not None and size > max_bytes:
+                raise ObjectTooLargeError(
+                    f"{self.root}: {key} has {size:,} bytes, more than the {max_bytes:,} expected of it"
+                )
+            blocks = []
+            while block := await source.receive(1 << 20):
+                blocks.append(block)
+        return b"".join(blocks)
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        """Publish ``data`` as one object, all or nothing.
+
+        Raises:
+            ObjectExistsError: with ``exclusive``, when it is there already.
+        """
+        async with self.open_sink(key, exclusive=exclusive) as sink:
+            view = memoryview(data)
+            while view:
+                size = sink.chunk_size
+                await sink.send([view[:size]])
+                view = view[size:]
+        assert sink.published is not None, "a sink that exits cleanly has published"
+        return sink.published
+
+
+@runtime_checkable
+class UnfinishedUploads(Protocol):
+    """What a `Storage` also offers where uploads can be left unfinished, and are billed (S3)."""
+
+    def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """Uploads begun and neither completed nor aborted; ``etag`` is the upload's id, ``modified`` its beginning."""
+
+    async def remove_unfinished(self, upload: ObjectInfo) -> None:
+        """Abort one of them. One that is gone already is no error."""
+
+
+@runtime_checkable
+class ExclusiveParts(Protocol):
+    """What a `Storage` also offers where a long object is published by another request than a short one (S3)."""
+
+    async def excludes_parts(self, key: str) -> bool:
+        """Try whether the store refuses to publish a long object exclusively where one is.
+
+        It is tried on ``key``, under which nothing is; what is made there is removed again.
+        """

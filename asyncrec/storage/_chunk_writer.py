@@ -1,0 +1,177 @@
+"""`ChunkWriter`: between records and a sink, bytes become chunks. (`ResumingSource` is to be had from here too.)
+
+Used by one task at a time, like the sink it wraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+from crc32c import crc32c
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import StorageError
+from asyncrec.storage._base import Buffer, ByteSink
+from asyncrec.storage._resuming_source import ResumingSource
+
+__all__ = ["ChunkWriter", "ResumingSource"]
+
+# Copies and checksums above this leave the event loop: 1 MiB is 50 to 100 us of either, and a frame of it a bit more.
+_MOST_ON_LOOP = 2 << 20
+# Buffers up to this length are gathered in slabs of that: a hundred thousand tiny ones in a chunk would cost more to
+# hold and to hand over than to copy.
+_SMALL = 4 << 10
+_SLAB = 64 << 10
+
+
+class ChunkWriter:
+    """Buffers of any length in, chunks of exactly ``sink.chunk_size`` out, gathered and not joined.
+
+    A buffer must not be changed until it was sent; the last of them are kept until the next call, at most
+    ``chunk_size`` bytes. Nothing larger is kept alive by them: what is left of a long buffer is copied out of it.
+
+    After an error, or a cancellation, every later call raises it again; the object can only be abandoned.
+
+    Attributes:
+        size: bytes taken.
+        crc32c: of all of them; without ``checksum``, which is for those whom nobody asks, 0.
+    """
+
+    def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
+        self._sink = sink
+        self._checksum = checksum
+        self._held: list[Buffer] = []
+        self._held_size = 0
+        self._error: Exception | None = None
+        self._finished = False
+        self.size = 0
+        self.crc32c = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes taken and not sent yet: less than a chunk."""
+        return self._held_size
+
+    def tail(self) -> Sequence[Buffer]:
+        """What is held, for whoever puts it where it survives while nothing is written meanwhile."""
+        return self._held
+
+    async def write(self, buffers: Sequence[Buffer]) -> None:
+        """Take all of them, sending as many chunks as they fill.
+
+        Raises:
+            ClosedResourceError: after `finish`.
+        """
+        self._check()
+        self._begin()
+        try:
+            buffers = [_bytewise(buffer) for buffer in buffers]
+            size = sum(map(len, buffers))
+            if not self._checksum:
+                pass
+            elif size > _MOST_ON_LOOP:
+                self.crc32c = await in_thread(_checksum, buffers, self.crc32c)
+            else:
+                self.crc32c = _checksum(buffers, self.crc32c)
+            self.size += size
+            for buffer in buffers:
+                await self._take(buffer)
+        except BaseException as error:
+            self._failed(error)
+            raise
+        self._error = None
+
+    async def flush(self) -> int:
+        """Make what was taken as durable as the sink can; returns how many bytes of it, from the first, now are."""
+        self._check()
+        self._begin()
+        try:
+            durable = self.size - self._held_size + await self._sink.flush(self._held)
+        except BaseException as error:
+            self._failed(error)
+            raise
+        self._error = None
+        return durable
+
+    async def finish(self) -> None:
+        """Send what is held, as the last chunk. The object is published when the sink's context exits. Idempotent."""
+        if self._finished and self._error is None:
+            return
+        self._check()
+        self._begin()
+        try:
+            if self._held:
+                await self._send()
+        except BaseException as error:
+            self._failed(error)
+            raise
+        self._error = None
+        self._finished = True
+
+    async def _take(self, buffer: Buffer) -> None:
+        room = self._sink.chunk_size - self._held_size
+        if len(buffer) < room:
+            await self._hold(buffer)
+            return
+        rest = memoryview(buffer)
+        while len(rest) >= room:
+            self._held.append(rest[:room])
+            rest = rest[room:]
+            await self._send()
+            room = self._sink.chunk_size
+        if rest:
+            await self._hold(rest)
+
+    async def _hold(self, buffer: Buffer) -> None:
+        size = len(buffer)
+        self._held_size += size
+        if size <= _SMALL:
+            last = self._held[-1] if self._held else None
+            # Ours alone: one that came from outside is never a bytearray here, see _bytewise.
+            if isinstance(last, bytearray) and len(last) + size <= _SLAB:
+                last += buffer
+            elif size:
+                self._held.append(bytearray(buffer))
+        elif isinstance(buffer, memoryview) and size * 2 < _base_size(buffer):
+            self._held.append(await in_thread(bytes, buffer) if size > _MOST_ON_LOOP else bytes(buffer))
+        else:
+            self._held.append(buffer)
+
+    async def _send(self) -> None:
+        chunk, self._held, self._held_size = self._held, [], 0
+        await self._sink.send(chunk)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._finished:
+            raise anyio.ClosedResourceError
+
+    def _begin(self) -> None:
+        # Stands while a call is under way: should another come in between, or this one never end, it says so.
+        self._error = StorageError("writing was cancelled before; the object can only be abandoned")
+
+    def _failed(self, error: BaseException) -> None:
+        self._held, self._held_size = [], 0
+        if isinstance(error, Exception):
+            self._error = error
+
+
+def _bytewise(buffer: Buffer) -> bytes | memoryview:
+    """The buffer such that its length counts bytes, and never a bytearray: those are slabs of our own."""
+    if isinstance(buffer, bytes):
+        return buffer
+    view = memoryview(buffer)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _checksum(buffers: Sequence[Buffer], value: int) -> int:
+    for buffer in buffers:
+        value = crc32c(buffer, value)
+    return value
+
+
+def _base_size(view: memoryview) -> int:
+    """Bytes that ``view`` keeps alive."""
+    return memoryview(view.obj).nbytes

@@ -1,0 +1,113 @@
+"""Files by their paths, wherever they are: `open_file`, `directory_check`; and `make_valid_tf_name`.
+
+The names and their meaning are tensorboardX's (``tensorboardX.record_writer``, ``tensorboardX.summary``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._foreign import call
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+from asyncrec.storage._registry import foreign_factory, located
+from asyncrec.storage._url import join
+
+__all__ = ["FileWriter", "directory_check", "make_valid_tf_name", "open_file"]
+
+# Copied on the event loop at most.
+_MOST_ON_LOOP = 1 << 20
+
+
+async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Make sure that objects can be written below ``path``, a folder or a prefix.
+
+    A local folder is made, with its parents. An object store is asked for an object that is not there: its answer
+    shows that it can be reached. That it refuses to say is an answer too: S3 tells those alone that something is
+    missing who may list, and writing needs no such right. A factory of `register_writer_factory` is asked itself.
+
+    Raises:
+        StorageError: the store cannot be reached, or the folder cannot be made.
+    """
+    factory = foreign_factory(path)
+    if factory is not None:
+        await call(factory.directory_check, os.fspath(path))
+        return
+    async with located(path, storage_options=storage_options) as (storage, key):
+        if isinstance(storage, LocalStorage):
+            folder = os.path.join(storage.folder, key)
+            with mapped_errors("making the folder", join(storage.root, key)):
+                await storage.disk.in_thread(storage.disk.make_folder, folder)
+            return
+        try:
+            await storage.head(join(key.rstrip("/"), f".asyncrec-{secrets.token_hex(8)}"))
+        except (ObjectNotFoundError, StoragePermissionError):
+            return
+
+
+class FileWriter:
+    """What `open_file` gives. Used by one task."""
+
+    def __init__(self, chunks: ChunkWriter) -> None:
+        self._chunks = chunks
+        self._closed = False
+
+    async def write(self, data: Buffer) -> None:
+        """Take ``data``, which may be changed afterwards.
+
+        Raises:
+            TypeError: it is not made of bytes.
+            StorageError: writing failed, now or before.
+            ClosedResourceError: the context has exited.
+        """
+        if self._closed:
+            raise anyio.ClosedResourceError
+        if not isinstance(data, bytes):
+            view = memoryview(data)
+            data = await in_thread(bytes, view) if view.nbytes > _MOST_ON_LOOP else bytes(view)
+        await self._chunks.write([data])
+
+    async def flush(self) -> int:
+        """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
+        if self._closed:
+            raise anyio.ClosedResourceError
+        return await self._chunks.flush()
+
+
+@asynccontextmanager
+async def open_file(
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
+) -> AsyncIterator[FileWriter]:
+    """Write any bytes under ``path``: published whole on a clean exit, not at all on an exception.
+
+    Raises: as `open_storage`, and `StorageError`.
+    """
+    async with located(path, storage_options=storage_options) as (storage, key):
+        async with storage.open_sink(key) as sink:
+            file = FileWriter(chunks := ChunkWriter(sink))
+            try:
+                yield file
+            finally:
+                file._closed = True
+            await chunks.finish()
+
+
+def make_valid_tf_name(name: str) -> str:
+    """``name`` made into one that TensorFlow takes for a node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
+
+    A name begins with a letter, a digit or a dot (one is put before it otherwise), and what lies between runs of
+    letters, digits and ``_.-/`` becomes ``_``; so does tensorboardX.
+    """
+    if not re.match(r"[A-Za-z0-9.]", name):
+        name = "." + name
+    return "_".join(re.findall(r"[A-Za-z0-9_.\-/]+", name))

@@ -1,0 +1,165 @@
+"""Somebody else's writers: a simple object with ``open(path)`` and ``directory_check(path)``, used as a `Storage`.
+
+That is what tensorboardX calls a writer factory. ``open`` gives a file object with ``write(bytes)``, ``close()`` and,
+if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in worker
+threads. Paths reach the factory exactly as the user gave them, and its errors reach the user as they are.
+
+On a clean exit the file is closed. On an exception it is aborted or discarded if it can be, and otherwise never closed:
+whether what was written so far then shows is up to it, the declared exception to "all or nothing". Such a storage only
+writes: reading, listing and deleting are `io.UnsupportedOperation`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import StorageError
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._url import join, redact
+
+__all__ = ["ForeignFactory", "ForeignStorage", "call"]
+
+logger = logging.getLogger("asyncrec.storage")
+
+# Joined, because such a file takes one bytes object: the most that is copied on the event loop.
+_CHUNK_SIZE = 1 << 20
+# Seconds for closing or aborting, which no cancellation interrupts.
+_CLOSING = 60.0
+_ABORTING = 20.0
+
+
+class ForeignFactory(Protocol):
+    """What `asyncrec.register_writer_factory` takes beside a `StorageFactory`."""
+
+    def open(self, path: str, /) -> Any: ...
+    def directory_check(self, path: str, /) -> Any: ...
+
+
+async def call(func: Callable[..., Any], *args: Any) -> Any:
+    """``func(*args)``, awaited if it is async, else in a worker thread."""
+    result = func(*args) if inspect.iscoroutinefunction(func) else await in_thread(func, *args)
+    return await result if inspect.isawaitable(result) else result
+
+
+class ForeignStorage(Storage):
+    """Also its own context, with nothing to open or close."""
+
+    def __init__(self, root: str, factory: ForeignFactory) -> None:
+        self.root = redact(root)
+        self._root = root
+        self._factory = factory
+
+    async def __aenter__(self) -> ForeignStorage:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        if exclusive:
+            self._refuse("cannot create a file exclusively", key)
+        return _ForeignSink(self._factory, join(self._root, key), key)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        self._refuse("cannot read", key)
+
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self._refuse("cannot list", prefix)
+
+    async def head(self, key: str) -> ObjectInfo:
+        self._refuse("cannot look at a file", key)
+
+    async def delete(self, key: str) -> None:
+        self._refuse("cannot delete", key)
+
+    def _refuse(self, what: str, key: str) -> NoReturn:
+        raise io.UnsupportedOperation(
+            f"{join(self.root, key)}: the factory registered for it only writes: it {what}. Register a StorageFactory "
+            "for the rest"
+        )
+
+
+class _ForeignSink(ByteSink):
+    def __init__(self, factory: ForeignFactory, path: str, key: str) -> None:
+        self.chunk_size = _CHUNK_SIZE
+        self._factory = factory
+        self._path = path
+        self._key = key
+        self._size = 0
+        self._flushed = 0  # of the next chunk, written by a flush already
+        self._state = "new"  # open, failed, closed
+
+    async def __aenter__(self) -> _ForeignSink:
+        self._file = await call(self._factory.open, self._path)
+        self._state = "open"
+        return self
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await self._write(buffers)
+        self._flushed = 0
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        flush = getattr(self._file, "flush", None)
+        if flush is None:
+            return 0
+        await self._write(tail)
+        self._flushed = sum(memoryview(buffer).nbytes for buffer in tail)
+        await call(flush)
+        return self._flushed
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        failed = self._state == "failed"
+        self._state = "closed"
+        if exc is not None or failed:
+            await self._abort()
+            if exc is None:
+                raise StorageError(f"{redact(self._path)}: not published, because writing it failed before")
+            return
+        with anyio.fail_after(_CLOSING, shield=True):
+            await call(self._file.close)
+        # The etag is all we can say of it.
+        self.published = ObjectInfo(self._key, self._size, f"written-{self._size}", None, datetime.now(UTC))
+
+    async def _write(self, buffers: Sequence[Buffer]) -> None:
+        if self._state in ("new", "closed"):
+            raise anyio.ClosedResourceError
+        if self._state == "failed":
+            raise StorageError(f"{redact(self._path)}: writing it failed before; it can only be abandoned")
+        self._state = "failed"  # until this has ended well
+        data = b"".join(buffers)[self._flushed :]
+        while data:
+            written = await call(self._file.write, data)
+            self._size += len(data)
+            # Most say nothing, or all of it; a raw file may take less.
+            rest = len(data) - written if isinstance(written, int) else 0
+            if not 0 <= rest < len(data):
+                raise StorageError(f"{redact(self._path)}: write() took {written} of {len(data):,} bytes")
+            self._size -= rest
+            data = data[len(data) - rest :]
+        self._state = "open"
+
+    async def _abort(self) -> None:
+        abort = getattr(self._file, "abort", None) or getattr(self._file, "discard", None)
+        if abort is None:
+            return
+        try:
+            with anyio.fail_after(_ABORTING, shield=True):
+                await call(abort)
+        except Exception as error:  # what led here is raised; this must not hide it
+            logger.warning("%s: aborting failed: %r", redact(self._path), error)

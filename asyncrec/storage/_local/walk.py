@@ -1,0 +1,99 @@
+"""Every file below a folder, in the order of a flat store: ascending by the UTF-8 bytes of the whole key. Blocking.
+
+A folder sorts as its name with the slash that follows it in every key below it: ``a-b`` comes before ``a/b``, though
+the name ``a`` is less than ``a-b``. Nothing else can stand between two keys of one folder, so that each folder is
+sorted by itself, and only the names of the folders on the way down are held.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+from asyncrec.storage._local.disk import is_partial
+
+__all__ = ["walk"]
+
+
+def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
+    """``(key, status)`` of the regular files whose keys begin with ``prefix`` and are greater than ``start_after``.
+
+    Unfinished files alone when ``partial``, else all but those. Symbolic links are followed, but for one that leads
+    back to a folder it lies in. What vanishes meanwhile is left out; no descriptor stays open between two items.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
+    base = prefix[: prefix.rfind("/") + 1]
+    if "\0" in prefix or any(segment in ("", ".", "..") for segment in base.split("/")[:-1]):
+        return  # no key begins so
+    try:
+        ancestors = _ancestors(folder, base)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from _below(
+        os.path.join(folder, base) if base else folder,
+        os.fsencode(base),
+        os.fsencode(prefix),
+        os.fsencode(start_after),
+        partial,
+        ancestors,
+    )
+
+
+def _ancestors(folder: str, base: str) -> frozenset[tuple[int, int]]:
+    """The identities of the folders on the way from the root to the first that is listed."""
+    found = {_identity(os.stat(folder))}
+    for end, character in enumerate(base):
+        if character == "/":
+            found.add(_identity(os.stat(os.path.join(folder, base[:end]))))
+    return frozenset(found)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _below(
+    path: str, base: bytes, prefix: bytes, start_after: bytes, partial: bool, ancestors: frozenset[tuple[int, int]]
+) -> Iterator[tuple[str, os.stat_result]]:
+    for key, entry in _entries(path, base, prefix, start_after):
+        try:
+            status = os.stat(entry)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                continue  # gone, or a link that leads nowhere
+            raise
+        if key.endswith(b"/"):
+            identity = _identity(status)
+            if identity not in ancestors:
+                yield from _below(entry, key, prefix, start_after, partial, ancestors | {identity})
+        elif stat.S_ISREG(status.st_mode) and key > start_after and is_partial(os.path.basename(entry)) == partial:
+            yield os.fsdecode(key), status
+
+
+def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[tuple[bytes, str]]:
+    """``(key, path)`` of what may matter in a folder, sorted; the keys of folders end in a slash."""
+    found = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                try:
+                    folder = entry.is_dir()
+                except OSError:
+                    folder = False  # a link to itself, say: what it is not, its status will tell
+                key = base + os.fsencode(entry.name) + (b"/" if folder else b"")
+                if folder:
+                    if not (key.startswith(prefix) or prefix.startswith(key)):
+                        continue
+                    if key < start_after and not start_after.startswith(key):
+                        continue  # all below it is less, too
+                elif not key.startswith(prefix):
+                    continue
+                found.append((key, entry.path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found.sort()
+    return found

@@ -1,0 +1,31 @@
+"""Patterns in the last part of a path: ``*``, ``?`` and ``[...]``, as `fnmatch` reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from fnmatch import fnmatchcase
+
+from asyncrec.storage._base import ObjectInfo, Storage
+
+__all__ = ["is_pattern", "matching"]
+
+_SPECIAL = re.compile(r"[*?\[]")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name is to be matched, and not to be taken as it stands."""
+    return _SPECIAL.search(name) is not None
+
+
+async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
+    """The objects whose keys match; what stands before the last slash of ``pattern`` is taken as it stands.
+
+    Only what begins as the pattern does is listed.
+    """
+    folder, slash, name = pattern.rpartition("/")
+    prefix = folder + slash
+    async for info in storage.list_objects(prefix + _SPECIAL.split(name, maxsplit=1)[0]):
+        below = info.key[len(prefix) :]
+        if "/" not in below and fnmatchcase(below, name):
+            yield info

@@ -1,0 +1,160 @@
+"""`PrefixedStorage`: what lies below a prefix of another storage, as a storage of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage._url import check_key, join
+
+__all__ = ["PrefixedStorage"]
+
+
+class PrefixedStorage(Storage):
+    """The keys of ``storage`` that begin with ``prefix``, without it. Closing ``storage`` is its owner's business.
+
+    Args:
+        prefix: a folder; a slash is put after it where there is none. Held to the rules of keys.
+
+    Where ``storage`` has `UnfinishedUploads`, so has this.
+    """
+
+    def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
+        # What a storage offers beyond the contract is found by its type, so that the type must be the right one.
+        return super().__new__(_PrefixedUploads if isinstance(storage, UnfinishedUploads) else PrefixedStorage)
+
+    def __init__(self, storage: Storage, prefix: str) -> None:
+        self._storage = storage
+        self._prefix = check_key(prefix.rstrip("/")) + "/"
+        self.root = join(storage.root, self._prefix.rstrip("/"))
+        self.read_ahead = storage.read_ahead
+        self.flush_level = storage.flush_level
+
+    @property
+    def storage(self) -> Storage:
+        """What this is a part of."""
+        return self._storage
+
+    @property
+    def prefix(self) -> str:
+        """Of its keys there; ends in a slash."""
+        return self._prefix
+
+    def __repr__(self) -> str:
+        return f"PrefixedStorage({self._storage!r}, {self._prefix!r})"
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return _Sink(self._storage.open_sink(self._inner(key), exclusive=exclusive), len(self._prefix))
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        opening = self._storage.open_source(self._inner(key), start=start, end=end, etag=etag)
+        return _Source(opening, len(self._prefix))
+
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        after = self._prefix + start_after if start_after else ""
+        return self._listing(self._storage.list_objects(self._prefix + prefix, start_after=after))
+
+    async def _listing(self, inner: AsyncIterator[ObjectInfo]) -> AsyncIterator[ObjectInfo]:
+        try:
+            async for info in inner:
+                yield self._outer(info)
+        finally:
+            if isinstance(inner, AsyncGenerator):  # left early, it must not wait for the garbage collector
+                await inner.aclose()
+
+    async def head(self, key: str) -> ObjectInfo:
+        return self._outer(await self._storage.head(self._inner(key)))
+
+    async def delete(self, key: str) -> None:
+        await self._storage.delete(self._inner(key))
+
+    # Whatever better way the storage has for whole objects is ours, too.
+
+    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        return await self._storage.get(self._inner(key), max_bytes=max_bytes)
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        return self._outer(await self._storage.put(self._inner(key), data, exclusive=exclusive))
+
+    def _inner(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    def _outer(self, info: ObjectInfo) -> ObjectInfo:
+        return replace(info, key=info.key[len(self._prefix) :])
+
+
+class _PrefixedUploads(PrefixedStorage):
+    """With the unfinished uploads below the prefix."""
+
+    _storage: Any  # a Storage that has UnfinishedUploads, for which there is no type
+
+    def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        return self._listing(self._storage.list_unfinished(self._prefix + prefix))
+
+    async def remove_unfinished(self, upload: ObjectInfo) -> None:
+        await self._storage.remove_unfinished(replace(upload, key=self._prefix + upload.key))
+
+
+class _Sink(ByteSink):
+    """Another's sink, but that `published` has our key."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[ByteSink], cut: int) -> None:
+        self._opening = opening
+        self._cut = cut
+
+    async def __aenter__(self) -> _Sink:
+        self._sink = await self._opening.__aenter__()
+        return self
+
+    @property
+    def chunk_size(self) -> int:  # type: ignore[override]  # read again before each chunk, and only read
+        return self._sink.chunk_size
+
+    def hold_at_most(self, size: int) -> None:
+        self._sink.hold_at_most(size)
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        await self._sink.send(buffers)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        return await self._sink.flush(tail)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        try:
+            return await self._opening.__aexit__(exc_type, exc, traceback)
+        finally:
+            if (info := self._sink.published) is not None:
+                self.published = replace(info, key=info.key[self._cut :])
+
+
+class _Source(ByteSource):
+    """Another's source, but that `info` has our key."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[ByteSource], cut: int) -> None:
+        self._opening = opening
+        self._cut = cut
+
+    async def __aenter__(self) -> _Source:
+        self._source = await self._opening.__aenter__()
+        return self
+
+    @property
+    def info(self) -> ObjectInfo:  # type: ignore[override]  # as chunk_size: only read, and anew each time
+        info = self._source.info
+        return replace(info, key=info.key[self._cut :])
+
+    async def receive(self, max_bytes: int) -> bytes:
+        return await self._source.receive(max_bytes)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._opening.__aexit__(exc_type, exc, traceback)

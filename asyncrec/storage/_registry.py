@@ -1,0 +1,264 @@
+"""From a path to the backend that answers to it.
+
+Backends come in by the hook ``asyncrec_storage_factories``: those of plugins when the first path is opened that no
+built-in one answers to.
+
+A path is local unless its scheme says otherwise: ``scheme://``, or ``prefix:`` where somebody registered that prefix
+with `register_writer_factory`. Two backends for one scheme are told apart by ``scheme+name://``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import (
+    AmbiguousSchemeError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    UnknownSchemeError,
+    UnsupportedBackendError,
+)
+from asyncrec.plugins._manager import DISABLE
+from asyncrec.storage._backends import Backends
+from asyncrec.storage._base import Storage
+from asyncrec.storage._factory import StorageFactory
+from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
+from asyncrec.storage._url import join, redact, scheme_of, split_path
+
+__all__ = [
+    "foreign_factory",
+    "is_local",
+    "located",
+    "located_folder",
+    "open_storage",
+    "register_writer_factory",
+    "registered_for",
+]
+
+# Where we know the distribution that brings a scheme; "" where we know that there is none.
+_PACKAGES = {
+    "s3": "asyncrec-s3",
+    "s3a": "asyncrec-s3",
+    "gs": "asyncrec-gcs",
+    "gcs": "asyncrec-gcs",
+    "file+aiofiles": "asyncrec-aiofiles",
+    **dict.fromkeys(("abfs", "abfss", "az", "azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
+}
+
+_backends = Backends()
+_registered: dict[str, StorageFactory | ForeignFactory] = {}
+
+
+def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
+    """Route ``prefix:...`` and ``prefix://...`` to ``factory``, before any plugin; registered again, it is replaced.
+
+    Args:
+        prefix: what stands before the first colon, as it is written.
+        factory: a `StorageFactory`, or a simple object with ``open(path)``, which gives a file object to write to, and
+            ``directory_check(path)``, sync or async; both get the path exactly as the user gave it. See
+            `asyncrec.storage._foreign`.
+
+    Raises:
+        ValueError: the prefix is empty or contains a colon.
+        TypeError: the factory is neither.
+    """
+    if not isinstance(prefix, str):
+        raise ArgumentTypeError(f"a prefix is a str, not {type(prefix).__name__}")
+    if not prefix or ":" in prefix:
+        raise ArgumentValueError(f"the prefix {prefix!r} is empty or contains ':'; give what stands before the colon")
+    if not isinstance(factory, StorageFactory) and not (
+        callable(getattr(factory, "open", None)) and callable(getattr(factory, "directory_check", None))
+    ):
+        raise ArgumentTypeError(
+            f"the factory for {prefix!r} is neither a StorageFactory nor an object with open(path) and "
+            f"directory_check(path): {type(factory).__name__}"
+        )
+    _registered[prefix] = factory
+
+
+def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
+    """The simple object that was registered for a path, if one was."""
+    factory = registered_for(path)
+    return None if isinstance(factory, StorageFactory) else factory
+
+
+def is_local(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names a local file: ``prefix:name`` does, unless somebody registered the prefix."""
+    scheme = scheme_of(path)
+    if scheme in ("", "file"):
+        return registered_for(path) is None
+    return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")
+
+
+@asynccontextmanager
+async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIterator[Storage]:
+    """The storage rooted at a URL or a folder, usable within the context.
+
+    Args:
+        options: for the backend; see its documentation. Plain values, so that they can be handed to other processes.
+
+    Raises:
+        UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: see there; the message names the remedy.
+        TypeError: an option that the backend does not have.
+        ValueError: the path is no path.
+    """
+    async with await _opening(os.fspath(url), options, path=url) as storage:
+        yield storage
+
+
+@asynccontextmanager
+async def located(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[tuple[Storage, str]]:
+    """The storage that holds ``path``, and the key in it.
+
+    With ``storage``, the path is a key in it, and it is not closed. Otherwise the path's root is opened with
+    ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` where the path names only a
+    root.
+
+    Raises: as `open_storage`; TypeError when both are given.
+    """
+    if storage is not None:
+        if storage_options is not None:
+            raise ArgumentTypeError("storage is open already: give storage_options only where there is no storage")
+        yield storage, os.fspath(path)
+        return
+    registered = registered_for(path)
+    if registered is not None and not (isinstance(registered, StorageFactory) and "://" in os.fspath(path)):
+        prefix, rest = os.fspath(path).split(":", 1)
+        key = rest.lstrip("/")
+        root = f"{prefix}:{rest[: len(rest) - len(key)]}"
+    else:
+        root, key = split_path(path)
+    async with await _opening(root, dict(storage_options or {}), path=path) as opened:
+        yield opened, key
+
+
+@asynccontextmanager
+async def located_folder(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[tuple[Storage, str]]:
+    """The storage that holds the folder ``path``, and what the keys in it begin with: ``""``, or ends with a slash.
+
+    Arguments and errors are those of `located`.
+    """
+    # Located by the name of a file in it: so a local folder is itself the storage's root.
+    async with located(join(os.fspath(path), "_"), storage=storage, storage_options=storage_options) as (opened, key):
+        yield opened, key[:-1]
+
+
+def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
+    """What was registered for the path's prefix by `register_writer_factory`."""
+    if not isinstance(path, str):
+        return None
+    prefix, colon, _ = path.partition(":")
+    return _registered.get(prefix) if colon else None
+
+
+async def _opening(
+    root: str, options: dict[str, Any], *, path: str | os.PathLike[str]
+) -> AbstractAsyncContextManager[Storage]:
+    """Find the factory and call it. ``path`` is what the user gave: for messages, and to tell a path from a URL."""
+    factory = registered_for(path)
+    if factory is not None and not isinstance(factory, StorageFactory):
+        if options:
+            raise ArgumentTypeError(
+                f"{redact(root)}: the factory registered for it takes no options: {', '.join(options)}"
+            )
+        return ForeignStorage(root, factory)
+    if factory is None:
+        factory, root = await _find(root, scheme_of(path), path)
+    backend = anyio.get_cancelled_exc_class().__module__.partition(".")[0]
+    if backend not in factory.backends:
+        raise UnsupportedBackendError(_unsupported(factory, backend, redact(os.fspath(path))))
+    try:
+        return factory.open(root, **options)
+    except TypeError as error:
+        # A factory may list its options as parameters.
+        if _takes(factory.open, root, options):
+            raise
+        raise ArgumentTypeError(f"{redact(root)}: {error}") from error
+
+
+def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) -> bool:
+    """Whether the function can be called so."""
+    try:
+        inspect.signature(function).bind(root, **options)
+    except TypeError:
+        return False
+    return True
+
+
+async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
+    if scheme not in _backends.built_in and not _backends.loaded:
+        # Reading the metadata of what is installed, and importing it: tens of milliseconds, once.
+        await in_thread(_backends.load)
+    shown = redact(os.fspath(path))
+    factories = _backends.by_scheme.get(scheme, [])
+    is_url = os.fspath(path)[len(scheme) :].startswith("://") or scheme == "file"
+    if scheme and not is_url:
+        if factories:
+            raise ArgumentValueError(
+                f"{shown}: write {scheme}:// for the backend {factories[0].name!r}, or ./{shown} for a local file"
+            )
+        factories = _backends.by_scheme[""]  # the name of a local file
+    if scheme_of(root) and not is_url:
+        root = f"./{root}"  # the backend gets only the root, and must not take it for a URL
+    if not factories:
+        base, _, driver = scheme.rpartition("+")
+        factories = [factory for factory in _backends.by_scheme.get(base, []) if factory.name == driver]
+        if factories:
+            root = base + root[len(scheme) :]
+    if not factories:
+        raise _unknown(scheme, shown)
+    if len(factories) > 1:
+        names = [factory.name for factory in factories]
+        raise AmbiguousSchemeError(
+            f"{shown}: {len(names)} backends answer to {scheme!r}: {', '.join(names)}. Name one, as in "
+            f"{scheme}+{names[0]}://, or turn one off with {DISABLE}"
+        )
+    return factories[0], root
+
+
+def _unknown(scheme: str, shown: str) -> UnknownSchemeError:
+    package = _PACKAGES.get(scheme)
+    if package:
+        remedy = f"pip install {package}"
+    elif package is None:
+        remedy = "install the plugin that brings it, or register one with register_writer_factory"
+    else:
+        remedy = "no plugin for it is known; a backend can be registered with register_writer_factory"
+    message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(_backends.schemes)}"
+    if _backends.plugins.disabled:
+        message += f". {DISABLE} leaves out: {', '.join(_backends.plugins.disabled)}"
+    for name, broken in _backends.plugins.broken.items():
+        message += f". The plugin {name!r} could not be loaded: {type(broken).__name__}: {broken}"
+    error = UnknownSchemeError(message)
+    # The one that most likely brings it, by its name; else the first.
+    error.__cause__ = _backends.plugins.broken.get(scheme) or next(iter(_backends.plugins.broken.values()), None)
+    return error
+
+
+def _unsupported(factory: StorageFactory, backend: str, shown: str) -> str:
+    others = [
+        f"{scheme}://"
+        for scheme, factories in _backends.by_scheme.items()
+        for each in factories
+        if scheme and backend in each.backends and any(scheme == own.partition("+")[0] for own in factory.schemes)
+    ]
+    loops = " or ".join(sorted(factory.backends))
+    message = f"{shown}: the backend {factory.name!r} runs on {loops}, not on {backend}: run the program on {loops}"
+    return message + "".join(f", or use {other}" for other in others)

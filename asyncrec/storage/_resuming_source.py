@@ -1,0 +1,303 @@
+"""`ResumingSource`: reads on where a fault stopped it, and ahead of its reader where reading costs waiting.
+
+Backends simply raise `TransientStorageError`; here the object is opened again at the offset reached, pinned to the
+version it was first found in, after the one back-off of `storage._retry`. Progress makes the next fault a first
+one. A body that ends before the size said is such a fault too.
+
+A source gives what it has, at least one byte and at most what was asked for. Who needs so many and no less asks by
+`receive_exactly`; who wants to know what an object is, by `read_head`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import AbstractAsyncContextManager, suppress
+from types import TracebackType
+
+import anyio
+
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, StorageError, TransientStorageError
+from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
+from asyncrec.storage._retry import Backoff
+from asyncrec.storage._url import join
+
+__all__ = ["ResumingSource", "read_head", "receive_exactly"]
+
+# The first bytes asked for when reading ahead; each later request may be twice as large. A reader that only wants the
+# head of an object waits for no more.
+_FIRST_AHEAD = 1 << 20
+
+
+class ResumingSource(ByteSource):
+    """An async context manager, and the source it gives.
+
+    Args:
+        start, end, etag: as for `Storage.open_source`.
+        read_ahead: bytes held and on their way at most, kept coming by a task; `None` for what the storage says.
+            With 0 there is no task, and the storage is read when asked.
+
+    Attributes:
+        info: of the version being read. Bytes confirm it: until some came it is one answer of the store's.
+        retries: how often reading was taken up again.
+
+    Raises (on entering and by `receive`):
+        ObjectChangedError: the version is no longer there, or not the one of ``etag``.
+        TransientStorageError: patience ran out.
+        StorageError: anything else the storage says, at once.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        key: str,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        etag: str | None = None,
+        read_ahead: int | None = None,
+    ) -> None:
+        self._reader = _Reader(storage, key, start, end, etag)
+        self._limit = storage.read_ahead if read_ahead is None else read_ahead
+        self._scope: TaskScope | None = None
+        self._stop = anyio.CancelScope()  # of the task
+        self._entered = False
+        # What the task hands over, when there is one.
+        self._blocks: deque[bytes] = deque()
+        self._taken = 0  # of the first block
+        self._held = 0
+        self._error: Exception | None = None
+        self._ended = False
+        self._changed = anyio.Event()  # for the reader: a block, or the end
+        self._room = anyio.Event()  # for the task
+
+    @property
+    def retries(self) -> int:
+        return self._reader.retries
+
+    async def __aenter__(self) -> ResumingSource:
+        if self._limit <= 0:
+            await self._reader.open()
+        else:
+            self._scope = TaskScope()
+            await self._scope.__aenter__()
+            try:
+                self._scope.start_soon(self._read_ahead)
+                while self._reader.info is None and not self._ended:
+                    await self._wait_for_change()
+                if self._error is not None:
+                    raise self._error
+            except BaseException as error:
+                self._scope.cancel()
+                await self._scope.__aexit__(type(error), error, error.__traceback__)
+                raise
+        info = self._reader.info
+        assert info is not None, "opened"
+        self.info: ObjectInfo = info
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._entered = False
+        self._blocks.clear()
+        if self._scope is None:
+            await self._reader.close(exc)
+        else:
+            self._scope.cancel()
+            await self._scope.__aexit__(exc_type, exc, traceback)
+
+    async def receive(self, max_bytes: int) -> bytes:
+        if not self._entered:
+            raise anyio.ClosedResourceError
+        if max_bytes < 1:
+            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+        if self._scope is None:
+            block = await self._reader.receive(max_bytes)
+            self.info = self._reader.info or self.info
+            return block
+        await anyio.lowlevel.checkpoint()
+        while not self._blocks:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            await self._wait_for_change()
+        block = self._blocks[0]
+        begin, end = self._taken, self._taken + max_bytes
+        if end < len(block):
+            self._taken = end
+            block = block[begin:end]
+        else:
+            self._blocks.popleft()
+            self._taken = 0
+            block = block[begin:] if begin else block
+        self._held -= len(block)
+        self._room.set()
+        self.info = self._reader.info or self.info
+        return block
+
+    async def seek(self, position: int) -> None:
+        """Go on at this byte of the object, the same version. Cancelled, it is to be called again."""
+        if self._scope is None:
+            await self._reader.close(None)
+        else:
+            self._stop.cancel()
+            while not self._ended:
+                await self._wait_for_change()
+            self._blocks.clear()
+            self._taken = self._held = 0
+            self._error = None
+            self._ended = False
+            self._stop = anyio.CancelScope()
+            self._scope.start_soon(self._read_ahead)
+        self._reader.position = position
+
+    async def park(self) -> None:
+        """Close what is open, keeping the place; the next `receive` opens it again, the same version. Where there is
+        a task that reads ahead, nothing happens."""
+        if self._scope is None:
+            await self._reader.close(None)
+
+    async def _wait_for_change(self) -> None:
+        self._changed = anyio.Event()
+        await self._changed.wait()
+
+    async def _read_ahead(self) -> None:
+        """The task."""
+        try:
+            with self._stop:
+                await self._keep_reading()
+        finally:
+            self._ended = True
+            self._changed.set()
+
+    async def _keep_reading(self) -> None:
+        """Opens and closes what it reads, so that their scopes are entered and left in one task."""
+        error: BaseException | None = None
+        # In two halves: one is worked on while the other comes. Asking for each little room as it gets free would
+        # be a request to the store for each.
+        most = max(1, self._limit // 2)
+        wanted = min(_FIRST_AHEAD, most)
+        try:
+            await self._reader.open()
+            self._changed.set()
+            while True:
+                # What the source holds already takes no more room here than there.
+                while not self._reader.buffered and self._held > self._limit - wanted:
+                    self._room = anyio.Event()
+                    await self._room.wait()
+                block = await self._reader.receive(wanted)
+                if not block:
+                    break
+                self._blocks.append(block)
+                self._held += len(block)
+                self._changed.set()
+                wanted = min(wanted * 2, most)
+        except Exception as fault:
+            error = self._error = fault
+        except BaseException as cancellation:
+            error = cancellation
+            raise
+        finally:
+            await self._reader.close(error)
+
+
+async def receive_exactly(source: ByteSource, size: int) -> bytes:
+    """The next ``size`` bytes, fewer only where the range ends before. In one piece, where the source gives it so."""
+    blocks = []
+    while size > 0 and (block := await source.receive(size)):
+        blocks.append(block)
+        size -= len(block)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
+    """The first ``size`` bytes of an object, fewer only where it has no more; and what the store says of it.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.
+    """
+    async with ResumingSource(storage, key, end=size, read_ahead=0) as source:
+        head = await receive_exactly(source, size)
+    return head, source.info
+
+
+class _Reader:
+    """One object from ``start`` on, opened as often as needed. Everything it opens it closes, in the same task."""
+
+    def __init__(self, storage: Storage, key: str, start: int, end: int | None, etag: str | None) -> None:
+        self._storage = storage
+        self._key = key
+        self.position = start
+        self._end = end
+        self._etag = etag
+        self._opening: AbstractAsyncContextManager[ByteSource] | None = None
+        self._source: ByteSource | None = None
+        self._backoff = Backoff(f"reading {join(storage.root, key)}")
+        self.info: ObjectInfo | None = None
+        self.retries = 0
+
+    @property
+    def buffered(self) -> int:
+        return self._source.buffered if self._source is not None else 0
+
+    async def open(self) -> None:
+        while True:
+            try:
+                await self._open()
+                return
+            except TransientStorageError as error:
+                fault = error
+            await self._pause(fault)
+
+    async def receive(self, max_bytes: int) -> bytes:
+        assert self._end is not None, "set on opening"
+        while self.position < self._end:
+            try:
+                if self._source is None:
+                    await self._open()
+                assert self._source is not None, "opened"
+                block = await self._source.receive(max_bytes)
+                if block:
+                    self.position += len(block)
+                    self._backoff.reset()
+                    # Pinned from here on. On opening there was but one answer to go by, and answers may be wrong.
+                    self.info = self._source.info
+                    self._etag = self.info.etag
+                    return block
+                raise TransientStorageError(
+                    f"{join(self._storage.root, self._key)}: the body ended at byte {self.position:,} of {self._end:,}"
+                )
+            except TransientStorageError as error:
+                fault = error
+            await self.close(fault)
+            await self._pause(fault)
+        await anyio.lowlevel.checkpoint()
+        return b""
+
+    async def close(self, error: BaseException | None) -> None:
+        opening, self._opening, self._source = self._opening, None, None
+        if opening is not None:
+            with suppress(StorageError):  # of something that is given up, or has been read
+                await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
+
+    async def _open(self) -> None:
+        opening = self._storage.open_source(self._key, start=self.position, end=self._end, etag=self._etag)
+        self._source = await opening.__aenter__()
+        self._opening = opening
+        info = self._source.info
+        if self.info is None:
+            self._end = info.size if self._end is None else min(self._end, info.size)
+        elif info.size != self.info.size:
+            # Not pinned, since no byte has come yet; but the size is known to whoever opened it.
+            raise ObjectChangedError(
+                f"{join(self._storage.root, self._key)}: it has {info.size:,} bytes, and {self.info.size:,} when it "
+                "was opened: open it again from the start"
+            )
+        self.info = info
+
+    async def _pause(self, fault: TransientStorageError) -> None:
+        await self._backoff.wait(fault)
+        self.retries += 1

@@ -1,0 +1,133 @@
+"""The one back-off: how often, how long and how loudly a transient fault is tried again.
+
+A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. What is transient is said by
+the type of the error (`TransientStorageError`) and nothing else: all other errors pass through at once.
+
+The delays are exponential with full jitter (a uniform draw below the bound), because many tasks that were throttled
+together must not come back together: Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+
+from asyncrec.errors import TransientStorageError
+
+__all__ = ["DEFAULT", "Backoff", "RetryPolicy", "retrying"]
+
+T = TypeVar("T")
+OnRetry = Callable[[TransientStorageError, int, float], None]
+
+logger = logging.getLogger("asyncrec.storage")
+# A generator of our own: drawing from the module's would change what a user's `random.seed` gives, by timing.
+_jitter = random.Random()
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How long to be patient.
+
+    Attributes:
+        attempts: calls in all, the first included. 10 doublings of 0.2 s reach about a minute of waiting in the mean,
+            which outlives the throttling of a prefix that S3 is splitting, and a restart of a gateway.
+        base: seconds, the bound of the first delay; about the time of one request, so that a lone reset costs little.
+        cap: seconds, the bound of every delay, and of what a store's ``Retry-After`` is honoured for: a wait that is
+            longer holds up a writer's memory without telling anybody.
+        total: seconds from the first call after which none is begun any more: whoever waits at an exit learns it
+            within two minutes.
+    """
+
+    attempts: int = 10
+    base: float = 0.2
+    cap: float = 30.0
+    total: float = 120.0
+
+
+DEFAULT = RetryPolicy()
+
+
+class Backoff:
+    """The state of one series of attempts.
+
+    Args:
+        what: the operation and its object, for the log and the note; without secrets.
+        on_retry: called with the error, the number of failed attempts and the delay, before each wait.
+    """
+
+    def __init__(self, what: str, policy: RetryPolicy = DEFAULT, *, on_retry: OnRetry | None = None) -> None:
+        self.what = what
+        self.policy = policy
+        self.failed = 0
+        self._on_retry = on_retry
+        self._began: float | None = None
+
+    def reset(self) -> None:
+        """Progress was made: the next fault is a first one."""
+        self.failed = 0
+        self._began = None
+
+    async def wait(self, error: TransientStorageError) -> None:
+        """Sleep until the next attempt is due.
+
+        Raises:
+            TransientStorageError: ``error`` itself, with a note, when patience has run out. The time of the attempts
+                counts from the first fault of the series.
+        """
+        now = anyio.current_time()
+        if self._began is None:
+            self._began = now
+        self.failed += 1
+        policy = self.policy
+        bound = min(policy.cap, policy.base * 2.0 ** (self.failed - 1))
+        delay = _jitter.uniform(0.0, bound)
+        if error.retry_after is not None:
+            # The jitter comes on top, or all who were told the same time would come back at the same time.
+            delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
+        spent = now - self._began
+        if self.failed >= policy.attempts or spent + delay > policy.total:
+            if self.failed > 1:
+                error.add_note(f"{self.what}: given up after {self.failed} attempts over {spent:.1f} s")
+            raise error
+        if self.failed >= 2:
+            logger.warning(
+                "%s: attempt %d of %d failed, next in %.1f s: %s",
+                self.what,
+                self.failed,
+                policy.attempts,
+                delay,
+                error,
+            )
+        if self._on_retry is not None:
+            self._on_retry(error, self.failed, delay)
+        await anyio.sleep(delay)
+
+
+async def retrying(
+    operation: Callable[[], Awaitable[T]],
+    *,
+    what: str,
+    policy: RetryPolicy = DEFAULT,
+    on_retry: OnRetry | None = None,
+) -> T:
+    """Call ``operation`` until it returns, or raises anything but `TransientStorageError`, or patience runs out.
+
+    ``operation`` must be safe to repeat after a fault whose effect is unknown; where it is not (a Complete, an
+    exclusive put), it settles that itself by looking at what is there. Cancellation is not delayed.
+
+    Raises:
+        TransientStorageError: the last one, with a note that says how many attempts over how long.
+    """
+    backoff = Backoff(what, policy, on_retry=on_retry)
+    while True:
+        try:
+            return await operation()
+        except TransientStorageError as error:
+            fault = error
+        # Outside the handler, so that an error of the next attempt is not chained to the last one's.
+        await backoff.wait(fault)

@@ -1,0 +1,181 @@
+"""Paths and URLs: taking them apart, putting them together, and showing them without secrets. Pure.
+
+A path is local unless it has a scheme. In URLs of object stores the key is literal: ``%``, ``?``, ``#``, spaces and
+unicode are characters of the name, and nothing is decoded, because that is how S3 and GCS name objects. ``file:``
+URLs alone are decoded, as RFC 8089 says.
+
+A scheme before a single colon (``foo:bar.rec``) counts only where somebody registered ``foo``; these functions only
+parse, and `asyncrec.storage._registry` decides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import quote, unquote
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["check_key", "join", "local_path", "redact", "scheme_of", "split_path"]
+
+# RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is somebody's Windows drive.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
+_WORD = re.compile(r"\S+")
+_PORT = re.compile(r"[0-9]+$")
+_PARAMETER = re.compile(r"([?&;#])([^=?&;#\s]*)=[^&;#\s'\"]*")
+_SECRETS = ("sig", "token", "secret", "passw", "credential", "key", "auth", "session")
+
+
+def scheme_of(path: str | os.PathLike[str]) -> str:
+    """The scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
+    if not isinstance(path, str):
+        return ""
+    match = _SCHEME.match(path)
+    return match[1].lower() if match else ""
+
+
+def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """``(root, key)``: what to open as a storage, and the key in it.
+
+    - ``"data/pages.tfrecord"`` -> ``("data", "pages.tfrecord")``; a bare name has the root ``"."``.
+    - ``"file:///my%20data/x"`` -> ``("/my data", "x")``: decoded.
+    - ``"file+aiofiles:///my%20data/x"`` -> ``("file+aiofiles:///my%20data", "x")``: the root still names the driver.
+    - ``"s3://bucket/a/b"`` -> ``("s3://bucket", "a/b")``: literal.
+
+    The key is ``""`` where the path names a root and no object in it (``"data/"``, ``".."``, ``"s3://bucket"``).
+    Any other ``scheme:`` without ``//`` is the name of a local file.
+
+    Raises:
+        ValueError: the path is empty, holds a NUL, or is a ``file:`` URL of another machine.
+        TypeError: it is neither `str` nor a `PathLike` of `str`.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"a path is a str or a PathLike of str, not {type(path).__name__}")
+    if not text:
+        raise ArgumentValueError("the path is empty")
+    if "\0" in text:
+        raise ArgumentValueError(f"the path holds a NUL: {redact(text)!r}")
+    scheme = scheme_of(path)
+    if _is_file(scheme) and (scheme == "file" or "://" in text):
+        root, key = _split_local(local_path(text))
+        return (root, key) if scheme == "file" else (f"{scheme}://{quote(root)}", key)
+    if scheme and text[len(scheme) :].startswith("://"):
+        netloc, _, key = text[len(scheme) + 3 :].partition("/")
+        return f"{text[: len(scheme)]}://{netloc}", key
+    return _split_local(text)
+
+
+def local_path(path: str) -> str:
+    """The local path that a ``file:`` or ``file+driver:`` URL means; a plain path as it is.
+
+    ``file:/x``, ``file:///x`` and ``file://localhost/x`` are the same (RFC 8089); percent escapes are decoded.
+
+    Raises:
+        ValueError: it names another machine, is relative, or has an escaped NUL.
+    """
+    scheme = scheme_of(path)
+    if not _is_file(scheme):
+        return path
+    rest = path[len(scheme) + 1 :]
+    if rest.startswith("//"):
+        host, slash, rest = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise ArgumentValueError(
+                f"{redact(path)}: a file URL of another machine; three slashes begin a local one: {scheme}:///"
+            )
+        rest = slash + rest
+    if not rest.startswith("/"):
+        raise ArgumentValueError(
+            f"{redact(path)}: a file URL holds an absolute path; write a relative one without {scheme}:"
+        )
+    # What is not UTF-8 comes back as the bytes it was, as everywhere in `os`.
+    decoded = unquote(rest, errors="surrogateescape")
+    if "\0" in decoded:
+        raise ArgumentValueError(f"{redact(path)}: the path holds a NUL")
+    return decoded
+
+
+def join(root: str, key: str) -> str:
+    """``root`` and ``key`` as one path, the inverse of `split_path` but for file URLs; for messages and for keys."""
+    if root in ("", "."):
+        return key
+    if not key:
+        return root
+    return f"{root}{key}" if root.endswith(("/", ":")) else f"{root}/{key}"
+
+
+def check_key(key: str) -> str:
+    """The key itself, when it can be one.
+
+    Raises:
+        ValueError: it is empty, begins with ``/``, has a segment ``.`` or ``..``, or holds a NUL.
+        TypeError: it is no `str`.
+    """
+    if not isinstance(key, str):
+        raise ArgumentTypeError(f"a key is a str, not {type(key).__name__}")
+    if not key:
+        raise ArgumentValueError("the key is empty: name an object, not its folder or bucket")
+    if key.startswith("/"):
+        raise ArgumentValueError(f"the key {key!r} begins with '/': keys are relative to the root of the storage")
+    if "\0" in key:
+        raise ArgumentValueError(f"the key {key!r} holds a NUL")
+    if any(segment in (".", "..") for segment in key.split("/")):
+        raise ArgumentValueError(f"the key {key!r} has a segment '.' or '..': keys do not climb")
+    return key
+
+
+def redact(text: str) -> str:
+    """``text`` with the secrets of every URL in it replaced: user-info, and what a query or fragment calls a secret.
+
+    Where it is not clear how far a password reaches, more is replaced rather than less: it may hold ``/`` (AWS keys do)
+    and ``@``, escaped or not.
+    """
+    if "://" in text:
+        text = _WORD.sub(_without_users, text)
+    return _PARAMETER.sub(_without_value, text)
+
+
+def _without_users(word: re.Match[str]) -> str:
+    """A word, its URLs without user-info. Linear: what was looked through is not looked through again."""
+    text = word[0]
+    if "@" not in text:
+        return text
+    shown: list[str] = []
+    done = 0  # up to here it is shown
+    query = last = -1  # the next "?", and the last "@" before it
+    begin = text.find("://") + 3
+    while begin > 2:
+        slash = text.find("/", begin)
+        authority = text[begin : len(text) if slash < 0 else slash]
+        at = begin + authority.rfind("@")
+        user, colon, rest = authority.partition(":")
+        if colon and "@" not in user and not (slash >= 0 and _PORT.match(rest)):
+            password = begin + len(user) + 1
+            if query < password:
+                query = text.find("?", password)
+                query = len(text) if query < 0 else query
+                last = text.rfind("@", password, query)
+            at = max(at, last)
+        if at >= begin:
+            shown.append(text[done:begin] + "***")
+            done = at
+        begin = text.find("://", max(begin, done)) + 3
+    return "".join(shown) + text[done:]
+
+
+def _without_value(parameter: re.Match[str]) -> str:
+    name = parameter[2].lower()
+    secret = any(word in name for word in _SECRETS)
+    return f"{parameter[1]}{parameter[2]}=***" if secret else parameter[0]
+
+
+def _is_file(scheme: str) -> bool:
+    return scheme == "file" or scheme.startswith("file+")
+
+
+def _split_local(path: str) -> tuple[str, str]:
+    folder, name = os.path.split(path)
+    if name in (".", ".."):
+        return path, ""
+    return folder or ".", name

@@ -1,0 +1,156 @@
+"""`CommandConformance`: the cases that a plugin's command passes. For pytest.
+
+In a plugin's tests::
+
+    class TestSizes(CommandConformance):
+        plugin = "asyncrec_sizes"        # what the entry point names
+        name = "sizes"
+        arguments = ("PATH",)            # how it is called; PATH stands for what it reads
+
+It runs in an empty folder, on a data set of 30 records that hold what a terminal would act on; `make_data` writes
+another one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.cli import main
+from asyncrec.cli._installed import INSTALLED, Installed, function_of
+from asyncrec.plugins._kinds import Command
+from asyncrec.testing._kit import PluginKit
+
+__all__ = ["CommandConformance"]
+
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class _Result:
+    code: int
+    out: str
+    err: str
+
+
+class CommandConformance(PluginKit):
+    """Derive from it; see the module's docstring.
+
+    Attributes:
+        name: of the command.
+        arguments: a way to call it that ends with exit code 0. ``"PATH"`` stands for what it reads; a command that
+            reads nothing has none.
+    """
+
+    name: str
+    arguments: Sequence[str] = ("PATH",)
+
+    async def make_data(self, path: str) -> None:
+        """Write at ``path`` what the command is to read: a data set."""
+        schema = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64"), "text": asyncrec.FixedLen((), "bytes")})
+        async with asyncrec.open_sharded_writer(path, max_shard_records=10, schema=schema) as writer:
+            for number in range(30):
+                features = {"label": number % 3, "text": f"text {number} \x1b[31mred\x07"}
+                await writer.write(asyncrec.encode_example(features), key=f"key {number}")
+
+    @pytest.fixture(autouse=True)
+    def _set_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        """This plugin alone, an empty folder, and what is printed."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(INSTALLED, "_plugins", self.plugins())
+        monkeypatch.setattr(INSTALLED, "_of_plugins", None)
+        self._capsys = capsys
+
+    def run(self, *arguments: str) -> _Result:
+        """``asyncrec NAME ARGUMENTS``, in this process."""
+        self._capsys.readouterr()
+        code = main([self.name, *arguments])
+        captured = self._capsys.readouterr()
+        return _Result(code, captured.out, captured.err)
+
+    def called(self, path: str) -> list[str]:
+        """The arguments, with ``path`` for PATH."""
+        return [path if each == "PATH" else each for each in self.arguments]
+
+    def function(self) -> Callable[..., int]:
+        command = INSTALLED.find(self.name)
+        assert command is not None
+        return function_of(command)
+
+    def test_it_is_taken_in(self) -> None:
+        """Its name is free, its words are a line of text, and its target can be imported."""
+        plugins = self.plugins()
+        command = Installed(plugins).all().get(self.name)
+        assert plugins.broken == {}
+        assert isinstance(command, Command), f"{self.plugin} gives no command {self.name!r} to asyncrec_commands"
+        assert len(command.words) <= 80, "its words are half a line of the help"
+        assert callable(function_of(command))
+
+    def test_the_help_of_asyncrec_shows_it(self) -> None:
+        assert main(["--help"]) == 0
+        assert f"\n  {self.name} " in self._capsys.readouterr().out
+
+    def test_it_has_a_help_of_its_own(self) -> None:
+        """The docstring of the function is what is read there: it begins with a sentence."""
+        said = inspect.getdoc(self.function())
+        assert said, f"the function of {self.name!r} has no docstring"
+        result = self.run("--help")
+        assert result.code == 0
+        assert said.split()[0] in result.out
+
+    def test_a_wrong_flag_is_wrong_usage(self) -> None:
+        result = self.run(*self.called("x"), "--no-such-flag")
+        assert result.code == 2, result
+        assert "--no-such-flag" in result.err
+
+    def test_it_takes_debug(self) -> None:
+        """As every command does: the traceback of an error is shown."""
+        assert "--debug" in self.run("--help").out
+
+    def test_it_does_its_work(self) -> None:
+        self.make()
+        result = self.run(*self.called("data/pages"))
+        assert result.code == 0, result
+
+    def test_no_control_character_reaches_the_terminal(self) -> None:
+        """Of records, of names, and in messages: `asyncrec.cli.say`, ``table`` and ``print_json`` see to that."""
+        self.make()
+        for path in ("data/pages", "nothing\x1b[31m/there"):
+            result = self.run(*self.called(path))
+            assert not _CONTROL.search(result.out), ascii(result.out)
+            assert not _CONTROL.search(result.err), ascii(result.err)
+
+    def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
+        """Exit code 3 (1 or 2 where the command says so), a message that names the path, and no traceback."""
+        if "PATH" not in self.arguments:
+            return
+        result = self.run(*self.called("nothing/there"))
+        assert result.code in (1, 2, 3), result
+        assert "nothing/there" in result.err
+        assert "Traceback" not in result.err
+        assert len(result.err.splitlines()) <= 3
+
+    def test_json_is_json(self) -> None:
+        """Where it takes ``--json``: each line is one value, in ASCII."""
+        if "json" not in inspect.signature(self.function()).parameters:
+            return
+        self.make()
+        result = self.run(*self.called("data/pages"), "--json")
+        assert result.code == 0, result
+        assert result.out.isascii()
+        values: list[Any] = [json.loads(line) for line in result.out.splitlines()]
+        assert values
+
+    def make(self) -> None:
+        """Write what the command is to read, at ``data/pages``."""
+        if "PATH" in self.arguments:
+            anyio.run(self.make_data, "data/pages")

@@ -1,0 +1,250 @@
+"""Storages that fail or are slow on purpose, around one that works: `FlakyStorage`, `SlowStorage`.
+
+A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
+``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them; to fail each in turn::
+
+    calm = FlakyStorage(storage)
+    await job(calm)
+    for k in range(len(calm.operations)):
+        flaky = FlakyStorage(another_empty_storage, {k: Fault("error", when="after")})
+        with pytest.raises(TransientStorageError):
+            await job(flaky)
+
+Time is anyio's: under `virtual_backend` slowness costs nothing, and what hangs runs into its timeout at once.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeVar
+
+import anyio
+
+from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+
+__all__ = ["Fault", "FlakyStorage", "SlowStorage"]
+
+T = TypeVar("T")
+Call = Callable[[], Awaitable[T]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one operation.
+
+    Attributes:
+        kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` does a part: a receive says
+            that the object ends here, and a send or a list does half and then raises `TransientStorageError`;
+            operations without parts do as for ``"error"``.
+        when: ``"before"`` the operation, so that it has no effect, or ``"after"`` it: all is done, only the answer is
+            lost. A receive loses no bytes: the next one gives them.
+        error: the type raised. `TransientStorageError` is what a backend raises when it has tried often enough.
+        for_good: every later operation fails in the same way: the store is down.
+    """
+
+    kind: Literal["error", "hang", "short"] = "error"
+    when: Literal["before", "after"] = "before"
+    error: type[StorageError] = TransientStorageError
+    for_good: bool = False
+
+
+class _Around(Storage):
+    """A storage around another; each operation goes through `perform`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.root = storage.root
+        self.read_ahead = storage.read_ahead
+        self.flush_level = storage.flush_level
+
+    @abstractmethod
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        """Await ``call()``, or ``short()`` which does a part of it, or neither."""
+
+    async def moved(self, size: int) -> None:
+        """``size`` bytes go over the wire."""
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        context = self._storage.open_sink(key, exclusive=exclusive)
+        async with AsyncExitStack() as stack:
+            inner = await self.perform("open_sink", key, partial(stack.enter_async_context, context))
+            sink = _SinkAround(self, key, inner)
+            yield sink
+            if sink.sending:
+                raise StorageError(f"{self.root}: {key}: a send failed; the object can only be abandoned")
+            await self.perform("publish", key, stack.aclose)
+            sink.published = inner.published
+
+    @asynccontextmanager
+    async def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AsyncIterator[ByteSource]:
+        context = self._storage.open_source(key, start=start, end=end, etag=etag)
+        async with AsyncExitStack() as stack:
+            inner = await self.perform("open_source", key, partial(stack.enter_async_context, context))
+            yield _SourceAround(self, key, inner)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        cut = False
+
+        async def whole() -> list[ObjectInfo]:
+            return [info async for info in self._storage.list_objects(prefix, start_after=start_after)]
+
+        async def half() -> list[ObjectInfo]:
+            nonlocal cut
+            cut = True
+            found = await whole()
+            return found[: len(found) // 2]
+
+        for info in await self.perform("list", prefix, whole, short=half):
+            yield info
+        if cut:
+            raise TransientStorageError(f"{self.root}: listing {prefix!r} was cut short, as asked")
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self.perform("head", key, partial(self._storage.head, key))
+
+    async def delete(self, key: str) -> None:
+        await self.perform("delete", key, partial(self._storage.delete, key))
+
+
+class _SinkAround(ByteSink):
+    def __init__(self, storage: _Around, key: str, inner: ByteSink) -> None:
+        self._storage, self._key, self._inner = storage, key, inner
+        self.chunk_size = inner.chunk_size
+        self.sending = False  # stays so when a send fails
+
+    def hold_at_most(self, size: int) -> None:
+        self._inner.hold_at_most(size)
+        self.chunk_size = self._inner.chunk_size
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        async def whole() -> None:
+            await self._storage.moved(sum(map(len, buffers)))
+            await self._inner.send(buffers)
+
+        async def half() -> None:
+            joined = b"".join(buffers)
+            if len(joined) > 1:
+                await self._inner.send([joined[: len(joined) // 2]])
+            raise TransientStorageError(f"{self._storage.root}: {self._key}: half a chunk was sent, as asked")
+
+        self.sending = True
+        await self._storage.perform("send", self._key, whole, short=half)
+        self.sending = False
+        self.chunk_size = self._inner.chunk_size
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        return await self._storage.perform("flush", self._key, partial(self._inner.flush, tail))
+
+
+class _SourceAround(ByteSource):
+    def __init__(self, storage: _Around, key: str, inner: ByteSource) -> None:
+        self._storage, self._key, self._inner = storage, key, inner
+        self.info = inner.info
+        self._kept = b""  # received from within, not yet given out
+        self._cut = False
+
+    async def receive(self, max_bytes: int) -> bytes:
+        async def whole() -> None:
+            if not self._kept:
+                self._kept = await self._inner.receive(max_bytes)
+                await self._storage.moved(len(self._kept))
+
+        async def short() -> None:
+            self._cut = True
+
+        if self._cut:
+            return b""
+        await self._storage.perform("receive", self._key, whole, short=short)
+        if self._cut:
+            return b""
+        block, self._kept = self._kept[:max_bytes], self._kept[max_bytes:]
+        return block
+
+
+class FlakyStorage(_Around):
+    """Fails as scripted, or by chance.
+
+    Args:
+        storage: does the work; its own faults come through as they are.
+        script: the fault of the k-th operation, counted from 0 over all tasks.
+        seed: together with ``rate``: each operation outside the script fails with this probability, by a fault drawn
+            from ``faults``. The same operations in the same order fail in the same way.
+
+    Attributes:
+        operations: those begun so far, e.g. ``("send", "key")``; a listing's key is its prefix.
+        failed: the positions in it of those that failed.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        script: Mapping[int, Fault] | None = None,
+        *,
+        seed: int = 0,
+        rate: float = 0.0,
+        faults: Sequence[Fault] = (Fault(), Fault(when="after")),
+    ) -> None:
+        super().__init__(storage)
+        self.operations: list[tuple[str, str]] = []
+        self.failed: list[int] = []
+        self._script = dict(script or {})
+        self._random = random.Random(seed)
+        self._rate = rate
+        self._faults = faults
+        self._down: Fault | None = None
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        k = len(self.operations)
+        self.operations.append((operation, key))
+        fault = self._down or self._script.get(k) or self._drawn()
+        if fault is None:
+            return await call()
+        self.failed.append(k)
+        if fault.for_good:
+            self._down = fault
+        if fault.kind == "short" and short is not None:
+            return await short()
+        if fault.when == "after":
+            await call()
+        if fault.kind == "hang":
+            await anyio.sleep_forever()
+        raise fault.error(f"{self.root}: {operation} {key}: operation {k} failed, as asked")
+
+    def _drawn(self) -> Fault | None:
+        # One draw each, whether it fails or not, so that a fault does not shift the ones after it.
+        chance, which = self._random.random(), self._random.randrange(len(self._faults))
+        return self._faults[which] if chance < self._rate else None
+
+
+class SlowStorage(_Around):
+    """A store behind a thin wire, which all its tasks share.
+
+    Args:
+        storage: does the work.
+        bytes_per_second: of sends and receives together.
+        latency: seconds before each operation.
+    """
+
+    def __init__(self, storage: Storage, *, bytes_per_second: float = math.inf, latency: float = 0.0) -> None:
+        super().__init__(storage)
+        self._bytes_per_second = bytes_per_second
+        self._latency = latency
+        self._wire = anyio.Lock()
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        await anyio.sleep(self._latency)
+        return await call()
+
+    async def moved(self, size: int) -> None:
+        async with self._wire:
+            await anyio.sleep(size / self._bytes_per_second)

@@ -1,0 +1,219 @@
+"""`FormatConformance`: the cases that a plugin's format passes. For pytest; both event loops.
+
+In a plugin's tests::
+
+    class TestLines(FormatConformance):
+        plugin = "asyncrec_lines"                   # what the entry point names
+        name = "lines"
+
+        def records(self): ...                      # some records, Examples, the first no larger than others
+        def content(self): ...                      # a file that holds exactly these, made without the plugin
+
+and an ``anyio_backend`` fixture that names the loops. A format that is only written has no `content`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio.lowlevel
+import pytest
+
+import asyncrec
+from asyncrec.plugins._kinds import BadMember, Converted, Format
+from asyncrec.testing._cancellation import cancel_at_every_checkpoint
+from asyncrec.testing._kit import PluginKit
+from asyncrec.tools._formats import Formats
+
+__all__ = ["FormatConformance"]
+
+_LIMIT = 256 << 20
+
+
+class FormatConformance(PluginKit):
+    """Derive from it, fill in `records` and `content`; see the module's docstring.
+
+    Attributes:
+        name: of the format.
+    """
+
+    pytestmark = pytest.mark.anyio
+
+    name: str
+
+    def records(self) -> list[bytes]:
+        """Three records at least, each a tf.train.Example."""
+        raise NotImplementedError
+
+    def content(self) -> bytes | None:
+        """A file that holds exactly those, made in another way than by the plugin; `None`: the format is not read."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def _set_up(self, tmp_path: Path) -> None:
+        self._folder = tmp_path
+
+    async def format(self) -> Format:
+        """The format, as asyncrec takes it in."""
+        formats = Formats(self.plugins())
+        await formats.look_for(self.name)
+        return formats.get(self.name)
+
+    async def test_it_is_taken_in(self) -> None:
+        """Its name and its suffixes are free, it can be read or written, and nothing of the plugin is broken."""
+        plugins = self.plugins()
+        formats = Formats(plugins)
+        await formats.look_for(self.name)
+        assert plugins.broken == {}
+        given = formats.get(self.name)
+        assert (given.open is not None) == (self.content() is not None), "content() is None for what is not read"
+        for suffix in given.suffixes:
+            assert formats.of(f"some/file{suffix.upper()}") == self.name
+
+    async def test_it_reads_what_is_there(self) -> None:
+        given, content = await self.format(), self.content()
+        if content is None:
+            return
+        found = await self._read(given, content)
+        assert _decoded(found.records) == _decoded(self.records())
+        assert found.bad == []
+
+    async def test_it_reads_the_same_however_the_bytes_come(self) -> None:
+        """One at a time, as a slow connection gives them, and from a disk."""
+        given, content = await self.format(), self.content()
+        if content is None:
+            return
+        for most in (1, 7, 4096):
+            assert (await self._read(given, content, most=most)).records == (await self._read(given, content)).records
+
+    async def test_a_file_of_nothing_ends(self) -> None:
+        given = await self.format()
+        if given.open is not None:
+            assert (await self._read(given, b"")).records == []
+
+    async def test_a_file_that_was_cut_or_damaged_raises_nothing(self) -> None:
+        """What is whole may be given, what is bad is told with its place, and nothing is made up."""
+        given, content = await self.format(), self.content()
+        if content is None:
+            return
+        for at in range(0, len(content), max(1, len(content) // 25)):
+            cut = await self._read(given, content[:at])
+            assert len(cut.records) <= len(self.records())
+            flipped = bytearray(content)
+            flipped[at] ^= 0x55
+            for found in (cut, await self._read(given, bytes(flipped))):
+                for bad in found.bad:
+                    assert isinstance(bad, BadMember)
+                    assert bad.path == "the/file"
+                    assert bad.where
+                    assert bad.reason
+
+    async def test_what_is_larger_than_a_record_may_be_is_bad(self) -> None:
+        given, content = await self.format(), self.content()
+        if content is None:
+            return
+        largest = max(map(len, self.records()))
+        found = await self._read(given, content, limit=largest - 1)
+        assert all(len(record) < largest for record in found.records)
+        assert found.bad
+
+    async def test_leaving_early_or_cancelled_leaves_nothing(self) -> None:
+        """The local copy is given back, however reading ends."""
+        given, content = await self.format(), self.content()
+        if content is None or given.open is None:
+            return
+        opening, file = given.open, _File(self._folder, content)
+
+        async def begin() -> None:
+            async with opening(file) as reading:
+                await anext(reading, None)
+
+        async def nothing_is_left() -> None:
+            assert file.copies == 0
+
+        await begin()
+        await nothing_is_left()
+
+        async def read() -> None:
+            file.position = 0
+            await begin()
+
+        await cancel_at_every_checkpoint(read, after=nothing_is_left)
+
+    async def test_its_schema_fits_its_records(self) -> None:
+        given, content = await self.format(), self.content()
+        if content is not None and given.schema is not None:
+            given.schema().decode_batch((await self._read(given, content)).records)
+
+    async def test_it_reads_what_it_wrote(self) -> None:
+        """In one list or in many, and with the schema that the records have."""
+        given = await self.format()
+        if given.encoder is None:
+            return
+        records = self.records()
+        schema = asyncrec.Schema.infer(records).to_json()
+        suffix = given.suffixes[0] if given.suffixes else ""
+        for pieces in ([records], [[record] for record in records]):
+            encoder = given.encoder(f"some/file{suffix}", schema)
+            written = b"".join([*map(encoder.encode, pieces), encoder.finish()])
+            assert written
+            if given.open is not None:
+                assert _decoded((await self._read(given, written)).records) == _decoded(records)
+
+    async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
+        """All that a file gives, in one."""
+        assert given.open is not None
+        found = Converted()
+        async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
+            async for piece in reading:
+                assert isinstance(piece, Converted)
+                found.records += piece.records
+                found.bad += piece.bad
+                found.passed += piece.passed
+        return found
+
+
+class _File:
+    """A `SourceFile` that gives as few bytes as it is told to, and counts its local copies."""
+
+    def __init__(self, folder: Path, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> None:
+        self.path = "the/file"
+        self.max_record_bytes = limit
+        self.copies = 0
+        self.position = 0
+        self._folder, self._content, self._most = folder, content, most
+
+    async def receive(self, max_bytes: int) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        begin = self.position
+        self.position += min(max_bytes, self._most)
+        return self._content[begin : self.position]
+
+    def local_copy(self) -> _Copy:
+        path = self._folder / "copy"
+        path.write_bytes(self._content)
+        return _Copy(self, str(path))
+
+
+class _Copy:
+    """No generator, so that one that is never given back is seen, and nothing else happens."""
+
+    def __init__(self, file: _File, path: str) -> None:
+        self._file, self._path = file, path
+
+    async def __aenter__(self) -> str:
+        await anyio.lowlevel.checkpoint()
+        self._file.copies += 1
+        return self._path
+
+    async def __aexit__(self, *error: object) -> None:
+        self._file.copies -= 1
+
+
+def _decoded(records: Sequence[bytes]) -> list[dict[str, Any]]:
+    """What they hold: two encodings of an Example are the same one."""
+    return [
+        {name: list(values) for name, values in sorted(asyncrec.decode_example(record).items())} for record in records
+    ]

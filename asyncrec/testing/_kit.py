@@ -1,0 +1,96 @@
+"""What the conformance kits share: a class of cases for pytest, one of which may be replaced, with the reason.
+
+A case that a plugin cannot pass is replaced by one that shows what it does instead::
+
+    @replaces_case("the store has no conditional write")
+    async def test_exclusive_creation(self): ...
+
+An override without `replaces_case`, or one of a case that does not exist, is a `TypeError` when the class is made.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from asyncrec.errors import ArgumentTypeError
+from asyncrec.plugins._manager import Plugins
+
+__all__ = ["Kit", "PluginKit", "replaces_case"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What takes tenths of a second to import, or an event loop with it: none of it is needed to say what a plugin brings.
+_HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "trio", "typer")
+
+
+def replaces_case(reason: str) -> Callable[[F], F]:
+    """Mark a method that replaces a case of the kit; ``reason`` says why the plugin cannot pass the original."""
+    if not reason or not isinstance(reason, str):
+        raise ArgumentTypeError("replaces_case needs the reason, a sentence: why can the plugin not pass the case?")
+
+    def mark(case: F) -> F:
+        case.replaces_case = reason  # type: ignore[attr-defined]  # the mark __init_subclass__ looks for
+        return case
+
+    return mark
+
+
+class Kit:
+    """Cases for pytest. A kit derives from it and has the cases; a plugin's tests derive from the kit."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("asyncrec.testing."):
+            return
+        inherited = {
+            name: case
+            for base in reversed(cls.__mro__)
+            if base.__module__.startswith("asyncrec.testing.")
+            for name, case in vars(base).items()
+            if name.startswith("test_")
+        }
+        for name in sorted(inherited):
+            case = getattr(cls, name)
+            if case is not inherited[name] and not getattr(case, "replaces_case", None):
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name} replaces a case of the kit: mark it @replaces_case(reason)"
+                )
+        for name, case in vars(cls).items():
+            if getattr(case, "replaces_case", None) and name not in inherited:
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name"
+                )
+
+
+class PluginKit(Kit):
+    """The cases that every plugin passes, whatever it brings.
+
+    Attributes:
+        plugin: the module that the entry point names.
+    """
+
+    plugin: str
+
+    def plugins(self) -> Plugins:
+        """A manager that has found this plugin alone."""
+        plugins = Plugins()
+        plugins.loaded = True  # nothing else is looked for
+        plugins.register(self.plugin, import_module(self.plugin))
+        return plugins
+
+    def test_an_entry_point_names_the_module(self) -> None:
+        """It is installed, or its metadata lies on the path."""
+        named = {entry.value for entry in entry_points(group="asyncrec")}
+        assert self.plugin in named, f"no entry point of the group 'asyncrec' is {self.plugin!r}: {sorted(named)}"
+
+    def test_importing_the_module_costs_little(self) -> None:
+        """``asyncrec --help`` imports it. What takes long is imported where it is used."""
+        program = f"import sys, {self.plugin}; print(*(set({_HEAVY!r}) & sys.modules.keys()))"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not done.stdout.split(), f"importing {self.plugin} imports {done.stdout.strip()}"

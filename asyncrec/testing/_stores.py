@@ -1,0 +1,209 @@
+"""`LaxStorage`: objects in memory, in a store that keeps the contract as badly as stores that were met.
+
+Ceph 16 honours the condition of a put, and ignores that of a multipart completion; some programs that speak S3's
+protocol ignore both; a gateway that dies swallows the answer to what it did; listings were stale in S3 until 2020. What
+is built on `Storage` is right only when it is right on these::
+
+    store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
+    store = LaxStorage(honours="nothing")                 # whoever comes last stays, exclusive or not
+    store = LaxStorage(lost=lambda key: "claim" in key)   # these are published, and their writers get an error
+    store = LaxStorage(late=30.0, stale=5.0)              # answers come after 30 s; listings are 5 s old
+
+Time is anyio's: under `virtual_backend` it costs none. `FlakyStorage` around it adds faults by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import Literal
+
+import anyio
+import anyio.lowlevel
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._url import check_key, join
+
+__all__ = ["LaxStorage"]
+
+
+class LaxStorage(Storage):
+    """See the module. Writers that are to meet share one instance: what is stale is known to it alone.
+
+    Args:
+        memory: holds the objects, whole and at once; a new one unless given. Its ``chunk_size`` is that of the sinks.
+        honours: which exclusive publications are refused where an object is there. ``"puts"``: those of a body shorter
+            than a chunk, which go in one request; a longer one looks when its first chunk is full, and replaces what
+            has come since. ``"nothing"``: even a short body only looks when it is opened. ``"all"``: each.
+        late: seconds from the effect of a publication or a deletion to its answer. Cancelled meanwhile, it is done.
+        lost: whether the answer to the publication of a key is lost: it is done, and `TransientStorageError` is raised,
+            as by a backend that could not find out.
+        stale: how many seconds old what a listing shows is. `head` and reading are never stale, as on every store met.
+        short: a source gives half of what it is asked for, as a server may whose packets are small.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryStorage | None = None,
+        *,
+        honours: Literal["all", "puts", "nothing"] = "puts",
+        late: float = 0.0,
+        lost: Callable[[str], bool] = lambda key: False,
+        stale: float = 0.0,
+        short: bool = False,
+    ) -> None:
+        self.memory = MemoryStorage() if memory is None else memory
+        self.root = self.memory.root
+        self._honours = honours
+        self._late = late
+        self._lost = lost
+        self._stale = stale
+        self._short = short
+        # What was under a key before each of its last changes, the oldest first, with the time of the change.
+        self._before: dict[str, list[tuple[float, ObjectInfo | None]]] = {}
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return _LaxSink(self, check_key(key), exclusive=exclusive)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        opening = self.memory.open_source(key, start=start, end=end, etag=etag)
+        return _short(opening) if self._short else opening
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        shown = {info.key: info async for info in self.memory.list_objects(prefix, start_after=start_after)}
+        then = anyio.current_time() - self._stale
+        for key, changes in list(self._before.items()):
+            changes[:] = (change for change in changes if change[0] > then)
+            if not changes:
+                del self._before[key]
+            elif key.startswith(prefix) and key.encode() > start_after.encode():
+                if changes[0][1] is None:
+                    shown.pop(key, None)
+                else:
+                    shown[key] = changes[0][1]
+        for key in sorted(shown, key=str.encode):
+            yield shown[key]
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self.memory.head(key)
+
+    async def delete(self, key: str) -> None:
+        before = await self.look(key)
+        await self.memory.delete(key)
+        self._changed(key, before)
+        await self._answer()
+
+    # For its sinks -----------------------------------------------------------------------------------------------
+
+    async def look(self, key: str) -> ObjectInfo | None:
+        try:
+            return await self.memory.head(key)
+        except ObjectNotFoundError:
+            return None
+
+    async def refuse_existing(self, key: str) -> None:
+        if await self.look(key) is not None:
+            raise ObjectExistsError(f"{join(self.root, key)}: it is there already, and was to be created")
+
+    async def publish(self, sink: _LaxSink, key: str, data: bytes, *, exclusive: bool) -> None:
+        """Make the object, tell the sink, and answer, or not."""
+        whole = self.memory.chunk_size > len(data)
+        honoured = exclusive and (self._honours == "all" or (self._honours == "puts" and whole))
+        before = await self.look(key)
+        sink.published = await self.memory.put(key, data, exclusive=honoured)
+        self._changed(key, before)
+        if self._lost(key):
+            sink.published = None
+        await self._answer()
+        if sink.published is None:
+            raise TransientStorageError(f"{join(self.root, key)}: its answer was lost, as asked; it may be there")
+
+    @property
+    def looks_on_opening(self) -> bool:
+        return self._honours != "puts"
+
+    def _changed(self, key: str, before: ObjectInfo | None) -> None:
+        if self._stale:
+            self._before.setdefault(key, []).append((anyio.current_time(), before))
+
+    async def _answer(self) -> None:
+        if self._late:
+            await anyio.sleep(self._late)
+
+
+@asynccontextmanager
+async def _short(opening: AbstractAsyncContextManager[ByteSource]) -> AsyncIterator[ByteSource]:
+    async with opening as source:
+        yield _ShortSource(source)
+
+
+class _ShortSource(ByteSource):
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self.info = source.info
+
+    async def receive(self, max_bytes: int) -> bytes:
+        return await self._source.receive((max_bytes + 1) // 2)
+
+
+class _LaxSink(ByteSink):
+    def __init__(self, storage: LaxStorage, key: str, *, exclusive: bool) -> None:
+        self.chunk_size = storage.memory.chunk_size
+        self._storage = storage
+        self._key = key
+        self._exclusive = exclusive
+        self._data = bytearray()
+        self._state = "new"  # open, failed, closed
+
+    async def __aenter__(self) -> _LaxSink:
+        if self._state != "new":
+            raise RuntimeError("a sink is entered once")
+        await anyio.lowlevel.checkpoint()
+        if self._exclusive and self._storage.looks_on_opening:
+            await self._storage.refuse_existing(self._key)
+        self._state = "open"
+        return self
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        self._check()
+        self._state = "failed"
+        await anyio.lowlevel.checkpoint()
+        first = not self._data
+        for buffer in buffers:
+            self._data += buffer
+        if self._exclusive and first and len(self._data) == self.chunk_size:
+            await self._storage.refuse_existing(self._key)
+        self._state = "open"
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        self._check()
+        await anyio.lowlevel.checkpoint()
+        return 0
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        failed = self._state == "failed"
+        self._state = "closed"
+        data, self._data = bytes(self._data), bytearray()
+        if exc is not None:
+            return
+        await anyio.lowlevel.checkpoint()
+        if failed:
+            raise StorageError(f"{self._shown}: not published, because a send was given up before")
+        await self._storage.publish(self, self._key, data, exclusive=self._exclusive)
+
+    def _check(self) -> None:
+        if self._state in ("new", "closed"):
+            raise anyio.ClosedResourceError
+        if self._state == "failed":
+            raise StorageError(f"{self._shown}: a send was given up before; the object can only be abandoned")
+
+    @property
+    def _shown(self) -> str:
+        return join(self._storage.root, self._key)

@@ -1,0 +1,271 @@
+"""One shard, checked: every checksum, and whether it is what its manifest, its index and its keys say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec._records.position import Position
+from asyncrec._records.reading.reader import RecordReader, open_reader_at
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.segment import Sidecar
+from asyncrec.errors import FormatError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.tools._checksums import ChecksummedStorage
+from asyncrec.tools._selection import SelectedShard
+
+__all__ = ["Problem", "ShardReport", "check_shard"]
+
+# A line of an index has three numbers of at most 20 digits.
+_MOST_LINE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong with a shard.
+
+    Attributes:
+        kind: ``"damaged"`` (a checksum, a length, a torn end), ``"missing"``, ``"changed"`` (not what the manifest
+            says), ``"index"``, ``"keys"`` (they belong to another version of it), or ``"unreadable"`` (the store did
+            not give it: nothing is known of it).
+        message: a sentence, with offset and record where they are known.
+        offset: in the decompressed stream.
+        record: how many whole records precede it in the shard.
+    """
+
+    kind: str
+    message: str
+    offset: int | None = None
+    record: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "message": self.message, "offset": self.offset, "record": self.record}
+
+
+@dataclass(slots=True, kw_only=True)
+class ShardReport:
+    """What was found.
+
+    Attributes:
+        records: that are whole.
+        bytes: as stored.
+        crc32c: of all of them; `None` where the shard was not read to its end.
+    """
+
+    path: str
+    records: int = 0
+    bytes: int = 0
+    crc32c: int | None = None
+    compression: str = ""
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "records": self.records,
+            "bytes": self.bytes,
+            "crc32c": None if self.crc32c is None else f"{self.crc32c:08x}",
+            "compression": self.compression,
+            "problems": [problem.to_json() for problem in self.problems],
+        }
+
+
+async def check_shard(
+    storage: Storage, shard: SelectedShard, *, advance: Callable[[int], None] = lambda size: None
+) -> ShardReport:
+    """Read a shard through, and hold it against all that is said of it.
+
+    ``advance`` is called with the bytes read since the last call. Raises nothing that a shard can be at fault for.
+    """
+    report = ShardReport(path=shard.shown)
+    passing = ChecksummedStorage(storage)
+    indexed = shard.entry is not None and shard.entry.index is not None
+    scan = _Scan(lengths=indexed)
+    try:
+        reader = await open_reader_at(passing, shard.key, Position(0, 0, 0), path=shard.shown, on_corrupt="skip")
+        try:
+            await scan.read(reader, passing, advance)
+            report.compression = reader.compression
+            report.problems += map(_lost, reader.damage)
+        finally:
+            await reader.aclose()
+    except FormatError as error:  # what skipping cannot pass over
+        report.problems.append(
+            Problem(kind="damaged", message=str(error.args[0]), offset=error.offset, record=error.record)
+        )
+    except ObjectNotFoundError as error:
+        report.problems.append(Problem(kind="missing", message=str(error)))
+        return report
+    except StorageError as error:
+        report.problems.append(Problem(kind="unreadable", message=str(error)))
+        return report
+    report.records = scan.records
+    if passing.info is not None:
+        report.bytes = passing.info.size
+        if passing.position == passing.info.size:
+            report.crc32c = passing.crc32c
+            stored = passing.info.crc32c
+            if stored is not None and stored != passing.crc32c:
+                message = f"its CRC32C is {passing.crc32c:08x}, and the store says {stored:08x}"
+                report.problems.append(Problem(kind="changed", message=message))
+    _against_manifest(shard, report)
+    if report.ok:
+        if indexed:
+            await _against_index(storage, shard, report, await in_thread(scan.index, report.compression))
+        await _against_keys(storage, shard, report)
+    return report
+
+
+_REASONS = {
+    "length": "a length and its checksum disagree",
+    "data": "the data and its checksum disagree",
+    "too_large": "a record larger than any is believed to be",
+    "truncated": "the file ends in the middle of a record",
+    "compression": "the compressed stream is damaged",
+    "ambiguous": "records between two damaged places, which may be the contents of one large record that was lost",
+}
+
+
+def _lost(damage: Damage) -> Problem:
+    counted = " of what it decompresses to" if damage.member_offset is not None else ""
+    message = f"{_REASONS[damage.reason]}: {damage.length:,} bytes{counted}"
+    if damage.member_offset is not None:
+        message += f", in the GZIP member at byte {damage.member_offset:,}"
+    return Problem(kind="damaged", message=message, offset=damage.offset, record=damage.records_before)
+
+
+class _Scan:
+    """How many records a shard has, and with ``lengths`` how long each is, as they are read."""
+
+    def __init__(self, *, lengths: bool) -> None:
+        self.records = 0
+        self._lengths = lengths
+        self._sizes: list[NDArray[np.int64]] = []
+        self._members: list[tuple[int, int]] = []
+
+    async def read(self, reader: RecordReader, passing: ChecksummedStorage, advance: Callable[[int], None]) -> None:
+        seen = 0
+
+        def take(records: list[bytes]) -> None:
+            nonlocal seen
+            self.records += len(records)
+            if self._lengths:
+                self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)))
+            if passing.position - seen:
+                advance(passing.position - seen)
+                seen = passing.position
+
+        if not (reader.compression and self._lengths):
+            async for records in reader.batches():
+                take(records)
+            return
+        while batch := await reader.next_batch():
+            self._members += batch.members
+            take(batch.records)
+
+    def index(self, compression: str) -> RecordIndex:
+        """What the index of these records is."""
+        sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
+        offsets = np.cumsum(sizes) - sizes
+        if compression != "GZIP" or not len(sizes):
+            return RecordIndex(offsets, sizes, None)
+        members = sorted(set(self._members))
+        firsts, bytes_ = (np.array(column, np.int64) for column in zip(*members, strict=True))
+        member = np.searchsorted(firsts, np.arange(len(sizes)), side="right") - 1
+        return RecordIndex(offsets - offsets[firsts[member]], sizes, bytes_[member])
+
+
+def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
+    entry = shard.entry
+    if entry is None:
+        return
+    said = {
+        "bytes": (entry.bytes, report.bytes),
+        "records": (entry.records, report.records),
+        "compression": (entry.compression, report.compression),
+        "crc32c": (entry.crc32c, report.crc32c),
+    }
+    if any(problem.kind == "damaged" for problem in report.problems):
+        del said["records"]  # that some are missing is said already
+    if not report.bytes:
+        del said["compression"]  # an empty file is of any
+    for name, (expected, found) in said.items():
+        if expected is not None and found is not None and expected != found:
+            shown = [f"{value:08x}" if name == "crc32c" else value for value in (found, expected)]
+            message = f"{name}: {shown[0]!r} is found, and the manifest says {shown[1]!r}"
+            report.problems.append(Problem(kind="changed", message=message))
+
+
+async def _against_index(storage: Storage, shard: SelectedShard, report: ShardReport, right: RecordIndex) -> None:
+    """The index that the manifest names; one that nobody names is not held against the shard."""
+    sidecar = shard.entry.index if shard.entry is not None else None
+    assert sidecar is not None, "asked for where there is one"
+    name = sidecar.path
+    key = shard.folder + name
+    try:
+        text = await storage.get(key, max_bytes=_MOST_LINE * (report.records + 1))
+        problem = await in_thread(_difference, text, right) or await in_thread(_other_than, sidecar, text)
+    except ObjectNotFoundError:
+        problem = "it is missing"
+    except (StorageError, ValueError) as error:  # FormatError is one
+        problem = str(error)
+    if problem:
+        message = f"{name}: {problem}; 'asyncrec index --force' makes it anew"
+        report.problems.append(Problem(kind="index", message=message))
+
+
+def _difference(text: bytes, right: RecordIndex) -> str:
+    index = parse_index(text)
+    if len(index) != len(right):
+        return f"it has {len(index):,} records, and the shard {len(right):,}"
+    if not len(right):
+        return ""
+    if (index.members is None) != (right.members is None):
+        return "its columns are those of another compression"
+    wrong = (index.offsets != right.offsets) | (index.sizes != right.sizes)
+    if index.members is not None and right.members is not None:
+        wrong |= index.members != right.members
+    return f"it is wrong about record {int(wrong.argmax()):,}" if wrong.any() else ""
+
+
+async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardReport) -> None:
+    sidecar = shard.entry.keys if shard.entry is not None else None
+    if sidecar is None:
+        return
+    wanted = KEY_BYTES * report.records
+    try:
+        size = (await storage.head(shard.folder + sidecar.path)).size
+        if size != wanted:
+            problem = f"it has {size:,} bytes, and {report.records:,} records have {KEY_BYTES} each"
+        else:
+            content = await storage.get(shard.folder + sidecar.path, max_bytes=wanted)
+            problem = await in_thread(_other_than, sidecar, content)
+    except ObjectNotFoundError:
+        problem = "it is missing"
+    except (StorageError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        report.problems.append(Problem(kind="keys", message=f"{sidecar.path}: {problem}"))
+
+
+def _other_than(sidecar: Sidecar, content: bytes) -> str:
+    """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
+    if sidecar.bytes not in (None, len(content)):
+        return f"it has {len(content):,} bytes, and the manifest says {sidecar.bytes:,}"
+    found = crc32c(content)
+    if sidecar.crc32c not in (None, found):
+        return f"its CRC32C is {found:08x}, and the manifest says {sidecar.crc32c:08x}"
+    return ""

@@ -1,0 +1,323 @@
+"""`convert`: files of other formats to records, and records to such files.
+
+To records: every source file is a job of its own, whose id is made of the file's name and size, and is committed whole
+or not at all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once
+write no file twice. Each record has the key ``<file>#<number>``.
+
+What is bad in a source is skipped and told. Which formats there are is `asyncrec.tools._formats`'s to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.writing.writer import open_writer
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec._shards.writing.keys import key_digest
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
+from asyncrec.example._schema import Schema
+from asyncrec.plugins._kinds import BadMember, Converted, Format
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._patterns import is_pattern, matching
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+from asyncrec.tools._formats import FORMATS, RECORDS
+from asyncrec.tools._formats.source import open_file_of
+from asyncrec.tools._ordered_writer import KeyedBatch, Limits, write_ordered
+from asyncrec.tools._records import RecordStream
+from asyncrec.tools._selection import Selection, selected
+
+__all__ = ["ConvertReport", "convert"]
+
+Progress = Callable[[int, int | None], None]
+
+# Told one by one; beyond it they are counted.
+_MOST_TOLD = 1000
+# Records handed to an encoder at once, and the bytes at which they are fewer.
+_BATCH = 1024
+_BATCH_BYTES = 64 << 20
+# Of a shard, where nothing else is said: as `open_sharded_writer`.
+_MAX_SHARD_BYTES = 256 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class ConvertReport:
+    """What was done.
+
+    Attributes:
+        records: written now.
+        files: read now; ``done_before`` were converted by an earlier run.
+        passed: members of other types (WARC's requests, say), which are not converted.
+        bad: what was skipped, the first thousand; ``bad_count`` counts all.
+    """
+
+    source: str
+    target: str
+    records: int = 0
+    files: list[str] = field(default_factory=list)
+    done_before: list[str] = field(default_factory=list)
+    passed: int = 0
+    bad: list[BadMember] = field(default_factory=list)
+    bad_count: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "records": self.records,
+            "files": self.files,
+            "done_before": self.done_before,
+            "passed": self.passed,
+            "bad_count": self.bad_count,
+            "bad": [bad.to_json() for bad in self.bad],
+        }
+
+    def note(self, converted: Converted) -> None:
+        self.passed += converted.passed
+        self.bad_count += len(converted.bad)
+        self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
+
+
+async def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    max_shard_bytes: int | None = None,
+    compression: str | int | CompressionOptions | None = "",
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> ConvertReport:
+    """Convert files to records, or records to a file.
+
+    Args:
+        source: a file, a folder or a pattern; of records also a data set.
+        target: of records a data set, or a single file where the name holds ``.tfrec``; else the file to write.
+        source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or one of a plugin, as asyncrec-formats brings
+            ``"parquet"`` and ``"warc"`` (as a source); by the suffixes of the names where they are not given.
+        max_shard_bytes: of the shards written; 256 MiB. Each source file begins a shard of its own.
+        compression: of the records written.
+
+    Raises:
+        ValueError: formats that cannot be converted into each other.
+        PluginError: the format is not installed; the message says what to install.
+        SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
+        FormatError: the records of the source are damaged; nothing is written.
+    """
+    report = ConvertReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
+    await FORMATS.look_for(source_format or os.fspath(source), target_format or os.fspath(target))
+    to = target_format or FORMATS.of(os.fspath(target))
+    for name in (source_format or FORMATS.of(os.fspath(source)), to):
+        if name != RECORDS:
+            FORMATS.get(name)
+    target_options = None if target_storage_options is None else dict(target_storage_options)
+    if to != RECORDS:
+        encoding = FORMATS.get(to)
+        if encoding.encoder is None:
+            raise ArgumentValueError(f"{to} is a source only: asyncrec does not write it")
+        if (source_format or FORMATS.of(os.fspath(source))) != RECORDS:
+            raise ArgumentValueError("one side of a conversion is TFRecord: convert in two steps")
+        async with (
+            selected(source, storage=storage, storage_options=storage_options) as selection,
+            located(target, storage=target_storage, storage_options=target_options) as (store, key),
+        ):
+            await _export(selection, store, key, encoding, report, progress)
+        return report
+    async with located(source, storage=storage, storage_options=storage_options) as (store, key):
+        files, kind = await _files(store, key, source_format, report.source)
+        if kind.open is None:
+            raise ArgumentValueError(f"{kind.name} is a target only: asyncrec does not read it")
+        if ".tfrec" in os.path.basename(os.fspath(target)):
+            async with open_writer(
+                target, compression=compression, storage=target_storage, storage_options=target_options
+            ) as writer:
+                for file, info in files:
+                    report.files.append(file)
+                    async with _reading(kind, store, info.key, file) as reading:
+                        async for converted in reading:
+                            report.note(converted)
+                            await writer.write_many(converted.records)
+                            report.records += len(converted.records)
+            return report
+        async with dataset_at(target, storage=target_storage, storage_options=target_options) as (folder, name):
+            done = 0
+            total = sum(info.size for _, info in files)
+            for file, info in files:
+                await _import(store, info, file, kind, folder, name, max_shard_bytes, compression, report)
+                done += info.size
+                progress(done, total)
+    return report
+
+
+async def _files(
+    store: Storage, key: str, given: str | None, shown: str
+) -> tuple[list[tuple[str, ObjectInfo]], Format]:
+    """The source files with the names they are known by, and their format."""
+    name = key.rpartition("/")[2]
+    prefix = key[: len(key) - len(name)]
+    found: list[ObjectInfo] = []
+    if is_pattern(name):
+        found = [info async for info in matching(store, key)]
+    else:
+        if name:
+            try:
+                found = [await store.head(key)]
+            except ObjectNotFoundError:
+                prefix = f"{key}/"
+        if not found:
+            below = [info async for info in store.list_objects(prefix) if is_data(info.key[len(prefix) :])]
+            found = [info for info in below if FORMATS.of(info.key) == (given or FORMATS.of(info.key)) != RECORDS]
+            if given and not found:
+                found = below
+    if not found:
+        raise ObjectNotFoundError(f"{shown}: there is no file to be converted; --from (source_format) names its format")
+    kinds = {given or FORMATS.of(info.key) for info in found}
+    if len(kinds) > 1:
+        raise ArgumentValueError(
+            f"{shown}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
+        )
+    if kinds == {RECORDS}:
+        raise ArgumentValueError(
+            f"{shown}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
+            "(source_format), or use reshard or copy for records"
+        )
+    return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
+
+
+async def _import(
+    store: Storage,
+    info: ObjectInfo,
+    file: str,
+    kind: Format,
+    folder: Storage,
+    name: str,
+    max_shard_bytes: int | None,
+    compression: str | int | CompressionOptions | None,
+    report: ConvertReport,
+) -> None:
+    """Convert one file, unless that was done: one job, whose id is the file's."""
+    base = "c" + hashlib.blake2b(f"{file}\0{info.size}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    writer = await _free_id(folder, name, base)
+    if writer is None:
+        report.done_before.append(file)
+        return
+    report.files.append(file)
+    schema = None if kind.schema is None else await in_thread(kind.schema)
+    async with _reading(kind, store, info.key, file) as reading:
+        source = _Converting(reading, file, report)
+        await write_ordered(
+            folder,
+            name,
+            source,
+            limits=Limits(max_bytes=max_shard_bytes or _MAX_SHARD_BYTES),
+            compression=parse_compression(compression),
+            schema=None if schema is None else schema.to_json(),
+            metadata={f"source {base}": {"file": file, "bytes": info.size, "format": kind.name}},
+            mode="append",
+            writer=writer,
+        )
+    report.records += source.number
+
+
+async def _free_id(folder: Storage, name: str, base: str) -> str | None:
+    """The id for the job of a source file; `None` where one has ended well.
+
+    What died at it on this machine is given up first; it can commit nothing more, so that the next has another id.
+
+    Raises:
+        ConflictError: another process is converting the file.
+    """
+    for generation in count(1):
+        writer = base if generation == 1 else f"{base}_{generation}"
+        closing = await load_closing(folder, name, writer)
+        if closing is None and not await settle_dead(folder, name, writer):
+            return writer
+        if closing is not None and not closing.abandoned:
+            return None
+    raise AssertionError("there is always another number")
+
+
+class _Converting:
+    """The records of a source file with their keys, in order."""
+
+    def __init__(self, reading: AsyncIterator[Converted], file: str, report: ConvertReport) -> None:
+        self._reading = reading
+        self._file = file
+        self._report = report
+        self.number = 0
+
+    def __aiter__(self) -> _Converting:
+        return self
+
+    async def __anext__(self) -> KeyedBatch:
+        converted = await anext(self._reading)
+        self._report.note(converted)
+        first = self.number
+        self.number += len(converted.records)
+        keys = [key_digest(f"{self._file}#{number}") for number in range(first, self.number)]
+        return KeyedBatch(converted.records, keys)
+
+
+async def _export(
+    selection: Selection, store: Storage, key: str, to: Format, report: ConvertReport, progress: Progress
+) -> None:
+    schema = selection.schema
+    if to.needs_schema and schema is None:
+        schema = await _inferred(selection)
+    assert to.encoder is not None, "looked at"
+    encoder = await in_thread(to.encoder, key, schema)
+    report.files = [shard.shown for shard in selection.shards]
+    async with store.open_sink(key) as sink, AsyncExitStack() as stack:
+        chunks = ChunkWriter(sink)
+        held: list[bytes] = []
+
+        async def send(data: bytes) -> None:
+            if data:
+                await chunks.write([data])
+
+        seen = 0
+        async for found in RecordStream(selection, (), stack):
+            held += [each.data for each in found]
+            while len(held) >= _BATCH or (held and sum(map(len, held)) >= _BATCH_BYTES):
+                batch, held = held[:_BATCH], held[_BATCH:]
+                await send(await in_thread(encoder.encode, batch))
+            report.records += len(found)
+            seen += sum(len(each.data) for each in found)
+            progress(min(seen, selection.bytes), selection.bytes)
+        if held:
+            await send(await in_thread(encoder.encode, held))
+        await send(await in_thread(encoder.finish))
+        await chunks.finish()
+
+
+async def _inferred(selection: Selection) -> Mapping[str, Any]:
+    """The schema of all records, by a pass over them."""
+    merged: Schema | None = None
+    async with AsyncExitStack() as stack:
+        async for found in RecordStream(selection, (), stack):
+            schema = await in_thread(Schema.infer, [each.data for each in found])
+            merged = schema if merged is None else merged.merge(schema)
+    return (merged or Schema({})).to_json()
+
+
+@asynccontextmanager
+async def _reading(kind: Format, store: Storage, key: str, path: str) -> AsyncIterator[AsyncIterator[Converted]]:
+    assert kind.open is not None, "looked at"
+    async with open_file_of(store, key, path=path) as file, kind.open(file) as reading:
+        yield reading

@@ -1,0 +1,297 @@
+"""`doctor`: whether a store, with the rights at hand, does what asyncrec needs of it.
+
+It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing.
+
+Of two writers of a small object one has to win: nothing is written exclusively to a store that cannot do that, and the
+check fails. Of two writers of one that is sent in several parts one should; a store that cannot do that is used all the
+same, for data sets are decided by small objects, and the check says so and does not fail.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+from asyncrec.tools._races import race
+
+__all__ = ["Check", "DoctorReport", "doctor"]
+
+_ROUNDS = 5
+_SMALL = 1 << 10
+_LARGE = 8 << 20
+_CLEAN_UP_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was tried. ``ok`` is `None` for what is told and is neither good nor bad."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "ok": self.ok, "detail": self.detail}
+
+
+@dataclass(slots=True, kw_only=True)
+class DoctorReport:
+    """What was found. ``installed`` has the versions of Python, asyncrec and every plugin."""
+
+    path: str
+    installed: dict[str, str] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok is not False for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "ok": self.ok,
+            "installed": self.installed,
+            "checks": [check.to_json() for check in self.checks],
+        }
+
+
+async def doctor(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DoctorReport:
+    """Try what asyncrec does on the store of ``path``, a folder or a prefix. What fails is in the report.
+
+    Raises:
+        PluginError: no installed backend answers to the path.
+    """
+    report = DoctorReport(path=redact(os.fspath(path)), installed=_installed())
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        prefix = key.rstrip("/")
+        ask = None
+        if isinstance(store, ExclusiveParts):
+            ask = partial(_excludes_parts, store, f"{prefix}/" if prefix else "")
+        await _Doctor(PrefixedStorage(store, prefix) if prefix else store, report, ask).run()
+        report.checks.append(await _uploads(store, key))
+    return report
+
+
+def _installed() -> dict[str, str]:
+    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec")}
+    for entry in entry_points(group="asyncrec"):
+        if entry.dist is not None and entry.dist.name != "asyncrec":
+            found[entry.dist.name] = entry.dist.version
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed (a checkout on the path)"
+
+
+class _Enough(Exception):
+    """Abandons a sink."""
+
+
+class _Doctor:
+    """One check-up: its objects, and what came of it."""
+
+    def __init__(
+        self, folder: Storage, report: DoctorReport, excludes_parts: Callable[[str], Awaitable[bool]] | None
+    ) -> None:
+        self._folder = folder
+        self._excludes_parts = excludes_parts
+        self._report = report
+        self._keys: list[str] = []
+        self._small = secrets.token_bytes(_SMALL)
+        self._info: ObjectInfo | None = None
+
+    async def run(self) -> None:
+        try:
+            if not await self._try("write", self._write):
+                await self._try("list", self._list)
+                return
+            await self._try("read", self._read)
+            await self._try("list", self._list)
+            await self._try("read a range", self._range)
+            await self._try("notice a change", self._change)
+            await self._try("create exclusively", self._exclusive)
+            await self._try("one of two writers wins, small object", self._race)
+            await self._try("one of two writers wins, several parts", self._race_in_parts)
+            await self._try("checksums", self._checksum)
+            await self._try("latency", self._latency)
+            await self._try("throughput", self._throughput)
+            await self._try("delete", self._delete)
+        finally:
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+                for key in self._keys:
+                    try:
+                        await self._folder.delete(key)
+                    except StorageError:
+                        break  # it was told by a check
+
+    async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
+        try:
+            result = await check()
+        except (StorageError, AssertionError) as error:
+            result = Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
+        if isinstance(result, str):
+            result = Check(name=name, ok=True, detail=result)
+        self._report.checks.append(result)
+        return result.ok is not False
+
+    def _key(self) -> str:
+        key = f".asyncrec-doctor-{secrets.token_hex(8)}"
+        self._keys.append(key)
+        return key
+
+    async def _write(self) -> str:
+        begun = time.perf_counter()
+        self._info = await self._folder.put(self._key(), self._small)
+        return f"{_SMALL:,} bytes in {1000 * (time.perf_counter() - begun):.1f} ms"
+
+    async def _read(self) -> str:
+        data = await self._folder.get(self._keys[0])
+        assert data == self._small, "what came is not what was written"
+        return "what was written"
+
+    async def _list(self) -> str:
+        found = [info.key async for info in self._folder.list_objects(".asyncrec-doctor-")]
+        missing = [key for key in self._keys if key not in found]
+        assert not missing or self._info is None, "an object that was just written is not listed"
+        return "manifests and folders can be read"
+
+    async def _range(self) -> str:
+        async with self._folder.open_source(self._keys[0], start=100, end=200) as source:
+            data = b""
+            while block := await source.receive(_SMALL):
+                data += block
+        assert data == self._small[100:200], "another range than asked for"
+        return "random access and resumed reads"
+
+    async def _change(self) -> str:
+        assert self._info is not None, "written"
+        before = self._info.etag
+        self._info = await self._folder.put(self._keys[0], secrets.token_bytes(_SMALL + 1))
+        try:
+            async with self._folder.open_source(self._keys[0], etag=before) as source:
+                await source.receive(1)
+        except ObjectChangedError:
+            return "an object that was replaced is not read as the one that was opened"
+        raise AssertionError("an object that was replaced is read as the one that was opened")
+
+    async def _exclusive(self) -> str:
+        for size in (_SMALL, await self._parts()):
+            try:
+                await self._folder.put(self._keys[0], await in_thread(secrets.token_bytes, size), exclusive=True)
+            except ObjectExistsError:
+                continue
+            raise AssertionError(
+                f"an object that is there is overwritten by one of {size:,} bytes: two writers may lose each other's "
+                "commits"
+            )
+        return "an object that is there is not overwritten"
+
+    async def _race(self) -> str:
+        won = await race(self._folder, self._key(), [secrets.token_bytes(16), secrets.token_bytes(16)])
+        assert len(won) == 1, (
+            f"{len(won)} of two writers were told that they created one object: nothing can be decided on this store, "
+            "and two writers may lose each other's commits"
+        )
+        return "commits of many writers are safe"
+
+    async def _race_in_parts(self) -> Check:
+        name, size = "one of two writers wins, several parts", await self._parts()
+        bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
+        won = await race(self._folder, self._key(), bodies)
+        assert won, "both were told that the object is another's"
+        # One race proves nothing: whoever is later may have looked in time. A store that can be asked is asked.
+        apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
+        if apart:
+            return Check(name=name, ok=True, detail=f"objects of {size:,} bytes are created exclusively, too")
+        return Check(
+            name=name,
+            ok=None,
+            detail=f"not on this store, from {size - 1:,} bytes on: it ignores the condition when it joins parts, "
+            "and both may be told that they won. Data sets are safe, they are decided by small objects; two writers of "
+            "one single file, with mode='x', are not kept apart for sure",
+        )
+
+    async def _parts(self) -> int:
+        """The size of the smallest object that is sent in more than one part."""
+        size = 0
+        with suppress(_Enough):
+            async with self._folder.open_sink(self._key()) as sink:
+                size = sink.chunk_size + 1
+                raise _Enough
+        return size
+
+    async def _checksum(self) -> Check:
+        info = await self._folder.head(self._keys[0])
+        if info.crc32c is not None:
+            return Check(name="checksums", ok=True, detail="the store keeps a CRC32C of each object")
+        return Check(name="checksums", ok=None, detail="the store keeps none that asyncrec reads; the manifest does")
+
+    async def _latency(self) -> str:
+        writes, reads = [], []
+        for _ in range(_ROUNDS):
+            writes.append(await _timed(partial(self._folder.put, self._keys[0], self._small)))
+            reads.append(await _timed(partial(self._folder.get, self._keys[0])))
+        write, read = 1000 * statistics.median(writes), 1000 * statistics.median(reads)
+        return f"{write:.1f} ms to write 1 KiB, {read:.1f} ms to read it (medians of {_ROUNDS})"
+
+    async def _throughput(self) -> str:
+        key = self._key()
+        data = secrets.token_bytes(_LARGE)
+        write = await _timed(partial(self._folder.put, key, data))
+        read = await _timed(partial(self._folder.get, key))
+        return f"{_LARGE / write / (1 << 20):,.0f} MiB/s to write, {_LARGE / read / (1 << 20):,.0f} MiB/s to read 8 MiB"
+
+    async def _delete(self) -> str:
+        await self._folder.delete(self._keys[0])
+        try:
+            await self._folder.head(self._keys[0])
+        except ObjectNotFoundError:
+            return "what was deleted is gone"
+        raise AssertionError("what was deleted is still there")
+
+
+async def _excludes_parts(store: ExclusiveParts, prefix: str, key: str) -> bool:
+    return await store.excludes_parts(prefix + key)
+
+
+async def _uploads(store: Storage, key: str) -> Check:
+    name = "unfinished uploads"
+    if not isinstance(store, UnfinishedUploads):
+        return Check(name=name, ok=None, detail="this store keeps none that could be listed")
+    try:
+        found = [info async for info in store.list_unfinished(key)]
+    except StorageError as error:
+        return Check(name=name, ok=None, detail=f"they cannot be listed: {error}")
+    return Check(name=name, ok=None, detail=f"{len(found):,}; 'asyncrec uploads' shows and removes them")
+
+
+async def _timed(func: Callable[[], Awaitable[object]]) -> float:
+    begun = time.perf_counter()
+    await func()
+    return max(time.perf_counter() - begun, 1e-9)

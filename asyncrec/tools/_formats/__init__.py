@@ -1,0 +1,137 @@
+"""The formats that `asyncrec.tools.convert` knows: JSON lines, which are built in, and those of plugins.
+
+The built-in one is found without looking for plugins, and no plugin can claim its name or its suffixes, nor those of
+records. A format that is known and not installed says what to install.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ArgumentValueError, PluginError
+from asyncrec.plugins._kinds import Format
+from asyncrec.plugins._manager import DISABLE, PLUGINS, Plugins
+from asyncrec.tools._formats import jsonl
+
+__all__ = ["FORMATS", "RECORDS", "Formats"]
+
+RECORDS = "tfrecord"
+"""What a file is whose suffix says nothing else."""
+
+_BUILT_IN = (jsonl,)
+# What we know that is brought by a distribution: formats, with their suffixes.
+_KNOWN = {"parquet": (".parquet",), "warc": (".warc", ".warc.gz")}
+_PACKAGES = {"parquet": "asyncrec-formats", "warc": "asyncrec-formats"}
+
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_SUFFIX = re.compile(r"(\.[a-z0-9_-]+)+")
+
+
+class Formats:
+    """The formats of this process; those of plugins are looked for once."""
+
+    def __init__(self, plugins: Plugins = PLUGINS) -> None:
+        self._plugins = plugins
+        self._built_in: list[Format] = [each for module in _BUILT_IN for each in module.asyncrec_formats()]
+        self._found = {each.name: each for each in self._built_in}
+        self._suffixes = {suffix: name for name, suffixes in _KNOWN.items() for suffix in suffixes}
+        self._suffixes |= {suffix: each.name for each in self._built_in for suffix in each.suffixes}
+        self._loaded = False
+        self._loading = threading.Lock()
+
+    async def look_for(self, source: str, target: str = RECORDS) -> None:
+        """Take in those of plugins, unless both sides of a conversion are built in.
+
+        Each side is the name of a format or of a file. One without a suffix is a data set as a target, and as a source
+        of a built-in format; any other source without one is a folder of files that may be of any format.
+        """
+        writes_records = target == RECORDS or self._of_built_in(target) is None
+        to_known = self._is_known(target) or "." not in _base(target)
+        from_known = self._is_known(source) or (not writes_records and "." not in _base(source))
+        if not self._loaded and not (to_known and from_known):
+            await in_thread(self._load)
+
+    def of(self, file: str) -> str:
+        """The name of the format that a file's suffix says; without one that is known, `RECORDS`."""
+        lower = file.lower()
+        found = max((suffix for suffix in self._suffixes if lower.endswith(suffix)), key=len, default="")
+        return self._suffixes.get(found, RECORDS)
+
+    def get(self, name: str) -> Format:
+        """The format of a name that is not `RECORDS`.
+
+        Raises:
+            PluginError: it is known, and not installed, or the plugin is broken.
+            ValueError: nobody knows it.
+        """
+        found = self._found.get(name)
+        if found is not None:
+            return found
+        if name not in _KNOWN:
+            there = ", ".join(sorted({*self._found, *_KNOWN, RECORDS}))
+            raise ArgumentValueError(f"{name!r} is no format; there are {there}{self._faults()}")
+        raise PluginError(f"the format {name!r} is not installed: pip install {_PACKAGES[name]}{self._faults()}")
+
+    def _of_built_in(self, name: str) -> Format | None:
+        lower = name.lower()
+        return next((each for each in self._built_in if lower == each.name or lower.endswith(each.suffixes)), None)
+
+    def _is_known(self, name: str) -> bool:
+        return name == RECORDS or ".tfrec" in _base(name) or self._of_built_in(name) is not None
+
+    def _load(self) -> None:
+        with self._loading:
+            if self._loaded:
+                return
+            self._plugins.load()
+            found: list[tuple[str, Format]] = self._plugins.gather("asyncrec_formats", self._checked)
+            for plugin, each in sorted(found, key=lambda pair: pair[0]):
+                if each.name in self._found:
+                    why = f"the format {each.name!r} is another plugin's already"
+                    self._plugins.note(plugin, PluginError(f"the plugin {plugin!r}: {why}"))
+                    continue
+                self._found[each.name] = each
+                self._suffixes |= dict.fromkeys(each.suffixes, each.name)
+            self._loaded = True
+
+    def _checked(self, plugin: str, given: Any) -> Format:
+        """A format that may be taken in. Raises PluginError for what is none."""
+        why = _fault(given)
+        if why is None and given.name in {RECORDS, *(each.name for each in self._built_in)}:
+            why = f"the format {given.name!r} is built in; choose another name"
+        if why is None:
+            ours = {".tfrec", ".tfrecord", ".tfrecords", *(s for each in self._built_in for s in each.suffixes)}
+            if claimed := ours & set(given.suffixes):
+                why = f"the suffix {min(claimed)!r} is built in; choose another"
+        if why is not None:
+            raise PluginError(f"the plugin {plugin!r}: {why}")
+        return given  # type: ignore[no-any-return]  # it is a Format: there is no fault in it
+
+    def _faults(self) -> str:
+        said = f". {DISABLE} leaves out: {', '.join(self._plugins.disabled)}" if self._plugins.disabled else ""
+        for name, error in self._plugins.broken.items():
+            said += f". The plugin {name!r} cannot be used: {type(error).__name__}: {error}"
+        return said
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _fault(given: Any) -> str | None:
+    """Why something cannot be a format."""
+    if not isinstance(given, Format):
+        return f"{given!r} is not a Format"
+    if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
+        return f"the name {given.name!r}: lower-case letters, digits and '-'"
+    if isinstance(given.suffixes, str) or not all(isinstance(s, str) and _SUFFIX.fullmatch(s) for s in given.suffixes):
+        return f"the suffixes {given.suffixes!r}: a tuple of lower-case suffixes, each with its dot, as in ('.csv',)"
+    if given.open is None and given.encoder is None:
+        return f"the format {given.name!r} can neither be read nor written: give open, encoder or both"
+    return None
+
+
+FORMATS = Formats()

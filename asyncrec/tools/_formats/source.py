@@ -1,0 +1,61 @@
+"""A file to be converted, as a format's reader gets it: `asyncrec.plugins.SourceFile` over any storage."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO
+
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._resuming_source import ResumingSource
+
+__all__ = ["StoredFile", "open_file_of"]
+
+_BLOCK = 4 << 20
+
+
+class StoredFile:
+    """A file in a storage; made by `open_file_of`. `asyncrec.plugins.SourceFile` says what its methods do."""
+
+    def __init__(self, storage: Storage, key: str, path: str, source: ResumingSource) -> None:
+        self.path = path
+        self.max_record_bytes = MAX_RECORD_BYTES
+        self._storage = storage
+        self._key = key
+        self._source = source
+
+    async def receive(self, max_bytes: int) -> bytes:
+        return bytes(await self._source.receive(max_bytes))
+
+    @asynccontextmanager
+    async def local_copy(self) -> AsyncIterator[str]:
+        if isinstance(self._storage, LocalStorage):
+            yield os.fspath(self._storage.path_of(self._key))
+            return
+        file = await acquire_in_thread(_temporary, lambda made: made.close())
+        try:
+            while block := await self.receive(_BLOCK):
+                await in_thread(file.write, block)
+            await in_thread(file.flush)
+            yield file.name
+        finally:
+            await surely_in_thread(file.close)
+
+
+@asynccontextmanager
+async def open_file_of(storage: Storage, key: str, *, path: str) -> AsyncIterator[StoredFile]:
+    """The file at a key, as a format reads it. ``path``: for messages.
+
+    Raises: as `ResumingSource`, here and by ``receive``.
+    """
+    async with ResumingSource(storage, key) as source:
+        yield StoredFile(storage, key, path, source)
+
+
+def _temporary() -> IO[bytes]:
+    return tempfile.NamedTemporaryFile(prefix="asyncrec-convert-")

@@ -1,0 +1,238 @@
+"""`info`: what a path holds, from manifests, indexes and the first records, without reading the rest."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec.errors import ExampleError, FormatError
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.tools._count import counted, counted_by_index
+from asyncrec.tools._json_values import is_example
+from asyncrec.tools._orphans import Orphan, find_orphans
+from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
+from asyncrec.tools._shard_reading import open_shard
+
+__all__ = ["DatasetInfo", "FileInfo", "InfoReport", "info"]
+
+Progress = Callable[[int, int | None], None]
+
+# Files without an index are read through to be counted while they are no more than this together: a blink of an eye
+# from a disk, a few seconds from a store.
+_COUNTED_BYTES = 64 << 20
+# Records looked at to say what they are.
+_LOOKED_AT = 100
+# At once: enough to hide a store's delays.
+_CONCURRENT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """A file that no manifest names. ``records`` is `None` where there is no index and it is too large to count."""
+
+    path: str
+    bytes: int
+    records: int | None
+    compression: str
+    modified: datetime
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "bytes": self.bytes,
+            "records": self.records,
+            "compression": self.compression,
+            "modified": self.modified.isoformat(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetInfo:
+    """A data set: its snapshot, and what lies beside it in no manifest."""
+
+    path: str
+    manifest: Manifest
+    orphans: tuple[Orphan, ...]
+
+    @property
+    def last_commit(self) -> str | None:
+        return max((writer.last_commit for writer in self.manifest.writers.values()), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        manifest = self.manifest
+        return {
+            "path": self.path,
+            "id": manifest.id,
+            "shards": len(manifest.shards),
+            "records": manifest.records,
+            "bytes": manifest.bytes,
+            "compression": dict(Counter(shard.compression for shard in manifest.shards)),
+            "last_commit": self.last_commit,
+            "writers": [
+                {
+                    "id": writer.id,
+                    "closed": writer.closed,
+                    "shards": writer.shards,
+                    "records": writer.records,
+                    "last_commit": writer.last_commit,
+                }
+                for writer in manifest.writers.values()
+            ],
+            "schema": manifest.schema,
+            "metadata": dict(manifest.metadata),
+            "conflicts": list(manifest.conflicts),
+            "orphans": [orphan.to_json() for orphan in self.orphans],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class InfoReport:
+    """What a path holds.
+
+    Attributes:
+        files: that are in no data set.
+        content: what the first records are: ``"Example"``, ``"bytes"``, ``"empty"``; `None` where they cannot be read.
+        schema: of the data set, or inferred from the first records.
+        inferred: from so many records; 0 where a manifest says it.
+        damage: why the first records cannot be read.
+    """
+
+    path: str
+    kind: str
+    datasets: list[DatasetInfo] = field(default_factory=list)
+    files: list[FileInfo] = field(default_factory=list)
+    content: str | None = None
+    schema: Mapping[str, Any] | None = None
+    inferred: int = 0
+    damage: str | None = None
+
+    @property
+    def shards(self) -> int:
+        return len(self.files) + sum(len(dataset.manifest.shards) for dataset in self.datasets)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files) + sum(dataset.manifest.bytes for dataset in self.datasets)
+
+    @property
+    def records(self) -> int | None:
+        """`None` where a file was too large to be counted."""
+        counts = [file.records for file in self.files]
+        known = [each for each in counts if each is not None]
+        if len(known) < len(counts):
+            return None
+        return sum(known) + sum(dataset.manifest.records for dataset in self.datasets)
+
+    @property
+    def compression(self) -> dict[str, int]:
+        """How many shards have which."""
+        kinds = Counter(file.compression for file in self.files)
+        kinds.update(shard.compression for dataset in self.datasets for shard in dataset.manifest.shards)
+        return dict(kinds)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "shards": self.shards,
+            "records": self.records,
+            "bytes": self.bytes,
+            "compression": self.compression,
+            "content": self.content,
+            "schema": self.schema,
+            "inferred_from": self.inferred,
+            "damage": self.damage,
+            "datasets": [dataset.to_json() for dataset in self.datasets],
+            "files": [file.to_json() for file in self.files],
+        }
+
+
+async def info(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> InfoReport:
+    """What a file, a folder, a pattern or a data set holds.
+
+    Files in no manifest are counted by their indexes, or by reading them while they are 64 MiB together at most.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ManifestError: a manifest cannot be read.
+    """
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        report = InfoReport(path=selection.path, kind=selection.kind)
+        orphaned = set()
+        for dataset in selection.datasets:
+            orphans = await find_orphans(dataset, selection.base)
+            orphaned |= {orphan.path for orphan in orphans}
+            report.datasets.append(_described(selection, dataset, orphans))
+        plain = [shard for shard in selection.shards if shard.entry is None and shard.shown not in orphaned]
+        readable = sum(shard.size for shard in plain) <= _COUNTED_BYTES
+        files: dict[int, FileInfo] = {}
+
+        async def look(item: tuple[int, SelectedShard]) -> None:
+            number, shard = item
+            files[number] = await _look(selection, shard, readable)
+
+        await concurrently(look, enumerate(plain), tasks=_CONCURRENT)
+        report.files = [files[number] for number in range(len(plain))]
+        await _look_at_records(selection, report)
+    return report
+
+
+def _described(selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> DatasetInfo:
+    path = selection.path if selection.kind == "data set" else selection.base + dataset.prefix + dataset.name
+    return DatasetInfo(path=path, manifest=dataset.manifest, orphans=tuple(orphans))
+
+
+async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> FileInfo:
+    entry, info = await unlisted_entry(selection.storage, shard.key)
+    records: int | None
+    try:
+        records = await (counted if readable else counted_by_index)(selection, shard)
+    except FormatError:
+        records = None  # damaged
+    return FileInfo(
+        path=shard.shown,
+        bytes=entry.bytes,
+        records=records,
+        compression=entry.compression,
+        modified=info.modified,
+    )
+
+
+async def _look_at_records(selection: Selection, report: InfoReport) -> None:
+    """What the first records are, and the schema where no manifest says it."""
+    report.schema = selection.schema
+    first = next((shard for shard in selection.shards if shard.size), None)
+    if first is None:
+        report.content = "empty"
+        return
+    records: list[bytes] = []
+    try:
+        async with open_shard(selection, first) as reader:
+            while len(records) < _LOOKED_AT and (batch := await reader.next_batch()):
+                records += batch.records
+    except FormatError as error:
+        report.damage = str(error)
+        if not records:
+            return
+    records = records[:_LOOKED_AT]
+    report.content = "Example" if records and is_example(records[0]) else "bytes"
+    if report.schema is None and report.content == "Example":
+        try:
+            report.schema = (await in_thread(Schema.infer, records)).to_json()
+            report.inferred = len(records)
+        except ExampleError:
+            report.content = "bytes"  # some of them are no Examples

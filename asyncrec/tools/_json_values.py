@@ -1,0 +1,170 @@
+"""A record as a JSON value, and back, without loss. Pure.
+
+An Example is an object: its features by name. A feature with one value is that value, any other a list; a feature that
+the schema says is a list is always one. int64 values are numbers without a fraction, floats numbers with one, in the
+fewest digits that give the same float32. Bytes that are UTF-8 are text. JSON has no way to write the rest, which is
+marked:
+
+    {"$base64": "..."}                      bytes that are not UTF-8
+    {"$float": "nan"}                       also "inf" and "-inf"
+    {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
+    {"$record": ...}                        a record that is no Example: its bytes
+
+``to_json`` and ``from_json`` are inverses, but for what decoding an Example forgets (of which kind an empty list was,
+the order and packing of the features on the wire), and which of the many NaNs one was.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from asyncrec.errors import DecodeError, SchemaError
+from asyncrec.example._codec import Decoded, decode_sequence_example, encode_example, encode_sequence_example
+
+__all__ = ["from_json", "is_example", "lists_of", "to_json"]
+
+
+def is_example(record: bytes) -> bool:
+    """Whether a record reads as an Example or a SequenceExample that holds something."""
+    try:
+        context, lists = decode_sequence_example(record)
+    except DecodeError:
+        return False
+    return bool(context or lists)
+
+
+def lists_of(schema: Mapping[str, Any] | None) -> frozenset[str]:
+    """The features that a schema, as its ``to_json`` gives it, says are lists even where they have one value."""
+    features = (schema or {}).get("features")
+    if not isinstance(features, Mapping):
+        return frozenset()
+    return frozenset(name for name, entry in features.items() if not _is_scalar(entry))
+
+
+def to_json(record: bytes, *, lists: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Any]:
+    """The JSON value of a record.
+
+    Args:
+        lists: features that are lists whatever their length.
+        only: leave out all other features.
+    """
+    try:
+        context, sequences = decode_sequence_example(record)
+    except DecodeError:
+        return {"$record": _bytes(record)}
+    if not context and not sequences:
+        return {"$record": _bytes(record)}
+    features = {name: _feature(value, name in lists) for name, value in context.items() if only is None or name in only}
+    if not sequences:
+        return features
+    return {
+        "$context": features,
+        "$lists": {
+            name: [_feature(step, False) for step in steps]
+            for name, steps in sequences.items()
+            if only is None or name in only
+        },
+    }
+
+
+def from_json(value: object) -> bytes:
+    """The record of a JSON value, as ``to_json`` gives it or as people write it: ``{"label": 3, "text": "..."}``.
+
+    `True` and `False` are int64; `None` is a feature that is absent.
+
+    Raises:
+        SchemaError: it is no object, or holds what no feature can be: an object without a mark, a list of kinds mixed.
+    """
+    if not isinstance(value, Mapping):
+        raise SchemaError(f"a record is a JSON object, not a {type(value).__name__}")
+    if value.keys() == {"$record"}:
+        record = _value(value["$record"])
+        return record.encode() if isinstance(record, str) else _only_bytes(record)
+    if value.keys() == {"$context", "$lists"}:
+        context, lists = value["$context"], value["$lists"]
+        if not isinstance(context, Mapping) or not isinstance(lists, Mapping):
+            raise SchemaError("$context and $lists are objects")
+        return encode_sequence_example(
+            _features(context), {name: [_plain(step) for step in steps] for name, steps in lists.items()}, narrow=True
+        )
+    return encode_example(_features(value), narrow=True)
+
+
+def _features(values: Mapping[str, Any]) -> dict[str, Any]:
+    features = {}
+    for name, value in values.items():
+        try:
+            if value is not None:
+                features[name] = _plain(value)
+        except SchemaError as error:
+            raise SchemaError(f"feature {name!r}: {error}") from None
+    return features
+
+
+def _plain(value: Any) -> Any:
+    """A feature as the encoder takes it: floats and whole numbers that stand in one list are floats."""
+    if not isinstance(value, list):
+        return _value(value)
+    values = [_value(each) for each in value]
+    if any(isinstance(each, float) for each in values) and all(type(each) in (int, float) for each in values):
+        return np.array(values, np.float32)
+    if any(isinstance(each, bytes) for each in values):
+        return [each.encode() if isinstance(each, str) else each for each in values]
+    return values
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if value.keys() == {"$base64"} and isinstance(value["$base64"], str):
+            try:
+                return base64.b64decode(value["$base64"], validate=True)
+            except binascii.Error as error:
+                raise SchemaError(f"$base64: {error}") from None
+        if value.keys() == {"$float"} and value["$float"] in ("nan", "inf", "-inf"):
+            return float(value["$float"])
+        raise SchemaError(f"an object is no value of a feature: {str(value)[:80]}")
+    if isinstance(value, list):
+        raise SchemaError("a list in a list is no feature: features are flat")
+    return value
+
+
+def _only_bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise SchemaError("$record is text or {'$base64': ...}")
+    return value
+
+
+def _feature(value: Decoded, always_list: bool) -> Any:
+    values = list(map(_encoder(value), value.tolist() if isinstance(value, np.ndarray) else value))
+    return values[0] if len(values) == 1 and not always_list else values
+
+
+def _encoder(value: Decoded) -> Callable[[Any], Any]:
+    if not isinstance(value, np.ndarray):
+        return _bytes
+    return _float if value.dtype == np.float32 else int
+
+
+def _float(value: float) -> Any:
+    if math.isfinite(value):
+        return float(str(np.float32(value)))  # 0.1, where the float32 itself is 0.10000000149011612
+    return {"$float": str(value)}
+
+
+def _bytes(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"$base64": base64.b64encode(value).decode()}
+
+
+def _is_scalar(entry: object) -> bool:
+    return isinstance(entry, Mapping) and (
+        entry.get("shape") == [] or bool(entry.get("raw")) or entry.get("kind") == "Tensor"
+    )

@@ -1,0 +1,195 @@
+"""Objects that look like a data set's and are in no manifest: found, adopted, or deleted.
+
+Whatever a job makes lies under names that hold its own, and its mark stays until it has ended
+(`_shards.ownership.marks`). So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What
+is left of one that has ended is nobody's, and may be deleted. Of what has no mark at all (a release before 0.2 made it,
+or somebody took the mark away) only the age speaks: it may be adopted, if it is a whole rolling shard, and is deleted
+behind a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.closing import entomb
+from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
+from asyncrec._shards.manifest.snapshot import load_segments
+from asyncrec._shards.ownership.abandonment import is_another_data_set
+from asyncrec._shards.ownership.marks import find_claims, find_marks
+from asyncrec._shards.ownership.unlisted import adopted, ever_listed
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._local.storage import local_folder
+from asyncrec.tools._checks import ShardReport
+from asyncrec.tools._selection import SelectedDataset
+
+__all__ = ["MIN_AGE", "Orphan", "adopt", "find_orphans", "remove"]
+
+# No commit takes so long between a shard and its segment, but for fixed shards that are published together.
+MIN_AGE = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """One object.
+
+    Attributes:
+        path: for people.
+        key: in the data set's folder.
+        kind: ``"shard"``, ``"index"`` or ``"keys"`` (of a shard that is not there, either).
+        refused: why it is not to be adopted; `None` for a shard that may be, when it is whole.
+        owner: the job that it belongs to, which has not ended: it is left to `asyncrec.recover`.
+        recent: it is younger than the age asked for.
+    """
+
+    path: str
+    key: str
+    kind: str
+    size: int
+    modified: datetime
+    refused: str | None
+    owner: str | None
+    recent: bool
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody's, and old enough."""
+        return self.owner is None and not self.recent
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "bytes": self.size,
+            "modified": self.modified.isoformat(),
+            "refused": self.refused,
+            "owner": self.owner,
+            "recent": self.recent,
+        }
+
+
+async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
+    """What lies in the data set's folder under its names and is in no manifest."""
+    folder, name = dataset.folder, dataset.name
+    named = {key for shard in dataset.manifest.shards for key in shard.objects}
+    shards = {entry.path for entry in dataset.manifest.shards}
+    found: list[tuple[ObjectInfo, str, str]] = []
+    for prefix, suffix, kind in (("", "", "shard"), ("_index/", ".index", "index"), ("_keys/", ".keys", "keys")):
+        async for info in folder.list_objects(f"{prefix}{name}-"):
+            shard = info.key[len(prefix) : len(info.key) - len(suffix)]
+            if info.key in named or not info.key.endswith(suffix) or maker_of(name, shard) is None:
+                continue
+            if kind == "shard":
+                shards.add(shard)
+            elif shard in shards:
+                continue  # it goes with its shard
+            found.append((info, kind, shard))
+    if not found:
+        return []
+    segments = await load_segments(folder, name)
+    before = ever_listed(segments) | {path for segment in segments for path in segment.remove}
+    known = {segment.writer for segment in segments}
+    ended = {segment.writer for segment in segments if segment.closed}
+    owners = await _owners(folder, name, ended)
+    youngest = datetime.now(UTC) - timedelta(seconds=min_age)
+    orphans = []
+    others: dict[str, bool] = {}
+    for info, kind, shard in found:
+        maker, rolling = maker_of(name, shard) or (None, False)
+        writer = None if maker is None else maker.partition(".")[0] if maker not in known else maker
+        owner = owners.get(stem_of(name, shard) or "")
+        if maker is not None and not rolling:
+            if maker not in others:
+                others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
+            if others[maker] or (owner is None and writer not in known):
+                continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
+        if kind != "shard":
+            refused: str | None = "its shard is not there"
+        elif shard in before:
+            refused = "it was replaced"
+        elif not rolling:
+            refused = "it is one of shards that are published all or none"
+        else:
+            refused = "its writer ended without it" if writer in ended else None
+        orphans.append(
+            Orphan(
+                path=base + dataset.prefix + info.key,
+                key=info.key,
+                kind=kind,
+                size=info.size,
+                modified=info.modified,
+                refused=f"its writer {owner} has not ended: 'asyncrec recover'" if owner is not None else refused,
+                owner=owner,
+                recent=info.modified > youngest,
+            )
+        )
+    return orphans
+
+
+async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
+    """Make rolling shards, each checked and whole, part of the data set, each by the commit its writer had not made.
+
+    Raises:
+        ConflictError: the writer has committed it, or was abandoned, meanwhile.
+        StorageError: the manifest could not be written.
+    """
+    for orphan, report in orphans:
+        maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
+        assert maker is not None, "only rolling shards are adopted"
+        note = Note(
+            kind="rolling",
+            name=dataset.name,
+            writer=maker,
+            url=dataset.name,
+            key=dataset.name,
+            compression=CompressionOptions(type=report.compression),  # type: ignore[arg-type]  # one of three
+            metadata={},
+        )
+        committer = Committer(dataset.folder, note, budget=ByteBudget(1), after=dataset.manifest)
+        entry = await adopted(dataset.folder, orphan.key, note, committer.now())
+        await committer.commit(sequence_of(orphan.key), entry)
+
+
+async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
+    """Delete those that are nobody's, with the index and the keys of each shard; returns them.
+
+    And the claims of jobs that have ended, which came after their end. One on plain names stays: whoever was given up
+    may live, and have a shard of such a name on its way.
+    """
+    removed = [orphan for orphan in orphans if orphan.is_free]
+    for orphan in removed:
+        shard = orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys")
+        maker, _ = maker_of(dataset.name, shard) or (None, False)
+        if maker is not None:
+            await entomb(dataset.folder, dataset.name, maker, by="verify")
+        if orphan.kind == "shard":
+            await dataset.folder.delete(index_key(orphan.key))
+            await dataset.folder.delete(keys_key(orphan.key))
+        await dataset.folder.delete(orphan.key)
+    ended = {segment.writer for segment in await load_segments(dataset.folder, dataset.name) if segment.closed}
+    for claim in await find_claims(dataset.folder, dataset.name):
+        if claim.writer in ended and not claim.plain:
+            await dataset.folder.delete(claim_key(dataset.name, claim.number))
+    return removed
+
+
+async def _owners(folder: Storage, name: str, ended: set[str]) -> dict[str, str]:
+    """By the stems of names: the jobs that have not ended."""
+    notes = await find_marks(folder, name)
+    local = local_folder(folder)
+    if local is not None:
+        notes += [note for _, note in await in_thread(find_notes, local) if note.name == name]
+    owners = {stem: note.writer for note in notes for stem in (*note.stems, note.writer)}
+    plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}
+    for note in notes:
+        if note.num_shards is not None and (note.writer in plain or not note.since):
+            owners[f"of-{note.num_shards:05d}"] = note.writer
+    return owners

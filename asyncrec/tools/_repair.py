@@ -1,0 +1,176 @@
+"""`repair`: what is whole of a damaged file, into a new one.
+
+The damaged file stays as it is: it is the only one there is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._records.index import parse_index
+from asyncrec._records.position import Position
+from asyncrec._records.reading.reader import RecordReader, open_reader_at
+from asyncrec._records.writing.writer import open_writer
+from asyncrec._shards.manifest.names import index_key
+from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec.errors import ArgumentValueError, FormatError, ManifestError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+
+__all__ = ["RepairReport", "repair"]
+
+Progress = Callable[[int, "int | None"], None]
+
+# An index line has some 20 bytes: of ten million records. Beyond, search has to do without.
+_MOST_INDEX = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """What was saved and what was lost.
+
+    Attributes:
+        records: whole, and in the target now.
+        bytes: of their frames, before compression.
+        compression: of both files.
+        damage: as `asyncrec.RecordReader.damage`: the first 1,000 ranges, of the source.
+        lost_ranges, lost_bytes, ambiguous_ranges: of all of them.
+    """
+
+    source: str
+    target: str
+    records: int
+    bytes: int
+    compression: str
+    damage: tuple[Damage, ...]
+    lost_ranges: int
+    lost_bytes: int
+    ambiguous_ranges: int
+
+    @property
+    def ok(self) -> bool:
+        """The source was whole."""
+        return not self.lost_ranges
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "records": self.records,
+            "bytes": self.bytes,
+            "compression": self.compression,
+            "lost_ranges": self.lost_ranges,
+            "lost_bytes": self.lost_bytes,
+            "ambiguous_ranges": self.ambiguous_ranges,
+            "damage": [damage.to_json() for damage in self.damage],
+        }
+
+
+async def repair(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    compression: str | int | CompressionOptions | None = "auto",
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    overwrite: bool = False,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> RepairReport:
+    """Write every whole record of the file ``source`` to the file ``target``, in order, and say what was lost.
+
+    The target is compressed as the source is, and appears when it is complete. The source is not touched. Where it is
+    uncompressed and has an index beside it (``_index/<name>.index``, as asyncrec writes), that tells where each begins.
+
+    Args:
+        compression: of the source, where its beginning is so damaged that it cannot be told.
+        max_record_bytes: a longer record counts as damage.
+        overwrite: replace a target that is there; without it that is an error.
+        progress: called with the records saved so far, and `None`.
+
+    Raises:
+        ObjectNotFoundError: there is no source.
+        ObjectExistsError: there is a target.
+        ValueError: target and source are one.
+    """
+    told: Literal["auto", "", "GZIP", "ZLIB"] = "auto" if compression == "auto" else parse_compression(compression).type
+    shown, shown_target = redact(os.fspath(source)), redact(os.fspath(target))
+    async with (
+        located(source, storage=storage, storage_options=storage_options) as (store, key),
+        located(target, storage=target_storage, storage_options=target_storage_options) as (target_store, target_key),
+    ):
+        both_open = storage is not None and target_storage is not None
+        if key == target_key and (store is target_store if both_open else store.root == target_store.root):
+            raise ArgumentValueError(f"{shown}: what is whole goes to another file; the damaged one is not overwritten")
+        reader = await open_reader_at(
+            store,
+            key,
+            Position(0, 0, 0),
+            path=shown,
+            compression=told,
+            on_corrupt="skip",
+            boundaries=await _boundaries(store, key),
+            max_record_bytes=max_record_bytes,
+        )
+        try:
+            # Damage at the very beginning is met with the first records: only then is it known how it is compressed.
+            records = await _next(reader)
+            mode: Literal["w", "x"] = "w" if overwrite else "x"
+            async with open_writer(
+                target_key, compression=reader.compression, mode=mode, storage=target_store
+            ) as writer:
+                while records:
+                    await writer.write_many(records)
+                    progress(reader.stats().records, None)
+                    records = await _next(reader)
+        finally:
+            await reader.aclose()
+        stats = reader.stats()
+        return RepairReport(
+            source=shown,
+            target=shown_target,
+            records=stats.records,
+            bytes=stats.bytes,
+            compression=reader.compression,
+            damage=tuple(reader.damage),
+            lost_ranges=stats.lost_ranges,
+            lost_bytes=stats.lost_bytes,
+            ambiguous_ranges=stats.ambiguous_ranges,
+        )
+
+
+async def _next(reader: RecordReader) -> list[bytes]:
+    batch = await reader.next_batch()
+    return [] if batch is None else batch.records
+
+
+async def _boundaries(storage: Storage, key: str) -> Sequence[int]:
+    """Where the file's records began when its index was made; none where there is no index to be used."""
+    prefix, slash, shard = key.rpartition("/")
+    folder = PrefixedStorage(storage, prefix + slash) if slash else storage
+    try:
+        text = await folder.get(await _index_of(folder, shard), max_bytes=_MOST_INDEX)
+        index = await in_thread(parse_index, text)
+    except (ObjectNotFoundError, ManifestError, FormatError, ValueError):
+        return ()
+    return index.offsets.tolist() if index.members is None else ()
+
+
+async def _index_of(folder: Storage, shard: str) -> str:
+    """Which is a shard's index: as its data set's manifest says; of a file in no manifest the plain one."""
+    name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
+    manifest = await load_manifest(folder, name, path=name) if name != shard else None
+    entries = () if manifest is None else manifest.shards
+    return next((entry.index.path for entry in entries if entry.path == shard and entry.index), index_key(shard))

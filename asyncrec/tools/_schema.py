@@ -1,0 +1,73 @@
+"""`schema`: what a manifest says of the features, or what fits every record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import DecodeError
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.tools._records import FoundRecord, RecordStream
+from asyncrec.tools._selection import selected
+
+__all__ = ["SchemaReport", "schema"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaReport:
+    """A schema, as `Schema.to_json` gives it; ``records`` it was inferred from, `None` where a manifest holds it."""
+
+    path: str
+    schema: Mapping[str, Any]
+    records: int | None
+
+
+async def schema(
+    path: str | os.PathLike[str],
+    *,
+    infer: bool = False,
+    limit: int | None = None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> SchemaReport:
+    """The schema of what ``path`` names: the manifest's, else (or with ``infer``) one that reads all records, or the
+    first ``limit`` of them.
+
+    Raises:
+        SchemaError: there are no records, or two hold one feature of different kinds.
+        DecodeError: a record is no Example.
+    """
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        if selection.schema is not None and not infer:
+            return SchemaReport(path=selection.path, schema=selection.schema, records=None)
+        merged: Schema | None = None
+        seen = 0
+        async with AsyncExitStack() as stack:
+            async for found in RecordStream(selection, (), stack):
+                records = found[: None if limit is None else limit - seen]
+                inferred = await in_thread(_inferred, records)
+                merged = inferred if merged is None else merged.merge(inferred)
+                seen += len(records)
+                if limit is not None and seen >= limit:
+                    break
+        return SchemaReport(path=selection.path, schema=(merged or Schema.infer([])).to_json(), records=seen)
+
+
+def _inferred(records: Sequence[FoundRecord]) -> Schema:
+    try:
+        return Schema.infer([record.data for record in records])
+    except DecodeError:
+        for record in records:
+            try:
+                Schema.infer([record.data])
+            except DecodeError as error:
+                reason = str(error).removeprefix("record 0 of the batch: ")
+                raise DecodeError(
+                    f"{record.path}, record {record.number:,}: it is no Example, and has no features: {reason}"
+                ) from None
+        raise

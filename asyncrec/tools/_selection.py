@@ -1,0 +1,257 @@
+"""What a path names: one file, those of a folder or a pattern, or a data set by its manifest.
+
+Looked for in this order: the object itself; a data set's manifest; a folder, with all below it; shards whose names
+begin with the path's last part. Every tool takes its paths so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.snapshot import load_segments, manifest_of, merged
+from asyncrec._shards.ownership.listing import without_unfinished
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._local.storage import local_folder
+from asyncrec.storage._patterns import is_pattern, matching
+from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import join, redact
+
+__all__ = ["SelectedDataset", "SelectedShard", "Selection", "selected"]
+
+# In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
+# itself, or matches a pattern, is taken whatever its name is.
+_RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")
+# What says that a data set of a name is there, or being made.
+_MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedDataset:
+    """A data set among what was selected.
+
+    Attributes:
+        folder: where its manifest, shards and indexes are.
+        prefix: of the folder, in the selection's storage; ``""`` or with a slash at its end.
+    """
+
+    folder: Storage
+    prefix: str
+    name: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedShard:
+    """One file to be read.
+
+    Attributes:
+        key: in the selection's storage.
+        shown: its path, for people.
+        size: bytes; for a shard of a data set, those the manifest says.
+        entry: what the manifest says; `None` where no manifest names it.
+        dataset: that names it.
+    """
+
+    key: str
+    shown: str
+    size: int
+    entry: ShardEntry | None = None
+    dataset: SelectedDataset | None = None
+
+    @property
+    def folder(self) -> str:
+        """The key of its folder: ``""``, or with a slash at its end."""
+        return self.key[: self.key.rfind("/") + 1]
+
+    @property
+    def name(self) -> str:
+        return self.key[self.key.rfind("/") + 1 :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a path names, in a storage that is open.
+
+    Attributes:
+        path: as it was asked for, without secrets.
+        base: what stands before a key to make it a path.
+        shards: in the order of their names, data set by data set.
+    """
+
+    path: str
+    kind: Literal["file", "data set", "folder", "pattern", "name"]
+    storage: Storage
+    base: str
+    shards: tuple[SelectedShard, ...]
+    datasets: tuple[SelectedDataset, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.size for shard in self.shards)
+
+    @property
+    def records(self) -> int | None:
+        """As the manifests say; `None` where one of the shards is in none."""
+        counts = [shard.entry.records for shard in self.shards if shard.entry is not None]
+        return sum(counts) if len(counts) == len(self.shards) else None
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """Of the data sets, where they all have the same."""
+        schemas = [dataset.manifest.schema for dataset in self.datasets]
+        return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
+
+
+@asynccontextmanager
+async def selected(
+    path: str | os.PathLike[str],
+    *,
+    given_up: bool = False,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Selection]:
+    """What ``path`` names, in its storage, open within the context. All names below a folder are held.
+
+    With ``given_up``, a data set all of whose writers were given up before they committed anything is selected, too:
+    it is empty, and something may lie under its names.
+
+    Raises:
+        ObjectNotFoundError: nothing is there.
+        StoragePermissionError: the store does not say.
+        ManifestError: a manifest cannot be read.
+    """
+    shown = redact(os.fspath(path))
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        yield await _select(store, key, shown, given_up)
+
+
+async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selection:
+    base = shown[: len(shown) - len(key)] if shown.endswith(key) else join(store.root, "x")[:-1]
+    if base and not base.endswith(("/", "\\", ":")):
+        base += "/"
+    name = key.rpartition("/")[2]
+    if is_pattern(name):
+        return await _pattern(store, key, shown, base)
+    refused: StoragePermissionError | None = None
+    if name:
+        try:
+            info = await store.head(key)
+        except ObjectNotFoundError:
+            pass
+        except StoragePermissionError as error:
+            refused = error  # S3 says so of what is missing, to those who may not list
+        else:
+            shard = SelectedShard(key=key, shown=shown, size=info.size)
+            return Selection(path=shown, kind="file", storage=store, base=base, shards=(shard,))
+        dataset = None if name[0] in "_." else await _dataset(store, key, shown, given_up)
+        if dataset is not None:
+            shards = _shards_of(dataset, base)
+            return Selection(path=shown, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,))
+    folder = await _folder(store, key.rstrip("/") + "/" if key else "", shown, base, given_up)
+    if folder is not None:
+        return folder
+    if name:
+        found = [info async for info in store.list_objects(key)]
+        shards = _plain(
+            await _finished(store, key, [info for info in found if is_data(info.key[len(key) - len(name) :])]), base
+        )
+        if shards:
+            return Selection(path=shown, kind="name", storage=store, base=base, shards=shards)
+    if refused is not None:
+        raise refused
+    raise ObjectNotFoundError(
+        f"{shown}: there is no such file, folder or data set; a data set's path is its folder and its name, without "
+        "the shard numbers"
+    )
+
+
+async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection:
+    found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
+    if not found:
+        raise ObjectNotFoundError(f"{shown}: no file matches")
+    return Selection(path=shown, kind="pattern", storage=store, base=base, shards=_plain(found, base))
+
+
+async def _dataset(store: Storage, key: str, shown: str, given_up: bool) -> SelectedDataset | None:
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    folder = PrefixedStorage(store, prefix) if prefix else store
+    segments = await load_segments(folder, name)
+    manifest = await (merged if given_up and segments else manifest_of)(shown, segments)
+    return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
+
+
+async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Without what a job has published under the name ``key`` and not committed, where there is no manifest."""
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    folder = PrefixedStorage(store, prefix) if prefix else store
+    below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
+    kept = set(await without_unfinished(folder, name, below))
+    return [info for info in found if not info.key.startswith(key) or info.key[len(prefix) :] in kept]
+
+
+async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: bool) -> Selection | None:
+    """Everything below a prefix; `None` where there is nothing at all."""
+    found: list[ObjectInfo] = []
+    datasets: dict[str, SelectedDataset] = {}
+    made: set[str] = set()  # names that somebody has begun to make a data set of
+    anything = False
+    async for info in store.list_objects(prefix):
+        anything = True
+        below = info.key[len(prefix) :]
+        if match := _MADE.fullmatch(below):
+            if is_data(match[1] + match[2]):
+                made.add(prefix + match[1] + match[2])
+        elif is_data(below) and _RECORDS.search(below):
+            found.append(info)
+    if not anything:
+        return None
+    for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
+        home = local_folder(PrefixedStorage(store, parent) if parent else store)
+        if home is not None:  # on a disk, a job's mark is its note
+            made.update(parent + note.name for _, note in await in_thread(find_notes, home))
+    for key in sorted(made):
+        dataset = await _dataset(store, key, base + key, given_up)
+        if dataset is not None:
+            datasets[key] = dataset
+        else:
+            found = await _finished(store, key, found)
+    shards = [shard for dataset in datasets.values() for shard in _shards_of(dataset, base)]
+    named = {shard.key for shard in shards}
+    shards += _plain([info for info in found if info.key not in named], base)
+    return Selection(
+        path=shown,
+        kind="folder",
+        storage=store,
+        base=base,
+        shards=tuple(shards),
+        datasets=tuple(datasets.values()),
+    )
+
+
+def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]:
+    return tuple(
+        SelectedShard(
+            key=dataset.prefix + entry.path,
+            shown=base + dataset.prefix + entry.path,
+            size=entry.bytes,
+            entry=entry,
+            dataset=dataset,
+        )
+        for entry in dataset.manifest.shards
+    )
+
+
+def _plain(found: list[ObjectInfo], base: str) -> tuple[SelectedShard, ...]:
+    return tuple(SelectedShard(key=info.key, shown=base + info.key, size=info.size) for info in found)

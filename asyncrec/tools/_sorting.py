@@ -1,0 +1,136 @@
+"""Sorting records by a place of their own, by `HashShuffler`: what `reshard` shuffles and groups with.
+
+Everything but `Sorted` blocks, and is meant for worker threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._datasets.from_generator.shuffler import HashShuffler
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec.errors import DecodeError
+from asyncrec.example._wire import parse_example
+from asyncrec.tools._ordered_writer import KeyedBatch
+
+__all__ = ["Order", "Sorted", "Sorter"]
+
+# Groups that are remembered, in 10 MiB; more of them are in the order of a hash.
+_MOST_GROUPS = 0xFF00
+
+
+class Order:
+    """Where a record is to stand: 16 bytes to sort by, no two alike.
+
+    What is sorted goes through files by its first byte, and again by the next where a file is too large. So the bytes
+    are spread as evenly as they can be: one byte for each of the first 255 groups, and a record's place among ``total``
+    as a fraction.
+    """
+
+    def __init__(self, *, shuffle: bool, seed: int, group_by: str | None, total: int) -> None:
+        self._shuffle = shuffle
+        self._salt = f"asyncrec reshard {seed} ".encode()
+        self._group_by = group_by
+        self._total = max(total, 1)
+        self._groups: dict[bytes, bytes] = {}
+
+    def group(self, record: bytes) -> bytes | None:
+        """A digest of the value of the feature; `None` without the feature."""
+        if self._group_by is None:
+            return None
+        try:
+            raw = parse_example(record).get(self._group_by)
+        except DecodeError:
+            raw = None
+        if raw is None:
+            return None
+        kind, payload = raw
+        digest = hashlib.blake2b(bytes([kind]), digest_size=8)
+        for part in payload if isinstance(payload, list) else [payload]:
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+        return digest.digest()
+
+    def place(self, number: int, group: bytes | None) -> bytes:
+        drawn = hashlib.blake2b(self._salt + str(number).encode(), digest_size=16).digest() if self._shuffle else b""
+        if self._group_by is None:
+            return drawn
+        within = drawn[:2] or min((number << 16) // self._total, 0xFFFF).to_bytes(2, "big")
+        return (self._prefix(group or b"") + within + number.to_bytes(6, "big")).ljust(16, b"\0")
+
+    def _prefix(self, group: bytes) -> bytes:
+        """The bytes of a group, by the order in which the first of each came; none begins with another's."""
+        prefix = self._groups.get(group)
+        if prefix is None:
+            known = len(self._groups)
+            if known < 0xFF:
+                prefix = bytes([known])
+            elif known < _MOST_GROUPS:
+                prefix = b"\xff" + known.to_bytes(2, "big")
+            else:
+                return b"\xff\xff\xff" + group[:5].ljust(5, b"\0")  # by the digest of their values
+            self._groups[group] = prefix
+        return prefix
+
+
+class _Placing(HashShuffler):
+    """Sorts by keys that are digests already."""
+
+    def digest(self, key: object) -> bytes:
+        assert isinstance(key, bytes), "made by Order"
+        return key
+
+
+class Sorter:
+    """Records, with their keys in front of them where there are keys, sorted by their places. Blocks."""
+
+    def __init__(
+        self, order: Order, *, keyed: bool, memory_limit: int, temporary_folder: str | os.PathLike[str] | None
+    ) -> None:
+        self._order = order
+        self._keyed = keyed
+        # Places are distinct. "last" looks for no duplicates while adding, which "raise" does.
+        self._shuffler = _Placing("", memory_limit=memory_limit, temporary_folder=temporary_folder, on_duplicate="last")
+        self.records = 0
+        self.grouped = 0
+
+    @property
+    def spilled_bytes(self) -> int:
+        return self._shuffler.spilled_bytes
+
+    def add(self, batch: KeyedBatch) -> None:
+        for at, record in enumerate(batch.records):
+            group = self._order.group(record)
+            self.grouped += group is not None
+            place = self._order.place(self.records, group)
+            self._shuffler.add(place, batch.keys[at] + record if batch.keys else record)
+            self.records += 1
+
+    def batches(self) -> Iterator[KeyedBatch]:
+        for records in self._shuffler.batches():
+            if self._keyed:
+                yield KeyedBatch([each[KEY_BYTES:] for each in records], [each[:KEY_BYTES] for each in records])
+            else:
+                yield KeyedBatch(records)
+
+    def close(self) -> None:
+        self._shuffler.close()
+
+
+class Sorted:
+    """A sorter's batches, each made in a worker thread."""
+
+    def __init__(self, sorter: Sorter) -> None:
+        self._batches = sorter.batches()
+
+    def __aiter__(self) -> Sorted:
+        return self
+
+    async def __anext__(self) -> KeyedBatch:
+        batch: KeyedBatch | None = await in_thread(next, self._batches, None)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch

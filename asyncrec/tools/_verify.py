@@ -1,0 +1,177 @@
+"""`verify`: everything that a path names, held against its checksums, its manifest, its indexes and its keys."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncrec._concurrency.ahead import concurrently
+from asyncrec.errors import ArgumentValueError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.tools import _orphans as orphans_
+from asyncrec.tools._checks import Problem, ShardReport, check_shard
+from asyncrec.tools._orphans import MIN_AGE, Orphan, find_orphans
+from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
+
+__all__ = ["VerifyReport", "verify"]
+
+Progress = Callable[[int, int | None], None]
+
+# Shards at once. Of a store, enough to hide its delays; of a disk as many as there are cores for decompression.
+_REMOTE = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class VerifyReport:
+    """What `verify` found.
+
+    Attributes:
+        shards: of all, in order.
+        orphans: objects under a data set's names that no manifest names.
+        conflicts: where a manifest contradicts itself.
+        adopted, deleted: paths of the orphans that became part of the data set, or were removed.
+        seconds: that reading took.
+    """
+
+    path: str
+    kind: str
+    shards: list[ShardReport] = field(default_factory=list)
+    orphans: list[Orphan] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def records(self) -> int:
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def damaged(self) -> list[ShardReport]:
+        """Shards with a problem other than that the store did not give them."""
+        return [shard for shard in self.shards if any(problem.kind != "unreadable" for problem in shard.problems)]
+
+    @property
+    def unreadable(self) -> list[ShardReport]:
+        return [shard for shard in self.shards if any(problem.kind == "unreadable" for problem in shard.problems)]
+
+    @property
+    def ok(self) -> bool:
+        """All was read, and is whole. Orphans and conflicts are no damage."""
+        return all(shard.ok for shard in self.shards)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "ok": self.ok,
+            "records": self.records,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+            "shards": [shard.to_json() for shard in self.shards],
+            "orphans": [orphan.to_json() for orphan in self.orphans],
+            "conflicts": self.conflicts,
+            "adopted": self.adopted,
+            "deleted": self.deleted,
+        }
+
+
+async def verify(
+    path: str | os.PathLike[str],
+    *,
+    parallelism: int | None = None,
+    adopt: bool = False,
+    delete: bool = False,
+    min_age: float = MIN_AGE,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> VerifyReport:
+    """Read all shards of a file, a folder, a pattern or a data set, and report what is wrong with them.
+
+    Every checksum is checked; of data sets also sizes, counts and checksums against the manifest, every line of the
+    indexes, and the sizes of keys. Nothing found wrong is raised: it is in the report.
+
+    Args:
+        parallelism: shards at once; 8 of a store that is far away, as many as there are cores of a disk.
+        adopt: whole shards that no manifest names become part of their data set.
+        delete: orphans are deleted instead; those too of a data set to which nothing was ever committed.
+        min_age: of orphans that are adopted or deleted, in seconds. What belongs to a job that has not ended is left to
+            `asyncrec.recover` at any age.
+        progress: called with bytes done and in all.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ManifestError: a manifest cannot be read.
+        ValueError: both ``adopt`` and ``delete``.
+    """
+    if adopt and delete:
+        raise ArgumentValueError("adopt and delete exclude each other")
+    async with selected(path, given_up=delete, storage=storage, storage_options=storage_options) as selection:
+        report = VerifyReport(path=selection.path, kind=selection.kind)
+        report.conflicts = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts]
+        found = {
+            id(dataset): await find_orphans(dataset, selection.base, min_age=min_age) for dataset in selection.datasets
+        }
+        report.orphans = [orphan for each in found.values() for orphan in each]
+        orphaned = {orphan.path for orphan in report.orphans}
+        shards = [shard for shard in selection.shards if shard.shown not in orphaned]
+        begun = time.monotonic()
+        report.shards = await _check_all(selection, shards, parallelism, progress)
+        report.seconds = time.monotonic() - begun
+        for dataset in selection.datasets:
+            if adopt:
+                await _adopt(report, selection, dataset, found[id(dataset)])
+            if delete:
+                removed = await orphans_.remove(dataset, found[id(dataset)])
+                report.deleted += [orphan.path for orphan in removed]
+    return report
+
+
+async def _check_all(
+    selection: Selection, shards: list[SelectedShard], parallelism: int | None, progress: Progress
+) -> list[ShardReport]:
+    total = sum(shard.size for shard in shards)
+    done = 0
+    reports: dict[int, ShardReport] = {}
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    async def check(item: tuple[int, SelectedShard]) -> None:
+        number, shard = item
+        reports[number] = await check_shard(selection.storage, shard, advance=advance)
+
+    tasks = parallelism or (_REMOTE if selection.storage.read_ahead else max(2, os.cpu_count() or 1))
+    await concurrently(check, enumerate(shards), tasks=tasks)
+    return [reports[number] for number in range(len(shards))]
+
+
+async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
+    """Check what may be adopted, and adopt what is whole."""
+    candidates = [each for each in orphans if each.refused is None and each.is_free]
+    whole = []
+    for orphan in candidates:
+        shard = SelectedShard(key=dataset.prefix + orphan.key, shown=orphan.path, size=orphan.size)
+        found = await check_shard(selection.storage, shard)
+        report.shards.append(found)
+        if found.ok:
+            whole.append((orphan, found))
+        else:
+            found.problems.append(Problem(kind="damaged", message="no manifest names it, and it was not adopted"))
+    if whole:
+        try:
+            await orphans_.adopt(dataset, whole)
+        except StorageError as error:
+            error.add_note(f"{report.path}: {len(whole)} orphans were not adopted")
+            raise
+        report.adopted += [orphan.path for orphan, _ in whole]

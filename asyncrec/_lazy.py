@@ -11,17 +11,20 @@ __all__ = ["lazy"]
 
 
 def lazy(
-    package: str, homes: Mapping[str, tuple[str, ...]]
+    package: str, homes: Mapping[str, tuple[str, ...]], *, modules: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
 
     Args:
         package: its ``__name__``.
         homes: the modules, each with the names that are taken from it.
+        modules: those of its own modules that are its attributes without being imported. They are not in ``__all__``.
     """
     home = {name: module for module, names in homes.items() for name in names}
 
     def getattribute(name: str) -> Any:
+        if name in modules:
+            return import_module(f"{package}.{name}")
         module = home.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -30,6 +33,6 @@ def lazy(
         return value
 
     def directory() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *home, *modules})
 
     return getattribute, directory, sorted(home)

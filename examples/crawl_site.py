@@ -140,14 +140,16 @@ async def earlier_pages(to: str) -> asyncrec.Manifest | None:
     """What earlier runs wrote.
 
     Raises:
-        asyncrec.DatasetError: it holds something else than pages.
+        asyncrec.errors.DatasetError: it holds something else than pages.
     """
     try:
         manifest = await asyncrec.read_manifest(to)
     except asyncrec.ObjectNotFoundError:
         return None  # the first run
     if manifest.schema is None or asyncrec.Schema.from_json(manifest.schema) != SCHEMA:
-        raise asyncrec.DatasetError(f"{to} holds other records than this program writes; give another place with --to")
+        raise asyncrec.errors.DatasetError(
+            f"{to} holds other records than this program writes; give another place with --to"
+        )
     return manifest
 
 
@@ -167,9 +169,9 @@ async def read_back(to: str) -> asyncrec.Manifest:
     """Read every shard by the schema that the manifest keeps, and hold the number of records against the manifest's.
 
     Raises:
-        asyncrec.FormatError: a shard is damaged: each checksum is verified.
-        asyncrec.ExampleError: a record does not hold what the schema says.
-        asyncrec.DatasetError: a shard holds more or fewer records than the manifest says.
+        asyncrec.errors.FormatError: a shard is damaged: each checksum is verified.
+        asyncrec.errors.ExampleError: a record does not hold what the schema says.
+        asyncrec.errors.DatasetError: a shard holds more or fewer records than the manifest says.
     """
     manifest = await asyncrec.read_manifest(to)
     assert manifest.schema is not None, "the crawl wrote it"
@@ -182,7 +184,7 @@ async def read_back(to: str) -> asyncrec.Manifest:
                 columns = await to_thread.run_sync(schema.decode_batch, records)  # arrays; the pages' URLs, say
                 found += len(columns["url"])
         if found != shard.records:
-            raise asyncrec.DatasetError(f"{path} holds {found:,} records, the manifest says {shard.records:,}")
+            raise asyncrec.errors.DatasetError(f"{path} holds {found:,} records, the manifest says {shard.records:,}")
     return manifest
 
 

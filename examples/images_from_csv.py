@@ -29,7 +29,7 @@ SHAPES = ("disc", "square", "stripes")
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-class Image(asyncrec.DeclaredExample):
+class Image(asyncrec.example.DeclaredExample):
     """One image: its label, the file as it is, and its brightness, row by row."""
 
     def __init__(self, path: str, label: int) -> None:
@@ -39,15 +39,15 @@ class Image(asyncrec.DeclaredExample):
         self._png: bytes | None = None
         self._brightness: Any = None
 
-    @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_INT32)
+    @asyncrec.example.tfrecordable(dtype=asyncrec.example.DeclaredExample.Field.TYPE_INT32)
     def label(self) -> int:
         return self._label
 
-    @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_BYTES)
+    @asyncrec.example.tfrecordable(dtype=asyncrec.example.DeclaredExample.Field.TYPE_BYTES)
     def png(self) -> bytes | None:
         return self._png
 
-    @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_ARRAY_FLOAT32)
+    @asyncrec.example.tfrecordable(dtype=asyncrec.example.DeclaredExample.Field.TYPE_ARRAY_FLOAT32)
     def brightness(self) -> Any:
         return self._brightness
 
@@ -63,7 +63,7 @@ class Image(asyncrec.DeclaredExample):
         self._png = (images / self.path).read_bytes()
         pixels = read_png(self._png)
         if not pixels.any():
-            raise asyncrec.IgnoreExample("nothing is to be seen")
+            raise asyncrec.example.IgnoreExample("nothing is to be seen")
         self._brightness = pixels.mean(axis=(1, 2), dtype=np.float32) / np.float32(255)
 
 
@@ -85,7 +85,9 @@ async def main(folder: str, images: int = IMAGES) -> None:
     table = Table("split", "shards", "images", *SHAPES, "mean brightness")
     for split, manifest in result.manifests.items():
         labels, brightness = [], []
-        async with asyncrec.generate_dataset(await asyncrec.get_tfrecord_filepaths(f"{target}/{split}")) as dataset:
+        async with asyncrec.datasets.generate_dataset(
+            await asyncrec.datasets.get_tfrecord_filepaths(f"{target}/{split}")
+        ) as dataset:
             async for label, png, rows_of_image in dataset:  # in the order of declaration
                 assert read_png(png).shape == (SIZE, SIZE, 3)
                 labels.append(label)

@@ -143,7 +143,7 @@ def test_a_value_that_is_refused_is_an_argument_error_and_a_value_error() -> Non
 
 def test_a_type_that_is_refused_is_an_argument_error_and_a_type_error_alone() -> None:
     with pytest.raises(TypeError, match="several values") as caught:
-        asyncrec.bytes_feature([b"a", b"b"])  # type: ignore[arg-type]  # the mistake
+        asyncrec.example.bytes_feature([b"a", b"b"])  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, asyncrec.ArgumentError)
     assert not isinstance(caught.value, ValueError)
 

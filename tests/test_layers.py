@@ -29,6 +29,8 @@ LAYERS = {
     "asyncrec._shards": 4,
     "asyncrec._sampling": 5,
     "asyncrec._datasets": 6,
+    "asyncrec.datasets": 6,
+    "asyncrec.stats": 6,
     "asyncrec.tools": 6,
     "asyncrec.integrations": 6,
     "asyncrec.blocking": 6,
@@ -68,6 +70,7 @@ ROOMS = {
 }
 
 PURE = (
+    "asyncrec._lazy",
     "asyncrec.errors",
     "asyncrec._framing",
     "asyncrec.example",

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import asyncrec
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference.md"
+DOCS = Path(__file__).parent.parent / "docs"
+REFERENCE = (DOCS / "reference.md").read_text("utf-8")
+
+# Packages whose names are imported when they are used.
+LAZY = [
+    import_module(name)
+    for name in (
+        "asyncrec",
+        "asyncrec.cli",
+        "asyncrec.datasets",
+        "asyncrec.example",
+        "asyncrec.plugins",
+        "asyncrec.stats",
+        "asyncrec.storage",
+        "asyncrec.testing",
+        "asyncrec.tools",
+    )
+]
 
 
 def documented(text: str) -> set[str]:
@@ -18,40 +37,136 @@ def documented(text: str) -> set[str]:
     return set(re.findall(r"\basyncrec\.([A-Za-z]\w*)", text))
 
 
-@pytest.mark.parametrize("name", asyncrec.__all__)
-def test_every_public_name_resolves(name: str) -> None:
-    assert getattr(asyncrec, name) is not None
-    assert name in dir(asyncrec)
+def name_of(module: ModuleType) -> str:
+    return module.__name__
 
 
-def test_type_checkers_are_told_the_same_names_from_the_same_modules() -> None:
+@pytest.mark.parametrize("module", LAZY, ids=name_of)
+def test_every_public_name_resolves(module: ModuleType) -> None:
+    missing = [name for name in module.__all__ if getattr(module, name, None) is None or name not in dir(module)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", LAZY, ids=name_of)
+def test_type_checkers_are_told_the_same_names_from_the_same_modules(module: ModuleType) -> None:
     """They read the imports under TYPE_CHECKING, Python the table: the two are written out apart."""
-    tree = ast.parse(Path(asyncrec.__file__).read_text("utf-8"))
+    tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+    block = next(
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    )
     told = {
-        alias.name: node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+        (each.module, alias.name)
+        for each in block.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+        if each.module != "asyncrec"
     }
-    homes = {name: module for module, names in asyncrec._HOMES.items() for name in names}
-    assert {name: told.get(name) for name in asyncrec.__all__} == homes
+    [table] = [
+        node.args[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy"
+    ]
+    homes = {(home, name) for home, names in ast.literal_eval(table).items() for name in names}
+    assert told == homes
 
 
-def test_no_public_name_is_listed_twice() -> None:
-    assert sorted(asyncrec.__all__) == sorted(set(asyncrec.__all__))
+@pytest.mark.parametrize("module", LAZY, ids=name_of)
+def test_no_public_name_is_listed_twice(module: ModuleType) -> None:
+    assert sorted(module.__all__) == sorted(set(module.__all__))
 
 
-def test_a_name_that_is_not_public_is_an_attribute_error_that_names_it() -> None:
+def test_the_top_level_has_what_most_programs_use_and_no_more() -> None:
+    assert len(asyncrec.__all__) <= 65
+
+
+@pytest.mark.parametrize("name", ["blocking", "datasets", "errors", "example", "stats", "storage", "tools"])
+def test_a_public_module_is_an_attribute_without_being_imported(name: str) -> None:
+    assert name in dir(asyncrec)
+    assert getattr(asyncrec, name) is import_module(f"asyncrec.{name}")
+
+
+@pytest.mark.parametrize("module", LAZY, ids=name_of)
+def test_a_name_that_is_not_public_is_an_attribute_error_that_names_it(module: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
-        asyncrec.no_such_name  # noqa: B018  # the access is what is tested
+        module.no_such_name  # noqa: B018  # the access is what is tested
+
+
+def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
+    """A module or package without one is a public address: these are all there are."""
+    package = Path(asyncrec.__file__).parent
+    public = {
+        ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
+        for path in package.rglob("*.py")
+        if not any(part.startswith("_") and part != "__init__.py" for part in path.relative_to(package).parts)
+    }
+    assert public - {"__init__"} == {
+        "blocking",
+        "cli",
+        "compat",
+        "compat.datum",
+        "compat.tensorboardx",
+        "compat.tensorflow",
+        "compat.tfrecorder",
+        "compat.tfrecorder.config",
+        "compat.tfrecorder.engine",
+        "compat.tfrecorder.factory",
+        "compat.tfrecorder.helpers",
+        "compat.tfrecorder.helpers.checker",
+        "compat.tfrecorder.helpers.decorator",
+        "compat.tfrecorder.helpers.marshaller",
+        "compat.tfsimilarity",
+        "datasets",
+        "errors",
+        "example",
+        "example.proto",
+        "example.proto.example_pb2",
+        "integrations",
+        "integrations.tensorflow",
+        "integrations.torch",
+        "plugins",
+        "stats",
+        "storage",
+        "testing",
+        "testing.golden",
+        "tools",
+    }
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    assert set(asyncrec.__all__) - documented(REFERENCE.read_text("utf-8")) == set()
+    assert set(asyncrec.__all__) - documented(REFERENCE) == set()
+
+
+@pytest.mark.parametrize("name", ["datasets", "errors", "stats"])
+def test_every_name_of_a_public_module_is_in_the_reference(name: str) -> None:
+    module = getattr(asyncrec, name)
+    missing = [
+        each for each in module.__all__ if not re.search(rf"^::: asyncrec\.({name}\.)?{each}$", REFERENCE, re.MULTILINE)
+    ]
+    assert missing == []
 
 
 def test_the_reference_names_nothing_that_is_not_there() -> None:
     """Submodules may be named beside the public names."""
     package = Path(asyncrec.__file__).parent
     modules = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert documented(REFERENCE.read_text("utf-8")) - set(asyncrec.__all__) - modules == set()
+    assert documented(REFERENCE) - set(asyncrec.__all__) - modules == set()
+
+
+def test_no_page_for_users_names_what_is_private() -> None:
+    """Those for who changes asyncrec do: the architecture, the decisions."""
+    pages = [
+        page
+        for page in (DOCS.parent / "README.md", *DOCS.rglob("*.md"))
+        if "design" not in page.parts and page.name not in ("architecture.md", "glossary.md")
+    ]
+    found = [
+        f"{page.relative_to(DOCS.parent)}: {name}"
+        for page in pages
+        for name in re.findall(r"\basyncrec(?:\.\w+)*\._\w+", page.read_text("utf-8"))
+    ]
+    assert found == []
 
 
 def test_names_are_found_in_prose_code_and_headings() -> None:

@@ -119,7 +119,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
 
 class TupleReader(Handle[tuples.TupleReader], Iterator[tuple[Any, ...]]):
-    """`asyncrec.TupleReader`, iterated with ``for``. For one thread."""
+    """`asyncrec.datasets.TupleReader`, iterated with ``for``. For one thread."""
 
     def __init__(self, owner: Owner[tuples.TupleReader], value: tuples.TupleReader) -> None:
         super().__init__(owner, value)

@@ -17,7 +17,7 @@ _LISTED = 1000
 
 
 class ByteSink(Handle[base.ByteSink]):
-    """`asyncrec.ByteSink`."""
+    """`asyncrec.storage.ByteSink`."""
 
     @property
     def chunk_size(self) -> int:
@@ -28,28 +28,28 @@ class ByteSink(Handle[base.ByteSink]):
         return self._value.published
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """See `asyncrec.ByteSink.send`."""
+        """See `asyncrec.storage.ByteSink.send`."""
         self._owner.call_inside(self._value.send, buffers)
 
     def flush(self, tail: Sequence[Buffer]) -> int:
-        """See `asyncrec.ByteSink.flush`."""
+        """See `asyncrec.storage.ByteSink.flush`."""
         return self._owner.call_inside(self._value.flush, tail)
 
 
 class ByteSource(Handle[base.ByteSource]):
-    """`asyncrec.ByteSource`."""
+    """`asyncrec.storage.ByteSource`."""
 
     @property
     def info(self) -> ObjectInfo:
         return self._value.info
 
     def receive(self, max_bytes: int) -> bytes:
-        """See `asyncrec.ByteSource.receive`."""
+        """See `asyncrec.storage.ByteSource.receive`."""
         return self._owner.call_inside(self._value.receive, max_bytes)
 
 
 class Storage(Handle[base.Storage]):
-    """`asyncrec.Storage`. Any number of threads may use it.
+    """`asyncrec.storage.Storage`. Any number of threads may use it.
 
     Other functions of `asyncrec.blocking` are given it as ``storage=store.storage``.
     """
@@ -68,20 +68,20 @@ class Storage(Handle[base.Storage]):
         return self._value.flush_level
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> Opened[ByteSink]:
-        """See `asyncrec.Storage.open_sink`."""
+        """See `asyncrec.storage.Storage.open_sink`."""
         return Opened(ByteSink, lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner))
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> Opened[ByteSource]:
-        """See `asyncrec.Storage.open_source`."""
+        """See `asyncrec.storage.Storage.open_source`."""
         return Opened(
             ByteSource,
             lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key, keeps=self._owner),
         )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `asyncrec.Storage.list_objects`. Listed some 1,000 at a time, and between them nothing is held open."""
+        """See `asyncrec.storage.Storage.list_objects`. 1,000 at a time; between them nothing is held open."""
         while True:
             found = self._owner.call(self._list_some, prefix, start_after)
             yield from found
@@ -90,15 +90,15 @@ class Storage(Handle[base.Storage]):
             start_after = found[-1].key
 
     def head(self, key: str) -> ObjectInfo:
-        """See `asyncrec.Storage.head`."""
+        """See `asyncrec.storage.Storage.head`."""
         return self._owner.call(self._value.head, key)
 
     def delete(self, key: str) -> None:
-        """See `asyncrec.Storage.delete`."""
+        """See `asyncrec.storage.Storage.delete`."""
         self._owner.call(self._value.delete, key)
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """See `asyncrec.Storage.get`."""
+        """See `asyncrec.storage.Storage.get`."""
 
         async def get() -> bytes:
             return await self._value.get(key, max_bytes=max_bytes)
@@ -106,7 +106,7 @@ class Storage(Handle[base.Storage]):
         return self._owner.call(get)
 
     def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
-        """See `asyncrec.Storage.put`."""
+        """See `asyncrec.storage.Storage.put`."""
 
         async def put() -> ObjectInfo:
             return await self._value.put(key, data, exclusive=exclusive)

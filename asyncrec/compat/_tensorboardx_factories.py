@@ -63,8 +63,8 @@ class GCSRecordWriterFactory(S3RecordWriterFactory):
 def register_writer_factory(prefix: str, factory: Any) -> None:
     """Route ``prefix:...`` to a factory: any object with ``open(path)``, and ``directory_check(path)`` if it is asked.
 
-    As `asyncrec.register_writer_factory`, which takes a `StorageFactory` too and looks at what it is given; as in
-    tensorboardX, what it lacks is told when it is used.
+    As `asyncrec.storage.register_writer_factory`, which takes a `StorageFactory` too and looks at what it is given; as
+    in tensorboardX, what it lacks is told when it is used.
 
     Raises:
         ValueError: the prefix contains a colon.

@@ -34,7 +34,7 @@ def bytes_feature(value: Any) -> Feature:
 
 
 def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
-    """A Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.float_list_feature`.
+    """A Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.example.float_list_feature`.
 
     Raises:
         SchemaError: a number that is finite, and beyond float32.

@@ -1,7 +1,79 @@
 """tf.train.Example and SequenceExample, to and from Python and NumPy: pure functions over bytes.
 
-``codec`` and ``features`` make and read single ones, ``schema`` gives them types and reads them by batches, and
-``declared`` makes them of a class's attributes. Beneath: ``wire`` and ``varints`` read the format, ``values`` knows
-what a Python value becomes, ``columns`` and ``scan`` read many records at once, ``entries``, ``kinds``, ``compound``
-and ``dtypes`` are what a schema is made of, ``infer`` finds one, ``fields`` is what a class declares.
+_codec, _features                  single examples are made and read
+_schema                            a schema gives them types, and reads them by batches
+_declared                          examples are made of the attributes of a class
+_wire, _varints                    the format is read
+_values                            what a Python value becomes
+_columns, _scan                    many records are read at once
+_entries, _kinds, _compound, _dtypes    what a schema is made of
+_infer                             a schema is found
+_fields                            what a class declares
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrec._lazy import lazy
+
+if TYPE_CHECKING:
+    from asyncrec.example._codec import decode_example as decode_example
+    from asyncrec.example._codec import decode_sequence_example as decode_sequence_example
+    from asyncrec.example._codec import encode_example as encode_example
+    from asyncrec.example._codec import encode_sequence_example as encode_sequence_example
+    from asyncrec.example._declared import DeclaredExample as DeclaredExample
+    from asyncrec.example._declared import IgnoreExample as IgnoreExample
+    from asyncrec.example._declared import check_round_trip as check_round_trip
+    from asyncrec.example._declared import tfrecordable as tfrecordable
+    from asyncrec.example._features import Example as Example
+    from asyncrec.example._features import Feature as Feature
+    from asyncrec.example._features import Features as Features
+    from asyncrec.example._features import SequenceExample as SequenceExample
+    from asyncrec.example._features import bytes_feature as bytes_feature
+    from asyncrec.example._features import bytes_list_feature as bytes_list_feature
+    from asyncrec.example._features import float_list_feature as float_list_feature
+    from asyncrec.example._features import int64_feature as int64_feature
+    from asyncrec.example._features import int64_list_feature as int64_list_feature
+    from asyncrec.example._schema import FixedLen as FixedLen
+    from asyncrec.example._schema import Ragged as Ragged
+    from asyncrec.example._schema import Schema as Schema
+    from asyncrec.example._schema import Sequence as Sequence
+    from asyncrec.example._schema import Sparse as Sparse
+    from asyncrec.example._schema import SparseArrays as SparseArrays
+    from asyncrec.example._schema import Tensor as Tensor
+    from asyncrec.example._schema import VarLen as VarLen
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "asyncrec.example._codec": (
+            "decode_example",
+            "decode_sequence_example",
+            "encode_example",
+            "encode_sequence_example",
+        ),
+        "asyncrec.example._declared": ("DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"),
+        "asyncrec.example._features": (
+            "Example",
+            "Feature",
+            "Features",
+            "SequenceExample",
+            "bytes_feature",
+            "bytes_list_feature",
+            "float_list_feature",
+            "int64_feature",
+            "int64_list_feature",
+        ),
+        "asyncrec.example._schema": (
+            "FixedLen",
+            "Ragged",
+            "Schema",
+            "Sequence",
+            "Sparse",
+            "SparseArrays",
+            "Tensor",
+            "VarLen",
+        ),
+    },
+)

@@ -2,6 +2,8 @@
 
     Storage, ByteSink, ByteSource, ObjectInfo, UnfinishedUploads, ExclusiveParts, Buffer    the contract
     StorageFactory, hookimpl                          how a plugin comes in
+    register_writer_factory                           the same for one program, as in tensorboardX
+    directory_check, make_valid_tf_name               two more that tensorboardX's users know
     retrying, RetryPolicy, Backoff, DEFAULT           the one back-off
     check_key, join, local_path, redact, scheme_of    keys and URLs
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
@@ -42,8 +44,11 @@ if TYPE_CHECKING:
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
     from asyncrec.storage._bridge import on_asyncio as on_asyncio
     from asyncrec.storage._factory import StorageFactory as StorageFactory
+    from asyncrec.storage._files import directory_check as directory_check
+    from asyncrec.storage._files import make_valid_tf_name as make_valid_tf_name
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
+    from asyncrec.storage._registry import register_writer_factory as register_writer_factory
     from asyncrec.storage._retry import DEFAULT as DEFAULT
     from asyncrec.storage._retry import Backoff as Backoff
     from asyncrec.storage._retry import RetryPolicy as RetryPolicy
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "asyncrec._concurrency.tasks": ("TaskScope", "in_thread"),
         "asyncrec.plugins._hookspecs": ("hookimpl",),
         "asyncrec.storage._base": (
             "Buffer",
@@ -69,10 +75,11 @@ __getattr__, __dir__, __all__ = lazy(
         ),
         "asyncrec.storage._bridge": ("BridgedStorage", "on_asyncio"),
         "asyncrec.storage._factory": ("StorageFactory",),
+        "asyncrec.storage._files": ("directory_check", "make_valid_tf_name"),
         "asyncrec.storage._memory": ("MemoryStorage",),
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
-        "asyncrec.storage._retry": ("DEFAULT", "Backoff", "RetryPolicy", "retrying"),
+        "asyncrec.storage._registry": ("register_writer_factory",),
+        "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
         "asyncrec.storage._url": ("check_key", "join", "local_path", "redact", "scheme_of"),
-        "asyncrec._concurrency.tasks": ("TaskScope", "in_thread"),
     },
 )

@@ -39,7 +39,7 @@ _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """What `asyncrec.register_writer_factory` takes beside a `StorageFactory`."""
+    """What `asyncrec.storage.register_writer_factory` takes beside a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...

@@ -537,7 +537,7 @@ def test_warnings_of_the_library_are_lines_without_a_traceback(
 ) -> None:
     async def warns(path: str, **options: object) -> object:
         logging.getLogger("asyncrec.storage").warning("reading %s: attempt 2 of 10 failed", "x\x1b[1m")
-        raise asyncrec.TransientStorageError("given up")
+        raise asyncrec.errors.TransientStorageError("given up")
 
     monkeypatch.setattr("asyncrec.tools.count", warns)
     result = run("count", "data")

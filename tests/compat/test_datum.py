@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from fake_gcs import FakeGcs
 
-from asyncrec import DatasetError, DuplicateKeyError, SchemaError, encode_example
+from asyncrec import DuplicateKeyError, encode_example
 from asyncrec._shards.writing.shard_count import shard_count
 from asyncrec.compat import _datum_reading as datum_reading
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, TFRReadConfigs, load
+from asyncrec.errors import DatasetError, SchemaError
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ import pytest
 from fake_gcs import FakeGcs
 from s3_store import Store
 
-from asyncrec import StorageError, UnknownSchemeError, blocking
+from asyncrec import StorageError, blocking
 from asyncrec.compat import _left_open as left_open
 from asyncrec.compat import _remote_file as remote_file
 from asyncrec.compat.tensorboardx import (
@@ -35,6 +35,7 @@ from asyncrec.compat.tensorboardx import (
     open_file,
     register_writer_factory,
 )
+from asyncrec.errors import UnknownSchemeError
 from asyncrec.storage import _registry as registry
 from asyncrec.storage._base import Buffer, ByteSink, ObjectInfo, Storage
 from asyncrec.storage._factory import StorageFactory

@@ -24,13 +24,12 @@ from asyncrec import (
     CorruptRecordError,
     ObjectExistsError,
     ObjectNotFoundError,
-    SchemaError,
     TruncatedError,
-    UnknownSchemeError,
     blocking,
     encode_example,
 )
 from asyncrec.compat import tensorflow as tf
+from asyncrec.errors import SchemaError, UnknownSchemeError
 from asyncrec.testing.golden import RECORDS
 
 # The document's session, as it stands there but for tabs.

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asyncrec import ObjectNotFoundError, SchemaError
+from asyncrec import ObjectNotFoundError
 from asyncrec.compat import tfrecorder as tf_factory
 from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, reading, tfrecordable
 from asyncrec.compat.tfrecorder.helpers import marshaller
+from asyncrec.errors import SchemaError
 
 # The document's class, block by block, as they stand there but for docstrings; the imports are changed.
 IMPORTS = """

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import asyncrec
-from asyncrec import ObjectNotFoundError, SchemaError, blocking
+from asyncrec import ObjectNotFoundError, blocking
 from asyncrec.compat import tfrecorder as tf_factory
 from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, reading, tfrecordable
 from asyncrec.compat.tfrecorder.helpers import marshaller
+from asyncrec.errors import SchemaError
 
 write_dict = tf_factory.generate_and_save_tfrecords_files_for_examples_dict
 write_splits = tf_factory.generate_and_save_train_eval_test_tfrecords_files
@@ -306,8 +307,8 @@ def test_a_double_is_stored_as_it_stored_it_and_eight_bytes_are_read_too() -> No
     record = kind(0.1).serialize_to_string()
     assert asyncrec.decode_example(record)["value"].tolist() == [np.float32(0.1)]
 
-    class Exact(asyncrec.DeclaredExample):
-        @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_DOUBLE)
+    class Exact(asyncrec.example.DeclaredExample):
+        @asyncrec.example.tfrecordable(dtype=asyncrec.example.DeclaredExample.Field.TYPE_DOUBLE)
         def value(self) -> float:
             return 0.1
 
@@ -315,8 +316,8 @@ def test_a_double_is_stored_as_it_stored_it_and_eight_bytes_are_read_too() -> No
 
 
 def test_a_double_beyond_float32_is_told_when_it_is_read() -> None:
-    class Exact(asyncrec.DeclaredExample):
-        @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_DOUBLE)
+    class Exact(asyncrec.example.DeclaredExample):
+        @asyncrec.example.tfrecordable(dtype=asyncrec.example.DeclaredExample.Field.TYPE_DOUBLE)
         def value(self) -> float:
             return 1e300
 

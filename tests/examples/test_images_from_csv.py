@@ -19,8 +19,8 @@ async def test_every_image_is_in_one_split_as_it_was_drawn(tmp_path: Path, capsy
     assert "2 left out" in shown
     found: dict[bytes, int] = {}
     for split, count in (("train", 69), ("eval", 19), ("test", 10)):
-        paths = await asyncrec.get_tfrecord_filepaths(tmp_path / "shapes" / split)
-        async with asyncrec.generate_dataset(paths, Image) as dataset:
+        paths = await asyncrec.datasets.get_tfrecord_filepaths(tmp_path / "shapes" / split)
+        async with asyncrec.datasets.generate_dataset(paths, Image) as dataset:
             values = [each async for each in dataset]
         assert abs(len(values) - count) <= 2
         assert f" {len(values)} " in shown
@@ -34,7 +34,7 @@ async def test_every_image_is_in_one_split_as_it_was_drawn(tmp_path: Path, capsy
 
 async def test_the_class_reads_what_it_writes(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(write_png(draw("disc", random.Random(1))))
-    asyncrec.check_round_trip(Image, ["a.png", "disc"], images=tmp_path)
+    asyncrec.example.check_round_trip(Image, ["a.png", "disc"], images=tmp_path)
 
 
 def test_the_images_are_images() -> None:

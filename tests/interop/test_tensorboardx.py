@@ -67,4 +67,4 @@ def test_events_written_by_its_summary_writer_go_through_asyncrec_unchanged(tmp_
 
 @pytest.mark.parametrize("name", ["", "_x", "a b", "loss/train", "ü", "..", "a__b", "1", "-a", "a\tb c", "/a"])
 def test_names_are_made_valid_the_same_way(name: str) -> None:
-    assert asyncrec.make_valid_tf_name(name) == make_valid_tf_name(name)
+    assert asyncrec.storage.make_valid_tf_name(name) == make_valid_tf_name(name)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 RECORDS = [bytes([number % 251]) * (number * 7 % 90) for number in range(400)]
 
 
-async def positions_of(storage: asyncrec.Storage, inflate_bytes: int = 1000) -> list[Position]:
+async def positions_of(storage: asyncrec.storage.Storage, inflate_bytes: int = 1000) -> list[Position]:
     reader = await open_reader_at(
         storage, "file", BEGINNING, path="file", chunk_size=777, inflate_bytes=inflate_bytes, read_ahead=0
     )

@@ -27,7 +27,7 @@ async def sixteen_shards() -> MemoryStorage:
     return storage
 
 
-async def seconds_of(storage: asyncrec.Storage, async_cycle: bool) -> tuple[float, list[Any]]:
+async def seconds_of(storage: asyncrec.storage.Storage, async_cycle: bool) -> tuple[float, list[Any]]:
     sampler_of = asyncrec.InterleaveSampler(
         "data", bytes, batch_size=32, async_cycle=async_cycle, num_repeat=1, seed=1, storage=storage
     )
@@ -50,7 +50,7 @@ async def test_a_store_that_fails_now_and_then_changes_nothing() -> None:
     paths = [f"data/s{shard:02}.tfrecord" for shard in range(16)]
     flaky = FlakyStorage(storage, seed=3, rate=0.2)
 
-    async def found(storage: asyncrec.Storage) -> list[bytes]:
+    async def found(storage: asyncrec.storage.Storage) -> list[bytes]:
         records = []
         async with asyncrec.interleave(paths, parallelism=4, storage=storage) as stream:
             async for batch in stream.batches(1000):

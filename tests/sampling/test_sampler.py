@@ -41,7 +41,7 @@ async def unequal(classes: int, records: int, shards: int) -> MemoryStorage:
     return await folder([[b"%d:%d" % (cls, i) for i, cls in enumerate(drawn)][n::shards] for n in range(shards)])
 
 
-def sampler_of(storage: asyncrec.Storage, function: Callable[[bytes], Any] = bytes, **options: Any) -> Any:
+def sampler_of(storage: asyncrec.storage.Storage, function: Callable[[bytes], Any] = bytes, **options: Any) -> Any:
     return asyncrec.InterleaveSampler("data", function, storage=storage, **{"seed": 7, **options})
 
 
@@ -137,7 +137,7 @@ async def test_too_few_classes_stop_are_short_or_are_an_error(caplog: pytest.Log
     assert "3 classes are waiting" in caplog.text
     short = await batches_of(sampler_of(storage, on_exhausted="short", num_repeat=1, **options))
     assert [len(batch) for batch in short] == [6, 6]
-    with pytest.raises(asyncrec.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
         await batches_of(sampler_of(storage, on_exhausted="repeat", **options))
 
 
@@ -188,7 +188,9 @@ async def test_a_deserialiser_that_raises_is_told_with_shard_and_record(
     options: dict[str, Any] = {"batch_size": 10, "parallelism": parallelism, "prefetch_size": prefetch_size}
     batches = []
     async with sampler_of(storage, slow if is_async else sync, **options) as sampler:
-        with pytest.raises(asyncrec.DecodeError, match=r"data/s000\.tfrecord, record 37: .* KeyError: 'label'") as told:
+        with pytest.raises(
+            asyncrec.errors.DecodeError, match=r"data/s000\.tfrecord, record 37: .* KeyError: 'label'"
+        ) as told:
             async for batch in sampler:
                 batches.append(batch)
     assert len(batches) == 3
@@ -201,7 +203,7 @@ async def test_a_class_function_that_raises_is_told_with_shard_and_record() -> N
     def unhashable(record: bytes) -> Any:
         return class_of(record) if record != b"4:9" else []
 
-    with pytest.raises(asyncrec.DecodeError, match=r"s000\.tfrecord, record 9: class_fn raised TypeError"):
+    with pytest.raises(asyncrec.errors.DecodeError, match=r"s000\.tfrecord, record 9: class_fn raised TypeError"):
         await batches_of(sampler_of(storage, class_fn=unhashable, batch_size=4))
 
 
@@ -248,7 +250,7 @@ async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class
 
 
 async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
-    with pytest.raises(asyncrec.DatasetError, match="no record in any of the 2 shards"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="no record in any of the 2 shards"):
         await batches_of(sampler_of(await folder([[], []])))
 
 

@@ -305,7 +305,7 @@ async def test_what_was_read_early_is_no_reason_to_fail_early(parallelism: int) 
 @pytest.mark.parametrize("parallelism", [0, 2])
 async def test_leaving_early_leaves_nothing_open(parallelism: int) -> None:
     class Counting(SlowStorage):
-        def __init__(self, storage: asyncrec.Storage) -> None:
+        def __init__(self, storage: asyncrec.storage.Storage) -> None:
             super().__init__(storage)
             self.open = 0
 

@@ -357,7 +357,9 @@ class TestLeftovers:
         assert [(shard.compression, shard.index) for shard in manifest.shards] == [("GZIP", None)]
 
     async def test_no_credentials_are_written_to_the_spool(self, tmp_path: Path) -> None:
-        asyncrec.register_writer_factory("vault", asyncrec.StorageFactory("vault", ("vault",), _open_vault))
+        asyncrec.storage.register_writer_factory(
+            "vault", asyncrec.storage.StorageFactory("vault", ("vault",), _open_vault)
+        )
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(
                 "vault://user:hunter2@x/pages", storage_options={"secret": "hunter2"}, spool=tmp_path

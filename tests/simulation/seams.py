@@ -239,7 +239,7 @@ def patched() -> Iterator[None]:
             current[-1].scopes.append(scope)
 
     put(tasks.TaskScope, "__init__", make_known_scope)
-    asyncrec.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
+    asyncrec.storage.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
     # Their defaults were bound when they were defined.
     storage: Any = local.LocalStorage.__init__
     disk: Any = local_disk.Disk.__init__

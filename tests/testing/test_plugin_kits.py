@@ -147,7 +147,7 @@ class Right:
     def parse(self, path: str, line: bytes, limit: int) -> bytes | BadMember:
         try:
             record = encode(int(line))
-        except (ValueError, asyncrec.ExampleError) as error:
+        except (ValueError, asyncrec.errors.ExampleError) as error:
             return BadMember(path, "a line", str(error))
         return record if len(record) <= limit else BadMember(path, "a line", "too long")
 

@@ -134,7 +134,7 @@ async def test_what_a_store_does_not_give_is_unreadable_and_not_damaged(storage:
     class Refusing(FlakyStorage):
         async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
             if operation == "open_source" and key == shard:
-                raise asyncrec.StoragePermissionError("not yours")
+                raise asyncrec.errors.StoragePermissionError("not yours")
             return await call()
 
     report = await tools.verify("pages", storage=Refusing(storage))

@@ -286,7 +286,7 @@ def one_round(plan: Plan) -> list[str]:
 def tortured(what: str, seed: int, rounds: int, *, target: Callable[[Path], str], spooled: bool) -> Row:
     lost = 0
     root = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
-    asyncrec.register_writer_factory(stores.PREFIX, stores.FACTORY)
+    asyncrec.storage.register_writer_factory(stores.PREFIX, stores.FACTORY)
     try:
         for number in range(rounds):
             folder = root / str(number)

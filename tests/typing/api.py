@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import assert_type
 
 import asyncrec
-from asyncrec import Manifest, ObjectInfo, RecordReader, RecordWriter, Schema, ShardedWriter, Storage, WrittenSplits
+from asyncrec import Manifest, RecordReader, RecordWriter, Schema, ShardedWriter
+from asyncrec.datasets import WrittenSplits
+from asyncrec.storage import ObjectInfo, Storage
 
 
 async def writing(path: Path) -> None:
@@ -57,8 +59,8 @@ async def streaming(path: str) -> None:
         dataset.shuffled(on_corrupt="stop")  # type: ignore[arg-type]  # a record is there, or it is not
 
 
-class Toy(asyncrec.DeclaredExample):
-    @asyncrec.tfrecordable(dtype=asyncrec.DeclaredExample.Field.TYPE_INT32)
+class Toy(asyncrec.example.DeclaredExample):
+    @asyncrec.example.tfrecordable(dtype=asyncrec.example.DeclaredExample.Field.TYPE_INT32)
     def label(self) -> int:
         return 3
 
@@ -68,17 +70,17 @@ async def examples(path: str) -> None:
     record = asyncrec.encode_example({"label": 3, "tags": [b"a"]})
     assert_type(record, bytes)
     assert_type(Schema.infer([record]), Schema)
-    feature = asyncrec.int64_feature(3)
-    assert_type(feature, asyncrec.Feature)
-    message = asyncrec.Example(features=asyncrec.Features(feature={"label": feature}))
+    feature = asyncrec.example.int64_feature(3)
+    assert_type(feature, asyncrec.example.Feature)
+    message = asyncrec.example.Example(features=asyncrec.example.Features(feature={"label": feature}))
     asyncrec.encode_example(message)
     async with asyncrec.open_sharded_writer(path, schema=schema):
         pass
     assert_type(await asyncrec.write_splits_from_csv(path, Toy, "a.csv", ratios=[0.5, 0.5], user="s"), WrittenSplits)
-    paths = await asyncrec.get_tfrecord_filepaths(path)
+    paths = await asyncrec.datasets.get_tfrecord_filepaths(path)
     assert_type(paths, list[str])
-    async with asyncrec.generate_dataset(paths, Toy) as dataset:
-        assert_type(dataset, asyncrec.TupleReader)
+    async with asyncrec.datasets.generate_dataset(paths, Toy) as dataset:
+        assert_type(dataset, asyncrec.datasets.TupleReader)
         async for (label,) in dataset:
             print(label)
 

@@ -22,7 +22,7 @@ from asyncrec.compat.tfrecorder.factory import (
 from asyncrec.compat.tfrecorder.helpers.checker import assert_example_serialize_deserialize_is_ok
 from asyncrec.compat.tfrecorder.helpers.decorator import tfrecordable
 from asyncrec.compat.tfrecorder.helpers.marshaller import Example, FieldError, IgnoreExampleException
-from asyncrec.compat.tfrecorder.reading import (
+from asyncrec.compat.tfrecorder._reading import (
     NoDirectoryError,
     generate_dataset,
     get_examples_list_filepaths,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from asyncrec.compat.tfrecorder.config import CONFIG_FILENAME, config_of
 from asyncrec.compat.tfrecorder.engine import logger, write_examples
 from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path, read_examples, write_file
-from asyncrec.compat.tfrecorder.reading import (
+from asyncrec.compat.tfrecorder._reading import (
     NoDirectoryError,
     generate_dataset,
     get_examples_list_filepaths,

@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from asyncrec import SchemaError, decode_example
+from asyncrec import decode_example
+from asyncrec.errors import SchemaError
 from asyncrec.plugins import Converted, SourceFile
 from asyncrec.storage import in_thread
 

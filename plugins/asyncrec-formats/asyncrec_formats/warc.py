@@ -23,7 +23,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from asyncrec import ExampleError, FixedLen, Schema, encode_example
+from asyncrec import FixedLen, Schema, encode_example
+from asyncrec.errors import ExampleError
 from asyncrec.plugins import BadMember, Converted, SourceFile
 from asyncrec.storage import in_thread
 

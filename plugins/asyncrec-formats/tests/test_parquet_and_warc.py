@@ -16,7 +16,9 @@ import pytest
 from asyncrec_formats.warc import SCHEMA, _Parser
 
 import asyncrec
-from asyncrec import SchemaError, Storage, tools
+from asyncrec import tools
+from asyncrec.errors import SchemaError
+from asyncrec.storage import Storage
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,8 @@ from gcloud.aio.storage import Storage as Library
 from gcloud.aio.storage import storage as library_module
 from opening import open_quick
 
-from asyncrec import ObjectChangedError, ObjectNotFoundError
+from asyncrec import ObjectNotFoundError
+from asyncrec.errors import ObjectChangedError
 
 CALLS = ("download_metadata", "delete", "list_objects")
 OTHERS = ("upload", "download", "download_stream", "copy", "compose", "patch_metadata")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncrec import Damage, FormatError, ObjectNotFoundError, RecordIndex, Schema, SchemaError
+from asyncrec import Damage, ObjectNotFoundError, RecordIndex, Schema
+from asyncrec.errors import FormatError, SchemaError
 from asyncrec.storage import in_thread
 from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 

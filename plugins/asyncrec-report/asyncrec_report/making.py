@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from asyncrec import Storage
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import in_thread
+from asyncrec.storage import Storage, in_thread
 from asyncrec.tools import selected
 
 from .findings import Fault, Findings

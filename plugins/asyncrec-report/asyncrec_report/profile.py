@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from asyncrec import DecodeError, FixedLen, Schema, Tensor, decode_sequence_example
+from asyncrec import FixedLen, Schema, decode_sequence_example
+from asyncrec.errors import DecodeError
+from asyncrec.example import Tensor
 
 from .numbers import Numbers
 from .strings import PictureRoom, Strings

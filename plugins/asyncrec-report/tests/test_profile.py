@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import asyncrec
-from asyncrec import FixedLen, Schema, Tensor
+from asyncrec import FixedLen, Schema
+from asyncrec.example import Tensor
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (4).to_bytes(4, "big") * 2 + b"..."
 

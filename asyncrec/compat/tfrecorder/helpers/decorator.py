@@ -35,7 +35,7 @@ def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
 
     Raises TypeError for another ``dtype``.
     """
-    if isinstance(dtype, FieldType):  # of asyncrec.DeclaredExample
+    if isinstance(dtype, FieldType):  # of asyncrec.example.DeclaredExample
         return declare(dtype=FieldType.TYPE_FLOAT if dtype == FieldType.TYPE_DOUBLE else dtype)
     try:
         return declare(dtype=NATIVE[Field(dtype)])

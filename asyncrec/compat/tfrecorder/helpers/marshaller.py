@@ -1,7 +1,7 @@
-"""TFRecorder's `Example`: `asyncrec.DeclaredExample` by its old names, with the types and the values it took.
+"""TFRecorder's `Example`: `asyncrec.example.DeclaredExample` by its old names, with the types and the values it took.
 
 Its TYPE_DOUBLE is another word for TYPE_FLOAT: 32 bits are stored and 32 are read, so that either reads the other's
-files. What `asyncrec.DeclaredExample` stored as a double, in eight bytes, is read too, and narrowed.
+files. What `asyncrec.example.DeclaredExample` stored as a double, in eight bytes, is read too, and narrowed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FieldError(SchemaError, TypeError):
 
 
 class Example(DeclaredExample):
-    """See `asyncrec.DeclaredExample`, and the module for what is different.
+    """See `asyncrec.example.DeclaredExample`, and the module for what is different.
 
     Unless its ``load`` is overridden, so that it brings them back, the arrays of an example stay with it when it is
     written: it may be in several folds.
@@ -224,7 +224,7 @@ def _narrowed(name: str, value: float) -> float:
     with np.errstate(over="ignore"):
         narrowed = float(np.float32(value))
     if np.isinf(narrowed) and not np.isinf(value):
-        raise SchemaError(f"feature {name!r}: {value!r} is beyond float32; asyncrec.DeclaredExample reads it")
+        raise SchemaError(f"feature {name!r}: {value!r} is beyond float32; asyncrec.example.DeclaredExample reads it")
     return narrowed
 
 

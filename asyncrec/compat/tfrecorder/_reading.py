@@ -95,15 +95,15 @@ def generate_dataset(
     """The examples as tuples of their fields, in the order of declaration.
 
     With TensorFlow installed a ``tf.data.Dataset``, otherwise an iterator. Arrays come flat, as they always did:
-    `asyncrec.generate_dataset` gives them their shape. Without ``example_class`` the manifest of their folder says
-    what the fields are; a field that a record does not have is an error then, and otherwise 0, "" or no value.
+    `asyncrec.datasets.generate_dataset` gives them their shape. Without ``example_class`` the manifest of their folder
+    says what the fields are; a field that a record does not have is an error then, and otherwise 0, "" or no value.
 
     Args:
         dataset_num_shuffled_tfrecord_files: shuffle with a buffer of so many examples.
         dataset_fetching_num_threads: not used: files are read and decoded ahead of the caller.
         num_workers, worker_index: only every ``num_workers``-th example, from the ``worker_index``-th on.
 
-    Raises: as `asyncrec.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``.
+    Raises: as `asyncrec.datasets.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``.
     """
     if num_workers and worker_index is None:
         raise ArgumentValueError("give worker_index, too")

@@ -16,7 +16,7 @@ import pytest
 
 from asyncrec import ObjectNotFoundError
 from asyncrec.compat import tfrecorder as tf_factory
-from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, reading, tfrecordable
+from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, _reading, tfrecordable
 from asyncrec.compat.tfrecorder.helpers import marshaller
 from asyncrec.errors import SchemaError
 
@@ -100,7 +100,7 @@ def toy(source: str = INIT + FIELDS + LOAD + CSV) -> Any:
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (reading, marshaller):
+    for module in (_reading, marshaller):
         monkeypatch.setattr(module, "found_tensorflow", lambda: None)
 
 

@@ -20,7 +20,7 @@ import pytest
 import asyncrec
 from asyncrec import ObjectNotFoundError, blocking
 from asyncrec.compat import tfrecorder as tf_factory
-from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, reading, tfrecordable
+from asyncrec.compat.tfrecorder import Example, IgnoreExampleException, _reading, tfrecordable
 from asyncrec.compat.tfrecorder.helpers import marshaller
 from asyncrec.errors import SchemaError
 
@@ -31,7 +31,7 @@ write_splits = tf_factory.generate_and_save_train_eval_test_tfrecords_files
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (reading, marshaller):
+    for module in (_reading, marshaller):
         monkeypatch.setattr(module, "found_tensorflow", lambda: None)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import asyncrec.compat.tfrecorder.factory as tf_factory
-from asyncrec.compat.tfrecorder import reading
+from asyncrec.compat.tfrecorder import _reading
 from asyncrec.compat.tfrecorder.helpers import checker, marshaller
 from asyncrec.compat.tfrecorder.helpers.decorator import tfrecordable
 from asyncrec.compat.tfrecorder.helpers.marshaller import Example
@@ -117,7 +117,7 @@ class ToyExample2(Example):
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in (reading, marshaller):
+    for module in (_reading, marshaller):
         monkeypatch.setattr(module, "found_tensorflow", lambda: None)
 
 

@@ -10,6 +10,12 @@ an example run in the caller's thread, one after the other, unless ``examples_co
 
 from __future__ import annotations
 
+from asyncrec.compat.tfrecorder._reading import (
+    NoDirectoryError,
+    generate_dataset,
+    get_examples_list_filepaths,
+    get_tfrecord_filepaths,
+)
 from asyncrec.compat.tfrecorder.factory import (
     generate_and_save_tfrecords_files_for_examples_dict,
     generate_and_save_tfrecords_files_for_examples_file,
@@ -22,12 +28,6 @@ from asyncrec.compat.tfrecorder.factory import (
 from asyncrec.compat.tfrecorder.helpers.checker import assert_example_serialize_deserialize_is_ok
 from asyncrec.compat.tfrecorder.helpers.decorator import tfrecordable
 from asyncrec.compat.tfrecorder.helpers.marshaller import Example, FieldError, IgnoreExampleException
-from asyncrec.compat.tfrecorder._reading import (
-    NoDirectoryError,
-    generate_dataset,
-    get_examples_list_filepaths,
-    get_tfrecord_filepaths,
-)
 
 __all__ = [
     "Example",

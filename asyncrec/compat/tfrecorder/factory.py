@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from os import fspath
 from typing import Any, TypeVar
 
-from asyncrec.compat.tfrecorder.config import CONFIG_FILENAME, config_of
-from asyncrec.compat.tfrecorder.engine import logger, write_examples
-from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path, read_examples, write_file
 from asyncrec.compat.tfrecorder._reading import (
     NoDirectoryError,
     generate_dataset,
     get_examples_list_filepaths,
     get_tfrecord_filepaths,
 )
+from asyncrec.compat.tfrecorder.config import CONFIG_FILENAME, config_of
+from asyncrec.compat.tfrecorder.engine import logger, write_examples
+from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path, read_examples, write_file
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.storage._url import join

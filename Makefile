@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs torture simulate mutants lint bench bench-s3 bench-stores interop docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs torture simulate mutants lint dist release bench bench-s3 bench-stores interop docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -25,6 +25,7 @@ PROJECTS := pyproject.toml setup.py asyncrec/_framing/_native.c $(PLUGINS:%=%/py
 READY := .venv/.ready
 INTEROP_READY := .venv-interop/.ready
 BENCH_READY := .venv-bench/.ready
+DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
 PROTO_READY := .venv-proto/.ready
 SEAWEEDFS_READY := .venv-seaweedfs/.ready
@@ -62,6 +63,12 @@ lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
 	@.venv/bin/python -m mypy asyncrec examples tests/typing $(PLUGIN_PACKAGES)
+
+dist: $(DIST_READY) ## build sdists and wheels of all distributions into ./dist, and try them where nothing else is installed
+	@.venv-dist/bin/python tests/packages/dist.py --demo $(ARGS)
+
+release: ## VERSION=0.2.0: the version and the changelog's heading, a commit and a tag; nothing is published
+	@$(PYTHON) tests/packages/release.py $(VERSION)
 
 # One process a file: TensorFlow and tfrecord register the same protobuf names, and cannot be imported together. 5 is
 # pytest's word for "nothing selected".
@@ -140,6 +147,10 @@ $(BENCH_READY): $(PROJECTS)
 
 $(SEAWEEDFS_READY): pyproject.toml
 	@$(call environment,.venv-seaweedfs,--group seaweedfs)
+	@touch $@
+
+$(DIST_READY): pyproject.toml
+	@$(call environment,.venv-dist,--group dist)
 	@touch $@
 
 $(DOCS_READY): $(PROJECTS)

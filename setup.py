@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say: the C module, which is left out where there is no compiler, and the README's links.
 
-The README is read beside the sources and on a package index. There, what it links to is not beside it: links become those
-of the repository's pages, pictures those of its files.
+The README is read beside the sources and on a package index. There, what it links to is not beside it: links become
+those of the repository's pages, pictures those of its files.
 """
 
 import re

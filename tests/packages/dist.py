@@ -1,7 +1,7 @@
 """``make dist``: every distribution is built, checked, installed where nothing else is, and tried there.
 
-What is built goes to ``dist/``: a source distribution and a wheel of each, and of the core a wheel for each Python at hand.
-"At hand" is whatever ``--pythons`` names; by default each python3.11 to python3.14 on the PATH or under pyenv that runs.
+What is built goes to ``dist/``: a source distribution and a wheel of each, and of the core a wheel for each Python at
+hand: those that ``--pythons`` names, or by default each python3.11 to python3.14 on the PATH or under pyenv that runs.
 Environments are made in a temporary folder, and the checkout is not on their path.
 """
 

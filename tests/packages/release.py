@@ -1,4 +1,4 @@
-"""``make release VERSION=0.2.0``: the version goes everywhere it stands, the changelog gets its heading, git a commit and a tag.
+"""``make release VERSION=0.2.0``: the version is set wherever it stands, the changelog gets its heading, git a tag.
 
 Nothing is published: pushing the tag is what starts .github/workflows/release.yml.
 """

@@ -1,6 +1,6 @@
 """What has to work of an installed asyncrec: run by ``make dist`` in environments that hold the distributions alone.
 
-It prints one line, a JSON object: which Python, which version of asyncrec and from where, and whether frames are made in C.
+It prints one line, a JSON object: which Python, which asyncrec and from where, and whether frames are made in C.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def tried(python: Path, out: Path, work: Path, *, compiler: bool) -> dict[str, o
         run(*pip, "asyncrec[all,demo]", "trio")
     else:
         nothing = {**os.environ, "CC": "/bin/false", "CXX": "/bin/false"}
-        run(*pip, "--no-binary", "asyncrec", "asyncrec[cli]", env=nothing)
+        run(*pip, "--no-cache-dir", "--no-binary", "asyncrec", "asyncrec[cli]", env=nothing)  # a cached wheel holds C
     said = run(
         environment / "bin/python",
         "-I",

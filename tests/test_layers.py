@@ -55,7 +55,7 @@ ROOMS = {
         "frames",
         "salvage",
     ),
-    "asyncrec._records": ("position", "index", "torn_end", "writing", "reading"),
+    "asyncrec._records": ("record_size", "position", "index", "torn_end", "reading", "writing"),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (

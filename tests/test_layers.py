@@ -49,7 +49,6 @@ ROOMS = {
         "crc",
         "encoding",
         "damage",
-        "gzip_header",
         "compression",
         "search",
         "frames",

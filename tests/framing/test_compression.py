@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec._framing import compression
 from asyncrec._framing.compression import (
     CompressionOptions,
     Compressor,
     Decompressor,
     detect_compression,
+    engines,
     make_compressor,
     parse_compression,
 )
@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest) -> Iterable[str]:
     """Every test runs with isal, and as where isal cannot be imported."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "zlib":
-            patch.setattr(compression, "_isal", None)
+            patch.setattr(engines, "_isal", None)
         yield request.param
 
 

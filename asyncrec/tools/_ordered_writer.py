@@ -16,7 +16,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
-from asyncrec._records.writing.write_batch import Slab, batched
+from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec._shards.commit.commit import Shard
 from asyncrec._shards.manifest.names import new_writer_id
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -114,7 +114,7 @@ async def _fill(shard: Shard, supply: _Supply, limits: Limits, *, compressed: bo
         if not batch.records:
             break
         records += len(batch.records)
-        await shard.output.write(await in_thread(_slabs, batch))
+        await shard.output.write(await in_thread(_write_batches, batch))
     await shard.output.finish()
 
 
@@ -146,21 +146,19 @@ class _Supply:
         return KeyedBatch(rest.records[:count], None if keys is None else keys[:count])
 
 
-def _slabs(batch: KeyedBatch) -> list[Slab]:
+def _write_batches(batch: KeyedBatch) -> list[WriteBatch]:
     """In a worker thread: the records, framed."""
-    slabs = []
+    batches = []
     at = 0
     for item in batched(batch.records):
         if isinstance(item, tuple):
-            slab = Slab(0, 0.0)
-            slab.records, slab.size = item
-            count = len(slab.records)
-            slab.keys = None if batch.keys is None else batch.keys[at : at + count]
-            slab.seal()
+            records, size = item
+            count = len(records)
+            keys = None if batch.keys is None else batch.keys[at : at + count]
+            batches.append(WriteBatch.of_records(records, size, keys))
         else:
             record, count = bytes(item), 1
             key = None if batch.keys is None else batch.keys[at]
-            slab = Slab.of_large(record, encode_frames([record]), ticket=0, time=0.0, key=key)
-        slabs.append(slab)
+            batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0, key=key))
         at += count
-    return slabs
+    return batches

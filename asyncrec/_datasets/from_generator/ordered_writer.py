@@ -15,7 +15,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import encode_frames
-from asyncrec._records.writing.write_batch import Slab, batched
+from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec._shards.commit.commit import Shard
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.job import open_job, whole_note
@@ -72,9 +72,9 @@ async def write_shards(
 
 async def _fill(shard: Shard, supply: _Supply, count: int) -> None:
     while count:
-        slabs = await in_thread(supply.next_slabs, count)
-        count -= sum(len(slab.lengths) for slab in slabs)
-        await shard.output.write(slabs)
+        batches = await in_thread(supply.next_batches, count)
+        count -= sum(len(batch.lengths) for batch in batches)
+        await shard.output.write(batches)
     await shard.output.finish()
 
 
@@ -85,17 +85,14 @@ class _Supply:
         self._batches = batches
         self._rest: list[bytes] = []
 
-    def next_slabs(self, most: int) -> list[Slab]:
+    def next_batches(self, most: int) -> list[WriteBatch]:
         batch = self._rest or next(self._batches)
         self._rest = batch[most:]
-        slabs = []
+        batches = []
         for item in batched(batch[:most]):
             if isinstance(item, tuple):
-                slab = Slab(0, 0.0)
-                slab.records, slab.size = item
-                slab.seal()
+                batches.append(WriteBatch.of_records(*item))
             else:
                 record = bytes(item)
-                slab = Slab.of_large(record, encode_frames([record]), ticket=0, time=0.0)
-            slabs.append(slab)
-        return slabs
+                batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0))
+        return batches

@@ -177,7 +177,7 @@ class Committer:
                     self.pending.add(key)  # our own, perhaps, and its answer lost: who ends the job finds out
             raise
         finally:
-            self._budget.unreserve(reserved)
+            self._budget.account(-reserved)
 
     async def commit(self, sequence: int, entry: ShardEntry) -> None:
         """Make a published shard part of the data set.

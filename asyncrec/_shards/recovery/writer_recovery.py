@@ -10,8 +10,9 @@ from pathlib import Path
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._records.reading.reader import open_reader
+from asyncrec._records.record_size import framed_size
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.write_batch import SLAB_RECORDS, Slab, framed_size
+from asyncrec._records.writing.write_batch import BATCH_RECORDS, WriteBatch
 from asyncrec._shards.commit.closing import abandoned_error, load_closing
 from asyncrec._shards.commit.commit import Committer
 from asyncrec._shards.journal.header import Note
@@ -214,15 +215,15 @@ class FinishingLocal(_Finishing):
         replay = Replay(str(path), str(keys), compressed=bool(self._note.compression.type))
         try:
             await in_thread(replay.open)
-            slabs = await in_thread(_next_slabs, replay)
-            if not slabs and not empty:
+            batches = await in_thread(_next_batches, replay)
+            if not batches and not empty:
                 await in_thread(self._report, replay, path)
                 return None
             try:
                 async with self._committer.open_shard(shard) as out:
-                    while slabs:
-                        await out.output.write(slabs)
-                        slabs = await in_thread(_next_slabs, replay)
+                    while batches:
+                        await out.output.write(batches)
+                        batches = await in_thread(_next_batches, replay)
                     await out.output.finish()
             except ObjectExistsError:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
@@ -302,21 +303,18 @@ async def clear_up(target: Storage, note: Note, *, plain: bool) -> None:
                 await surely_in_thread(life.end)
 
 
-def _next_slabs(replay: Replay) -> list[Slab]:
+def _next_batches(replay: Replay) -> list[WriteBatch]:
     """The next records, framed; empty at the end."""
     batch = replay.next()
     if batch is None:
         return []
     records, keys = batch
-    slabs = []
-    for first in range(0, len(records), SLAB_RECORDS):
-        slab = Slab(0, 0.0)
-        slab.records = records[first : first + SLAB_RECORDS]
-        slab.keys = None if keys is None else keys[first : first + SLAB_RECORDS]
-        slab.size = framed_size(list(map(len, slab.records)))
-        slab.seal()
-        slabs.append(slab)
-    return slabs
+    batches = []
+    for first in range(0, len(records), BATCH_RECORDS):
+        some = records[first : first + BATCH_RECORDS]
+        some_keys = None if keys is None else keys[first : first + BATCH_RECORDS]
+        batches.append(WriteBatch.of_records(some, framed_size(list(map(len, some))), some_keys))
+    return batches
 
 
 def _taken(target: Storage, shard: str) -> ConflictError:

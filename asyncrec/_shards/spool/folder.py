@@ -1,10 +1,10 @@
 """The spool: a local folder that shards are written to first, and from which they are uploaded meanwhile.
 
-A lane writes its shards there as it would into a local data set, with index and keys; so what a flush acknowledges is
-on the disk, and a store that is slow or down stops nobody. An `asyncrec._shards.spool.uploader.Uploader` for each lane
-follows: it sends the parts of a shard as they come to lie on the disk, publishes it once it is whole, commits it, and
-removes it from the spool. A store that is down is tried again, from the shard's beginning, for as long as the writer
-lives; at the exit once more.
+An object writer writes its shards there as it would into a local data set, with index and keys; so what a flush
+acknowledges is on the disk, and a store that is slow or down stops nobody. An uploader for each
+(`asyncrec._shards.spool.uploader`) follows: it sends the parts of a shard as they come to lie on the disk, publishes it
+once it is whole, commits it, and removes it from the spool. A store that is down is tried again, from the shard's
+beginning, for as long as the writer lives; at the exit once more.
 
 The folder belongs to one writer at a time, by a lock that dies with its process. What an earlier one left is recovered
 before anything is written.

@@ -85,7 +85,7 @@ class _Dropped(Exception):
 
 
 class Uploader:
-    """One lane's; see the module.
+    """Uploads the shards of one object writer, one after another; see the module.
 
     Attributes:
         error: what it failed with; everything is in the spool still.
@@ -105,7 +105,7 @@ class Uploader:
         self.error: BaseException | None = None
         self.retries = 0
 
-    # -- the lane's side ----------------------------------------------------------------------------------------------
+    # -- the object writer's side -------------------------------------------------------------------------------------
 
     def begin(self, key: str, sequence: int) -> Upload:
         upload = Upload(key, sequence)
@@ -118,7 +118,7 @@ class Uploader:
         upload.change()
 
     def drop(self, upload: Upload) -> None:
-        """The lane failed within it: what it has acknowledged is for `recover`."""
+        """The object writer failed within it: what it has acknowledged is for `recover`."""
         upload.dropped = True
         upload.change()
 

@@ -1,4 +1,4 @@
-"""What a sharded writer's lanes do with their shards: names, uploads, commits, and what is taken back.
+"""What a sharded writer's object writers do with their shards: names, uploads, commits, and what is taken back.
 
 Rolling shards are committed one by one. Shards that belong together (fixed ones, and all that replace others) are all
 written before the first is published, and committed by one segment.
@@ -15,7 +15,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._records.writing.object_writer import Lane
+from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.commit import Shard
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.uploader import Upload, Uploader
@@ -35,7 +35,7 @@ class Publication:
         progressed: set by the writer; called when a ticket reached a level, or with what failed.
     """
 
-    def __init__(self, job: Job, budget: ByteBudget, lanes: int) -> None:
+    def __init__(self, job: Job, budget: ByteBudget, number: int) -> None:
         self.job = job
         self.note = job.note
         self.committer = job.committer
@@ -46,20 +46,20 @@ class Publication:
         self._unlisted: list[ShardEntry] = []
         # What many shards do at once, they do some at a time: each step is short, and all of them together are not.
         self.turn = anyio.Semaphore(_AT_ONCE)
-        self.hosts = [ShardHost(self, number, budget) for number in range(lanes)]
+        self.hosts = [ShardHost(self, index, budget) for index in range(number)]
         # Of fixed shards, all are written before the first is published, and all sent before the first upload is.
-        self.written = _Gate(lanes)
-        self.sent = _Gate(lanes)
+        self.written = _Gate(number)
+        self.sent = _Gate(number)
 
     @property
     def uploaders(self) -> list[Uploader]:
-        """One for each lane, where there is a spool."""
+        """One for each open shard, where there is a spool."""
         return [host.uploader for host in self.hosts if host.uploader is not None]
 
-    def next_name(self, lane: int) -> tuple[str, int]:
-        """The name of a lane's next shard, and its number."""
+    def next_name(self, index: int) -> tuple[str, int]:
+        """The name of the next shard of one host, and its number."""
         if self.fixed:
-            return self.job.shard_name(lane), lane
+            return self.job.shard_name(index), index
         self._sequence += 1
         return self.job.shard_name(self._sequence - 1), self._sequence - 1
 
@@ -68,13 +68,13 @@ class Publication:
         for host in self.hosts:
             host.written(key, size)
 
-    async def published(self, lane: Lane, sequence: int, entry: ShardEntry, ticket: int) -> None:
+    async def published(self, queue: WriteQueue, sequence: int, entry: ShardEntry, ticket: int) -> None:
         """A shard is in the store: commit it, unless that is done together."""
         if self.together:
             self._unlisted.append(entry)
             return
         await self.committer.commit(sequence, entry)
-        lane.committed(ticket)
+        queue.levels.committed(ticket)
         self.progressed(None)
 
     async def close(self) -> None:
@@ -102,9 +102,9 @@ class Publication:
 
 
 class ShardHost:
-    """What a lane (LaneHost) and its uploader (UploadHost) ask of their writer. ``lane`` is set by that."""
+    """What an object writer (ObjectEvents) and its uploader (UploadHost) ask of their writer, which sets ``queue``."""
 
-    lane: Lane
+    queue: WriteQueue
 
     def __init__(self, publication: Publication, number: int, budget: ByteBudget) -> None:
         self._publication = publication
@@ -121,7 +121,7 @@ class ShardHost:
     def path(self) -> str:
         return self._publication.note.url
 
-    # -- for the lane -------------------------------------------------------------------------------------------------
+    # -- for the object writer -----------------------------------------------------------------------------------------
 
     @property
     def turn(self) -> anyio.Semaphore:
@@ -154,12 +154,12 @@ class ShardHost:
         if self.uploader is not None and self._upload is not None:
             self.uploader.complete(self._upload, entry, ticket)
         else:
-            await publication.published(self.lane, self._sequence, entry, ticket)
+            await publication.published(self.queue, self._sequence, entry, ticket)
         return False
 
     def progressed(self) -> None:
         uploader = self.uploader
-        self._publication.progressed(self.lane.error or (uploader.error if uploader is not None else None))
+        self._publication.progressed(self.queue.error or (uploader.error if uploader is not None else None))
 
     def written(self, key: str, size: int) -> None:
         if self._upload is not None and self._upload.key == key:
@@ -180,7 +180,7 @@ class ShardHost:
             # Kept for the next attempt: the same segment again is no other.
             upload.entry = replace(upload.entry, committed=publication.committer.now())
             upload.stamped = True
-        await publication.published(self.lane, upload.sequence, upload.entry, upload.ticket)
+        await publication.published(self.queue, upload.sequence, upload.entry, upload.ticket)
         await publication.unspooled(upload.entry)
 
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_writer import ObjectLimits
+from asyncrec._records.writing.object_limits import ObjectLimits
 from asyncrec._shards.commit.commit import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, Note
 from asyncrec._shards.manifest.manifest import Manifest

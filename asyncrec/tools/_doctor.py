@@ -26,7 +26,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._races import race
@@ -89,7 +89,7 @@ async def doctor(
         ask = None
         if isinstance(store, ExclusiveParts):
             ask = partial(_excludes_parts, store, f"{prefix}/" if prefix else "")
-        await _Doctor(PrefixedStorage(store, prefix) if prefix else store, report, ask).run()
+        await _Doctor(folder_at(store, prefix), report, ask).run()
         report.checks.append(await _uploads(store, key))
     return report
 

@@ -5,7 +5,9 @@ those of the repository's pages, pictures those of its files.
 """
 
 import re
+import sysconfig
 import tomllib
+from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -25,8 +27,22 @@ def readme() -> str:
     return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", absolute, (HERE / "README.md").read_text("utf-8"))
 
 
+# One binary serves 3.11 and all later ones. Builds of Python without a GIL have no such ABI; there it is made anew.
+stable_abi = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+native = Extension(
+    "asyncrec._native._c",
+    sorted(glob("asyncrec/_native/*.c")),
+    depends=glob("asyncrec/_native/*.h"),
+    define_macros=[("Py_LIMITED_API", "0x030B0000")] if stable_abi else [],
+    extra_compile_args=["-O3", "-std=c11"],
+    py_limited_api=stable_abi,
+    optional=True,
+)
+
 setup(
-    ext_modules=[Extension("asyncrec._framing._native", ["asyncrec/_framing/_native.c"], optional=True)],
+    ext_modules=[native],
     long_description=readme(),
     long_description_content_type="text/markdown",
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if stable_abi else {},
 )

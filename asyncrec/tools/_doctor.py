@@ -23,6 +23,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec import native
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
@@ -53,7 +54,7 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What was found. ``installed`` has the versions of Python, asyncrec and every plugin."""
+    """What was found. ``installed`` has the versions of Python, asyncrec and every plugin, and what of it is in C."""
 
     path: str
     installed: dict[str, str] = field(default_factory=dict)
@@ -95,11 +96,17 @@ async def doctor(
 
 
 def _installed() -> dict[str, str]:
-    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec")}
+    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
     for entry in entry_points(group="asyncrec"):
         if entry.dist is not None and entry.dist.name != "asyncrec":
             found[entry.dist.name] = entry.dist.version
     return found
+
+
+def _inner_loops() -> str:
+    if not native.FUNCTIONS:
+        return "in Python, for no compiler was at hand when asyncrec was installed"
+    return f"in C; CRC-32C by {native.CRC32C}"
 
 
 def _version(name: str) -> str:

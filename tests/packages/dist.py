@@ -1,7 +1,8 @@
 """``make dist``: every distribution is built, checked, installed where nothing else is, and tried there.
 
-What is built goes to ``dist/``: a source distribution and a wheel of each, and of the core a wheel for each Python at
-hand: those that ``--pythons`` names, or by default each python3.11 to python3.14 on the PATH or under pyenv that runs.
+What is built goes to ``dist/``: a source distribution and a wheel of each. The C of the core keeps to Python's stable
+ABI, so its one wheel is tried on each Python at hand: those that ``--pythons`` names, or by default each python3.11 to
+python3.14 on the PATH or under pyenv that runs.
 Environments are made in a temporary folder, and the checkout is not on their path.
 """
 
@@ -57,10 +58,9 @@ def build(out: Path, interpreters: list[Path], work: Path) -> None:
         run(sys.executable, "-m", "build", "--quiet", "--outdir", out, tree / plugin.relative_to(ROOT))
     run(sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", out, tree)
     [sdist] = out.glob("asyncrec-*.tar.gz")
-    for python in interpreters:
-        environment = work / f"build-{python.name}"
-        run(python, "-m", "venv", environment)
-        run(environment / "bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, sdist)
+    environment = work / "build"
+    run(interpreters[0], "-m", "venv", environment)
+    run(environment / "bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, sdist)
 
 
 def check(out: Path) -> None:

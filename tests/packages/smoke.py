@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 
 import asyncrec
-from asyncrec import blocking, tools
+from asyncrec import blocking, native, tools
 
 
 async def crawl(folder: Path) -> int:
@@ -46,19 +46,13 @@ def main() -> None:
             check=False,
         )
         assert doctor.returncode == 0, doctor.stdout + doctor.stderr
-    try:
-        from asyncrec._framing import _native  # noqa: F401  # whether it is there is the question
-
-        native = True
-    except ImportError:
-        native = False
     print(
         json.dumps(
             {
                 "python": platform.python_version(),
                 "asyncrec": version("asyncrec"),
                 "from": str(Path(asyncrec.__file__).parent),
-                "native": native,
+                "native": bool(native.FUNCTIONS),
                 "plugins": sorted(each.name for each in entry_points(group="asyncrec")),
             }
         )

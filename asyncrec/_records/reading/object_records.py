@@ -12,7 +12,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionType, detect_compression
 from asyncrec._framing.damage import Damage, DamageLog, DamageReason
 from asyncrec._framing.frames import HEADER_BYTES
-from asyncrec._framing.salvage.frames import Found
+from asyncrec._framing.salvage.doubt import Found
 from asyncrec._framing.salvage.members import recognise
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.decode_pipeline import Pipeline

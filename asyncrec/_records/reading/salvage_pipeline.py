@@ -13,7 +13,8 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec._concurrency.tasks import ThreadedStep
 from asyncrec._framing.damage import DamageLog
-from asyncrec._framing.salvage.frames import Found, FrameSalvager, Run
+from asyncrec._framing.salvage.doubt import Found
+from asyncrec._framing.salvage.frames import FrameSalvager, Run
 from asyncrec._framing.salvage.members import MemberSalvager
 from asyncrec._records.position import Position
 from asyncrec._records.reading.options import ReadOptions
@@ -83,8 +84,8 @@ class SalvagePipeline:
                 max_record_bytes=options.max_record_bytes,
                 verify=options.verify,
                 boundaries=options.boundaries,
+                found=found,
             )
-            frames.found = found
             self._salvager = _Plain(frames, position.offset)
         self._reading = ThreadedStep[tuple[list[Run], bool]]()
 

@@ -38,13 +38,13 @@ class RecordIndex:
         return len(self.offsets)
 
     def encode(self) -> bytes:
-        """The text."""
+        """The text of the index."""
         columns = [self.offsets, self.sizes] if self.members is None else [self.offsets, self.sizes, self.members]
         return _lines(columns)
 
 
 def encode_index(start: int, lengths: Sequence[int], *, member: int | None = None) -> bytes:
-    """The lines of records with these payload lengths, one after another from ``start``."""
+    """Make the lines of records with these payload lengths, one after another from ``start``."""
     if not lengths:
         return b""
     sizes = np.asarray(lengths, dtype=np.int64) + FRAME_OVERHEAD
@@ -83,7 +83,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def _numbers(text: bytes) -> NDArray[np.int64]:
-    """Raises ValueError, OverflowError for what is no number, or none of 64 bits."""
+    """Read the numbers in a text. Raises ValueError or OverflowError for what is not a number of 64 bits."""
     characters = np.frombuffer(text, np.uint8)
     if ((characters - np.uint8(48) < 10) | (characters == 32) | (characters == 10)).all():
         # A fifth of the time of splitting; what is too large for it becomes the largest there is.

@@ -1,4 +1,4 @@
-"""Every whole record of a damaged stream: `FrameSalvager`.
+"""`FrameSalvager` finds every whole record of a damaged stream.
 
 While records follow each other it is a `FrameDecoder`. Where one does not hold, the place at which the next begins is
 
@@ -114,7 +114,7 @@ class FrameSalvager:
 
     @property
     def wanted(self) -> int:
-        """As `FrameDecoder.wanted`."""
+        """How many bytes to feed next, as `FrameDecoder.wanted`."""
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
@@ -129,7 +129,7 @@ class FrameSalvager:
         return runs
 
     def finish(self) -> list[Run]:
-        """The stream has ended: return what is left to be found in it. Once, and last."""
+        """The stream has ended: return what is left to be found in it. Called once, and last."""
         runs: list[Run] = []
         self._settle(runs, ended=True)
         while self._decoder is not None:
@@ -222,7 +222,7 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Records follow each other no more: note where, why, and where they may do so again."""
+        """Records no longer follow each other: note where, why, and where they may do so again."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
@@ -269,7 +269,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """Damage ends with the record that it is in; when that is whole but for its header, it is given out."""
+        """Damage ends with the record that it is in; if only its header is damaged, it is given out."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -335,7 +335,7 @@ class FrameSalvager:
         self._piece = _FIRST_PIECE
 
     def _drop(self, place: int) -> None:
-        """What lies before ``place`` is needed no more."""
+        """Drop what lies before ``place``."""
         if place > self._base:
             del self._buffer[: place - self._base]
             self._base = place

@@ -17,7 +17,7 @@ _STARTS = 4096
 
 
 class MemberStream:
-    """What an object decompresses to from the member at ``origin`` on.
+    """Reads what an object decompresses to from the member at ``origin`` on.
 
     Args:
         type: ``"GZIP"`` or ``"ZLIB"``.
@@ -40,7 +40,7 @@ class MemberStream:
 
     @property
     def fault(self) -> int:
-        """After an error: the byte of the object at which it was met."""
+        """The byte of the object at which an error was met."""
         return self.origin + self._decompressor.consumed
 
     @property
@@ -53,7 +53,7 @@ class MemberStream:
         return member == self.origin and self._fault is not None and fault <= self._fault + _STEP
 
     def feed(self, data: bytes) -> None:
-        """The next bytes of the object."""
+        """Take the next bytes of the object."""
         self._decompressor.feed(data)
 
     def finish(self) -> None:
@@ -65,7 +65,7 @@ class MemberStream:
         self._decompressor.finish()
 
     def read(self, wanted: int) -> bytes:
-        """What comes out next. Near a known fault that is byte by byte: some of it together, of one member."""
+        """Return what comes out next: near a known fault, where it comes byte by byte, some of it together."""
         decompressor = self._decompressor
         output = decompressor.read(wanted or _STEP)
         if self._fault is None or not output:
@@ -83,7 +83,7 @@ class MemberStream:
         return b"".join(parts)
 
     def without_given(self, output: bytes) -> bytes | None:
-        """What was read, counted, without what went on already; `None` when all of it did."""
+        """Count what was read, and return it without what went on already; `None` when all of it did."""
         self._made += len(output)
         if not self._given_before:
             return output
@@ -93,7 +93,7 @@ class MemberStream:
 
 
 class MemberStarts:
-    """Where members begin: in the object, in the decompressed stream that is passed on, and between which records.
+    """Keeps where members begin: in the object, in the decompressed stream, and between which records.
 
     Attributes:
         members: (record that begins a member, byte of that member), for those among the records read last, and the one
@@ -109,7 +109,7 @@ class MemberStarts:
         self._starts = [(0, start)]  # the byte of the stream, and of the object
 
     def place(self, offset: int) -> tuple[int, int]:
-        """For a byte of the stream: (the byte of the stream, the byte of the object) at which its member begins."""
+        """Return where the member of a byte of the stream begins: (in the stream, in the object)."""
         return self._starts[max(bisect_right(self._starts, offset, key=lambda each: each[0]) - 1, 0)]
 
     def is_new(self, byte: int) -> bool:

@@ -1,11 +1,11 @@
-"""Every whole record of a damaged compressed object: `MemberSalvager`.
+"""`MemberSalvager` finds every whole record of a damaged compressed object.
 
 A GZIP member is checked as a whole, and may be read alone. So behind a damaged one the next is looked for, from the
 byte after its beginning on: a header that makes sense, behind which some KiB decompress. Records of every member that
 is whole are found, and those of a damaged one as far as it decompresses, by their own checksums. Of ZLIB, one stream,
 what is before the fault is all there is.
 
-Sans I/O: it says from which `position` it is to be fed, and goes back there when a member that looked right was none.
+Sans I/O: it says from which `position` it is to be fed, and goes back there when what looked like a member was none.
 That costs reading bytes again, and has a budget, in proportion to the bytes read: from members that lie about each
 other for long enough it does not go back.
 """
@@ -111,7 +111,7 @@ class MemberSalvager:
             self._pass_on(data)
 
     def read(self, max_bytes: int) -> tuple[list[Run], bool]:
-        """Runs from about ``max_bytes`` of decompressed data, and whether it takes more input to go on."""
+        """Return runs from about ``max_bytes`` of decompressed data, and whether it takes more input to go on."""
         runs: list[Run] = []
         made = 0
         del self.members[:-1]
@@ -136,7 +136,7 @@ class MemberSalvager:
         return runs, False
 
     def _report(self, damage: Damage) -> None:
-        """What the stream of frames reports, placed in its member."""
+        """Log what the stream of frames reports, placed in its member."""
         begins, byte = self._starts.place(damage.offset)
         self._starts.whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
@@ -214,11 +214,12 @@ class MemberSalvager:
             self._stream.feed(data)
 
     def _lose(self, begin: int, end: int) -> None:
+        """Log bytes of the object that are lost."""
         self._log.add(Damage(begin, max(end - begin, 0), self._reason, self._frames.records))
 
 
 def recognise(head: bytes) -> CompressionType | None:
-    """How an object is compressed whose very beginning is damaged, from the first records found in ``head`` of it.
+    """Tell how an object is compressed whose very beginning is damaged, by the first records found in its ``head``.
 
     Frames may stand in a GZIP member as they are, where they did not get smaller, and members in a record: so the
     member or the frame is believed that comes first. `None` where there is neither. ZLIB cannot be told once its
@@ -241,7 +242,7 @@ def recognise(head: bytes) -> CompressionType | None:
 
 
 def _is_member(data: bytes) -> bool:
-    """Whether a GZIP member seems to begin here: whether its first bytes, or all there are, decompress to something."""
+    """Tell whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to something."""
     if len(data) < 10 or data[3] & _RESERVED:
         return False
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)

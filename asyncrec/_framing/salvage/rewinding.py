@@ -13,7 +13,7 @@ _AGAIN_HERE = 1 << 10
 
 
 class Rewinding:
-    """The byte of an object that is fed next, with a budget for going back, in proportion to the bytes fed.
+    """A place in an object, with a budget for going back that grows with the bytes fed.
 
     Attributes:
         position: the byte to be fed next.
@@ -28,7 +28,7 @@ class Rewinding:
         self._block = (start, b"")  # fed last, and its place
 
     def feed(self, data: bytes) -> None:
-        """The bytes at ``position`` came; none say that the object ends there."""
+        """Take the bytes at ``position``; none say that the object ends there."""
         if data:
             self._block = (self.position, data)
         else:
@@ -39,7 +39,7 @@ class Rewinding:
             self._furthest = self.position
 
     def may_go_back(self, byte: int) -> bool:
-        """Whether the budget allows it; if so, it is charged."""
+        """Tell whether the budget allows it; if so, it is charged."""
         cost = _AGAIN_HERE if self._block[0] <= byte else max(self.position - byte, _AGAIN_EACH)
         if cost > self._budget:
             return False
@@ -47,7 +47,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """The bytes from there on that are in memory still; where there are none, they are to be fed again."""
+        """Return the bytes from there on that are in memory still; where there are none, they have to be fed again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]

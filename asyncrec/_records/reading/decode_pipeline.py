@@ -1,4 +1,4 @@
-"""From a source's bytes to whole records: decompression in a worker thread, framing, and where an error stands.
+"""A `Pipeline` makes whole records of a source's bytes, and says where an error stands.
 
 It is pulled: one call reads as little as gives at least one record. A call that is cancelled loses nothing.
 """
@@ -21,7 +21,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """One pass over one object, from a position on.
+    """A pass over one object, from a position on.
 
     Attributes:
         skip: so many records are still read, checked and dropped first.
@@ -58,22 +58,22 @@ class Pipeline:
 
     @property
     def offset(self) -> int:
-        """Bytes of whole frames so far, decompressed, from the object's beginning."""
+        """The bytes of whole frames so far, decompressed, from the object's beginning."""
         return self._start + self._decoder.offset
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of the frames given out so far, and of those before."""
+        """The bytes of the frames given out so far, and of those before."""
         return self._bytes_before + self._decoder.offset
 
     @property
     def members(self) -> list[tuple[int, int]]:
-        """Of a compressed object, as `InflatingFeed.members`; of another, empty."""
+        """The members of a compressed object, as `InflatingFeed.members`; of another, none."""
         return list(self._feed.members)
 
     @property
     def position(self) -> Position:
-        """From which on the records come that were not given out yet."""
+        """Where the records begin that were not given out yet."""
         if not self._feed.members:
             return Position(self.offset, self.skip, self.records + self.skip)
         # A record may begin in one member and end in another: from the last that begins with one.
@@ -90,7 +90,7 @@ class Pipeline:
             pass
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """At least one record, or none at the end.
+        """Return at least one record, or none at the end.
 
         Raises:
             FormatError: damage; what came before it was given out.

@@ -1,4 +1,4 @@
-"""From the blocks of a source to the records that a `FrameDecoder` cuts: `PlainFeed` and `InflatingFeed`.
+"""`PlainFeed` and `InflatingFeed` feed the blocks of a source to a `FrameDecoder`.
 
 A call that is cancelled loses nothing: a block stays until it was fed, and what a thread made of it until it was taken.
 """
@@ -29,8 +29,7 @@ class PlainFeed:
     """Feeds the bytes of an uncompressed object to a decoder.
 
     Attributes:
-        error: what the bytes themselves are at fault for: never anything here.
-        members: none.
+        error, members: as of `InflatingFeed`: nothing here.
     """
 
     error: FormatError | None = None
@@ -53,7 +52,7 @@ class PlainFeed:
             self._decoder.feed(head)
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
-        """Records, which may be none yet; `None` at the object's end."""
+        """Return records, which may be none yet; `None` at the object's end."""
         block = self._block
         if not block:
             wanted = self._decoder.wanted
@@ -88,7 +87,7 @@ class InflatingFeed:
     def __init__(
         self, decoder: FrameDecoder, compression: Literal["GZIP", "ZLIB"], options: ReadOptions, position: Position
     ) -> None:
-        """``position`` is where the object is read from: a member."""
+        """``position`` is where the object is read from, the beginning of a member."""
         self.error: FormatError | None = None
         self._start = position.offset
         self._records_before = position.record - position.skip
@@ -109,7 +108,7 @@ class InflatingFeed:
         self._decompressor.feed(head)
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
-        """Records, which may be none yet; `None` at the object's end."""
+        """Return records, which may be none yet; `None` at the object's end."""
         records, wants_input = await self._inflating.take(self._inflate)
         if records or not wants_input or self._decoder.error is not None:
             return records
@@ -128,7 +127,7 @@ class InflatingFeed:
             error.member_offset = self._start + member
 
     def _inflate(self) -> tuple[list[bytes], bool]:
-        """In a worker thread: records from what the decompressor holds, and whether it holds nothing more."""
+        """Cut, in a worker thread, records from what the decompressor holds, and tell whether it holds nothing more."""
         decompressor, decoder, inflate_bytes = self._decompressor, self._decoder, self._options.inflate_bytes
         records: list[bytes] = []
         produced = 0

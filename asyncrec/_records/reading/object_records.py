@@ -1,4 +1,4 @@
-"""`ObjectRecords`: the records of one object in lists, and what happens when it meets damage.
+"""`ObjectRecords` gives the records of one object in lists, and decides what damage does.
 
 A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
 """
@@ -33,7 +33,7 @@ _READ_TWICE = 16
 
 
 class ObjectRecords:
-    """One pass over one object, made by `open_object`.
+    """A pass over one object, made by `open_object`.
 
     Attributes:
         path: for messages.
@@ -77,7 +77,7 @@ class ObjectRecords:
         self.pipeline: Pipeline | SalvagePipeline = pipeline
 
     async def next(self) -> list[bytes]:
-        """The next whole records; an empty list at the end, and again after it."""
+        """Return the next whole records; an empty list at the end, and again after it."""
         while not self._ended:
             if isinstance(self.pipeline, SalvagePipeline):
                 await self._leave_salvage(self.pipeline)
@@ -108,7 +108,7 @@ class ObjectRecords:
         return Pipeline(self.path, self.compression, self._options, position, frame_bytes=frame_bytes)
 
     async def _salvage(self) -> None:
-        """From here on, and at the latest from the damage, read what is whole."""
+        """Have a `SalvagePipeline` read what is whole from here on."""
         self._reading_again = None
         pipeline = self.pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"
@@ -128,13 +128,13 @@ class ObjectRecords:
         )
 
     async def _recognised(self) -> CompressionType:
-        """How the file is compressed, since its first bytes may be what is damaged."""
+        """Look once more at how the file is compressed, since its first bytes may be what is damaged."""
         await self.source.seek(0)
         found = await in_thread(recognise, await receive_exactly(self.source, _RECOGNISED_BY))
         return self.compression if found is None else found
 
     async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
-        """Behind damage in a remote store, read as before it, so that the next may turn out to be in transit only."""
+        """Behind damage in a remote store, read as before it: the next damage may have come in transit."""
         position = pipeline.resumable
         if not self._remote or position is None or self.damage.lost_ranges > _READ_TWICE:
             return
@@ -143,7 +143,7 @@ class ObjectRecords:
         self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
 
     def _note_the_rest(self, error: FormatError) -> None:
-        """Everything from the error on is given up. Of a compressed object: the member, and all behind it."""
+        """Give up everything from the error on. Of a compressed object: the member, and all behind it."""
         offset = self.pipeline.offset
         if self.compression:
             offset = error.member_offset or 0
@@ -157,7 +157,7 @@ class ObjectRecords:
         self.damage.add(Damage(offset, self.source.info.size - offset, reason, self.pipeline.records))
 
     async def _read_again(self, error: CorruptRecordError) -> bool:
-        """Whether a damaged range is worth reading once more: it came from a remote store, the first time.
+        """Read a damaged range once more if it came from a remote store, and for the first time; tell whether.
 
         The second time the error says what follows: damaged in transit would have come right, so it is so at rest.
         """

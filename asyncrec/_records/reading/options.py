@@ -1,4 +1,4 @@
-"""`ReadOptions`: how the bytes of one object are read and checked, whichever pipeline does it."""
+"""`ReadOptions` say how one object is read and checked, whichever pipeline does it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ INFLATE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What holds for one pass over one object.
+    """Options for one pass over one object.
 
     Attributes:
         on_corrupt: what damage does.
-        verify: check every payload's checksum.
+        verify: whether to check every payload's checksum.
         max_record_bytes: a longer record is an error before anything is allocated for it.
         chunk_size: bytes of one read.
-        inflate_bytes: of one list of records of a compressed object, about.
+        inflate_bytes: bytes of one list of records of a compressed object, about.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
     """
 

@@ -1,4 +1,4 @@
-"""`open_reader`: the records of one file or object, checked, in one pass."""
+"""`open_reader` reads the records of one file or object, checked, in one pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_read
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """What a `RecordReader` did so far.
+    """Counts of what a `RecordReader` did so far.
 
     ``bytes`` are of frames, decompressed. ``retries`` counts connections that had to be made again; ``rereads``
     ranges that came damaged, and whole when they were read once more. ``lost_ranges`` and ``lost_bytes`` count what
@@ -68,7 +68,7 @@ class RecordReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """Refuse to read on: this is the child of a fork."""
         self._forked = self._closed = True
         self._iterator = iter(())
 
@@ -101,7 +101,7 @@ class RecordReader:
         return list(self._object.damage.listed)
 
     def stats(self) -> ReaderStats:
-        """What happened so far."""
+        """Count what happened so far."""
         pipeline, damage = self._object.pipeline, self._object.damage
         return ReaderStats(
             records=pipeline.records,
@@ -119,7 +119,7 @@ class RecordReader:
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
-        """As `batches` gives them, with where they stand; `None` at the end. For what takes reading up again later."""
+        """Return the records that `batches` would give, with where they stand; `None` at the end."""
         records = await self._next_batch()
         if not records:
             return None
@@ -150,7 +150,7 @@ class RecordReader:
         return list(self._iterator) or await self._fill()
 
     async def _fill(self) -> list[bytes]:
-        """The next whole records; an empty list at the end, and again after it."""
+        """Return the next whole records; an empty list at the end, and again after it."""
         if self._forked:
             raise forked_error(f"{self.path}: the reader")
         if self._closed:
@@ -226,7 +226,7 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """A reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
+    """Open a reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
 
     Args:
         path: for messages.
@@ -268,7 +268,7 @@ async def read_records(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:
-    """All records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
+    """Read all records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
 
     Raises:
         ValueError: ``limit`` is below 0.

@@ -1,4 +1,4 @@
-"""Reading on behind damage: `SalvagePipeline`, which takes the place of `Pipeline` when that has met some.
+"""A `SalvagePipeline` reads on behind damage, in the place of the `Pipeline` that has met some.
 
 The work is done in worker threads: looking for the next record takes longer than the loop may be held.
 """
@@ -25,7 +25,7 @@ __all__ = ["SalvagePipeline"]
 
 
 class SalvagePipeline:
-    """The rest of one object, from a position on, with what is whole in it.
+    """A pass over the rest of one object, from a position on, that gives what is whole in it.
 
     Args:
         log: takes the damage.
@@ -107,7 +107,7 @@ class SalvagePipeline:
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """At least one record, or none at the end. Cancelled, nothing is lost."""
+        """Return at least one record, or none at the end. Cancelled, nothing is lost."""
         await checkpoint()
         while True:
             while self._runs:

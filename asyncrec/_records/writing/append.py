@@ -35,7 +35,7 @@ _CLEAN_UP_SECONDS = 10
 
 
 class _AppendSink(ByteSink):
-    """The end of a local file that is continued."""
+    """A sink that continues a local file."""
 
     chunk_size = 256 << 10
 
@@ -64,7 +64,7 @@ class _AppendSink(ByteSink):
                     view = view[written:]
 
     def sync(self) -> None:
-        """In a worker thread: have the disk keep what was written."""
+        """Have the disk keep what was written. Blocking."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
 
@@ -103,7 +103,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
 
 
 def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
-    """The file, locked, and where its next byte goes."""
+    """Open and lock the file; return the lock, and where the next byte goes."""
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

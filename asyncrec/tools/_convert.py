@@ -163,7 +163,7 @@ async def convert(
 
 
 async def _files(
-    store: Storage, key: str, given: str | None, shown: str
+    store: Storage, key: str, given: str | None, display_path: str
 ) -> tuple[list[tuple[str, ObjectInfo]], Format]:
     """The source files with the names they are known by, and their format."""
     name = key.rpartition("/")[2]
@@ -183,15 +183,17 @@ async def _files(
             if given and not found:
                 found = below
     if not found:
-        raise ObjectNotFoundError(f"{shown}: there is no file to be converted; --from (source_format) names its format")
+        raise ObjectNotFoundError(
+            f"{display_path}: there is no file to be converted; --from (source_format) names its format"
+        )
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
         raise ArgumentValueError(
-            f"{shown}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
+            f"{display_path}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
         )
     if kinds == {RECORDS}:
         raise ArgumentValueError(
-            f"{shown}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
+            f"{display_path}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
             "(source_format), or use reshard or copy for records"
         )
     return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
@@ -279,7 +281,7 @@ async def _export(
         schema = await _inferred(selection)
     assert to.encoder is not None, "looked at"
     encoder = await in_thread(to.encoder, key, schema)
-    report.files = [shard.shown for shard in selection.shards]
+    report.files = [shard.display_path for shard in selection.shards]
     async with store.open_sink(key) as sink, AsyncExitStack() as stack:
         chunks = ChunkWriter(sink)
         held: list[bytes] = []

@@ -112,17 +112,19 @@ async def write_splits_from_csv(
         TypeError: ``example_class`` declares no field.
     """
     weights = weights_of(ratios)
-    shown = redact(str(examples_list_filepath))
+    display_path = redact(str(examples_list_filepath))
     same_scheme = scheme_of(examples_list_filepath) == scheme_of(save_directory_path)
     options = storage_options if same_scheme else None
     async with located(examples_list_filepath, storage=storage, storage_options=options) as (store, key):
         content = await store.get(key)
-    rows = await in_thread(partial(CsvRows, content, path=shown, encoding=encoding))
+    rows = await in_thread(partial(CsvRows, content, path=display_path, encoding=encoding))
     del content
     dealt = await in_thread(partial(_deal, rows, weights, stratify_by, seed))
     for name, found in dealt.items():
         if not found:
-            raise DatasetError(f"{shown}: {len(rows)} rows, of which ratios={ratios} leave no example for {name!r}")
+            raise DatasetError(
+                f"{display_path}: {len(rows)} rows, of which ratios={ratios} leave no example for {name!r}"
+            )
 
     def origins(indexes: list[int]) -> Iterator[Origin]:
         return (_CsvOrigin(example_class, rows, index) for index in indexes)
@@ -132,7 +134,7 @@ async def write_splits_from_csv(
         example_class,
         {name: origins(indexes) for name, indexes in dealt.items()},
         total=len(rows),
-        beside={"train", "eval", "test"} - weights.keys(),
+        other_splits={"train", "eval", "test"} - weights.keys(),
         metadata={"seed": seed, "ratios": list(weights.values())},
         max_shard_bytes=max_shard_bytes,
         compression=compression,
@@ -188,7 +190,7 @@ async def write_folds(
         kind,
         {name: origins(name) for name in folds},
         total=sum(map(len, folds.values())),
-        beside=set(),
+        other_splits=set(),
         metadata={},
         max_shard_bytes=max_shard_bytes,
         compression=compression,
@@ -238,7 +240,7 @@ async def _write(
     splits: Mapping[str, Iterable[Origin]],
     *,
     total: int,
-    beside: set[str],
+    other_splits: set[str],
     metadata: Mapping[str, Any],
     max_shard_bytes: int,
     compression: str | int | CompressionOptions | None,
@@ -261,7 +263,7 @@ async def _write(
     ]
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         folder = folder_at(store, key)
-        await _refuse_others(folder, beside)
+        await _refuse_others(folder, other_splits)
         async with open_splits(
             folder,
             plans,

@@ -179,13 +179,10 @@ class _Scan:
     def index(self, compression: str) -> RecordIndex:
         """What the index of these records is."""
         sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
-        offsets = np.cumsum(sizes) - sizes
         if compression != "GZIP" or not len(sizes):
-            return RecordIndex(offsets, sizes, None)
-        members = sorted(set(self._members))
-        firsts, bytes_ = (np.array(column, np.int64) for column in zip(*members, strict=True))
-        member = np.searchsorted(firsts, np.arange(len(sizes)), side="right") - 1
-        return RecordIndex(offsets - offsets[firsts[member]], sizes, bytes_[member])
+            return RecordIndex.of_sizes(sizes)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        return RecordIndex.of_sizes(sizes, [(byte, int(starts[first])) for first, byte in sorted(set(self._members))])
 
 
 def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:

@@ -174,8 +174,8 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
     if refused is not None:
         raise refused
     raise ObjectNotFoundError(
-        f"{display_path}: there is no such file, folder or data set; a data set's path is its folder and its name, without "
-        "the shard numbers"
+        f"{display_path}: there is no such file, folder or data set; a data set's path is its folder and its name, "
+        "without the shard numbers"
     )
 
 

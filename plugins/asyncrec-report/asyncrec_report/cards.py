@@ -103,12 +103,12 @@ def _entry(entry: Any) -> str:
     fields = entry.to_json()
     parts = [f"{name} {value!r:.60}" for name, value in fields.items() if name not in ("kind", "shape", "dtype", "raw")]
     shape = f" {tuple(fields['shape'])}" if fields.get("shape") else ""
-    parts_before = [
+    kind = [
         f"{fields['kind']}{shape}",
         *[str(fields["dtype"])] * ("dtype" in fields),
         *["raw"] * ("raw" in fields),
     ]
-    return "schema: " + ", ".join(parts_before + parts)
+    return "schema: " + ", ".join(kind + parts)
 
 
 def _range(counts: Numbers) -> str:

@@ -37,6 +37,21 @@ class RecordIndex:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @classmethod
+    def of_sizes(cls, sizes: NDArray[np.int64], members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
+        """The index of records that follow each other, by the sizes of their frames.
+
+        Args:
+            members: for a compressed file, of each member the byte at which it begins, as stored and as decompressed,
+                ascending.
+        """
+        offsets = np.cumsum(sizes) - sizes
+        if members is None or not len(sizes):
+            return cls(offsets, sizes, None if members is None else np.empty(0, np.int64))
+        stored, begins = (np.array(column, np.int64) for column in zip(*members, strict=True))
+        member = np.searchsorted(begins, offsets, side="right") - 1
+        return cls(offsets - begins[member], sizes, stored[member])
+
     def encode(self) -> bytes:
         """The text of the index."""
         columns = [self.offsets, self.sizes] if self.members is None else [self.offsets, self.sizes, self.members]

@@ -16,7 +16,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.writing.job import open_job, whole_note
+from asyncrec._shards.writing.job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
@@ -161,7 +161,7 @@ async def _copy_dataset(
     there = await load_manifest(folder, name, path=at)
     if there is not None and not _missing(entries, there, at):
         return
-    note = whole_note(
+    header = whole_job_header(
         folder,
         name,
         stems=tuple(sorted({stem for entry in entries for path in entry.objects if (stem := _stem(name, path))})),
@@ -169,7 +169,7 @@ async def _copy_dataset(
         metadata=dataset.manifest.metadata,
     )
     pairs = list(zip(dataset.manifest.shards, entries, strict=True))
-    async with open_job(folder, note, path=at, mode="append") as job:
+    async with open_job(folder, header, path=at, mode="append") as job:
         missing = _missing(entries, job.before, at)
 
         async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:

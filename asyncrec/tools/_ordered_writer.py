@@ -20,7 +20,7 @@ from asyncrec._records.writing.write_batch import Slab, batched
 from asyncrec._shards.commit.commit import Shard
 from asyncrec._shards.manifest.names import new_writer_id
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing.job import Mode, open_job, whole_note
+from asyncrec._shards.writing.job import Mode, open_job, whole_job_header
 from asyncrec._shards.writing.shard_count import shard_boundaries
 from asyncrec.storage._base import Storage
 
@@ -74,7 +74,7 @@ async def write_ordered(
 
     On any exception nothing of it is left.
     """
-    note = whole_note(
+    header = whole_job_header(
         folder,
         name,
         writer=writer or new_writer_id(),
@@ -86,7 +86,7 @@ async def write_ordered(
     supply = _Supply(batches)
     cuts = shard_boundaries(limits.records, limits.num_shards) if limits.num_shards else []
     entries: list[ShardEntry] = []
-    async with open_job(folder, note, path=note.url, mode=mode) as job:
+    async with open_job(folder, header, path=header.url, mode=mode) as job:
         try:
             number = 0
             while number < (limits.num_shards or 0) or (not limits.num_shards and await supply.any()):

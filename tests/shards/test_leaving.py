@@ -18,10 +18,10 @@ from asyncrec import tools
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.commit.commit import Committer
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.segment import format_time
 from asyncrec._shards.ownership.removals import take_place
-from asyncrec._shards.ownership.unlisted import adopted
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted
 from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -167,8 +167,8 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
             for record in numbered(7):
                 await writer.write(record, key=record)
         (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
-        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
-        again = await adopted(storage, entry.path, note, entry.committed or "")
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
+        again = await entry_of_unlisted(storage, entry.path, note, entry.committed or "")
         assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
         assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
         modified = (await storage.head(entry.path)).modified
@@ -177,10 +177,10 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
             assert sidecar is not None
             content = await storage.get(sidecar.path)
             await storage.put(sidecar.path, damage)
-            less = await adopted(storage, entry.path, note, "")
+            less = await entry_of_unlisted(storage, entry.path, note, "")
             assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
             await storage.delete(sidecar.path)
-            less = await adopted(storage, entry.path, note, "")
+            less = await entry_of_unlisted(storage, entry.path, note, "")
             assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
             await storage.put(sidecar.path, content)
 
@@ -221,7 +221,7 @@ class TestUnlisted:
     """A shard that is published, and in no manifest."""
 
     async def publish(self, storage: Storage, name: str, **members: Any) -> None:
-        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
         committer = Committer(storage, note, budget=ByteBudget(1 << 20), after=None)
         async with committer.open_shard(name) as shard:
             await shard.output.finish()

@@ -1,4 +1,4 @@
-"""`Progress`: the least over the lanes decides; whoever waits is let go when a lane got on, failed, or will not."""
+"""`Acknowledgements`: the least over the lanes decides; a wait ends when a lane got on, failed, or will not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 import asyncrec
-from asyncrec._shards.writing.acknowledgements import Progress
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -35,8 +35,8 @@ class Standing:
     error: BaseException | None = None
 
 
-def progress_of(*lanes: Standing) -> Progress:
-    return Progress("pages", cast(Any, lanes))
+def progress_of(*lanes: Standing) -> Acknowledgements:
+    return Acknowledgements("pages", cast(Any, lanes))
 
 
 async def settled() -> None:

@@ -175,7 +175,7 @@ def what_was_replaced_is_deleted_after_the_commit() -> Iterator[None]:
 
 @fix
 def what_is_all_or_nothing_is_adopted_by_nobody() -> Iterator[None]:
-    real = note.Note.decode.__func__  # type: ignore[attr-defined]
+    real = note.JobHeader.decode.__func__  # type: ignore[attr-defined]
 
     def decode(cls: Any, content: bytes) -> Any:
         found = real(cls, content)
@@ -183,7 +183,7 @@ def what_is_all_or_nothing_is_adopted_by_nobody() -> Iterator[None]:
             return replace(found, kind="rolling")
         return found
 
-    with mock.patch.object(note.Note, "decode", classmethod(decode)):
+    with mock.patch.object(note.JobHeader, "decode", classmethod(decode)):
         yield
 
 

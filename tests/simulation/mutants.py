@@ -90,14 +90,14 @@ def recover_ignores_locks() -> Iterator[None]:
 
 @mutant
 def recover_removes_journals_first() -> Iterator[None]:
-    real = finishing.FinishingLocal.run
+    real = finishing.LocalWriterRecovery.run
 
     async def run(self: Any) -> None:
         for shard in journal.leftovers_of(self._home, self._note):
             await finishing.in_thread(finishing.remove_leftovers_of, self._journal, shard)
         await real(self)
 
-    with mock.patch.object(finishing.FinishingLocal, "run", run):
+    with mock.patch.object(finishing.LocalWriterRecovery, "run", run):
         yield
 
 
@@ -113,7 +113,7 @@ def a_flush_is_acknowledged_before_the_disk_has_it() -> Iterator[None]:
 @mutant
 def the_note_is_not_kept() -> Iterator[None]:
     """Whoever opens after a crash forgets whose the files are."""
-    with mock.patch.object(recovery, "find_notes", return_value=[]):
+    with mock.patch.object(recovery, "find_headers", return_value=[]):
         yield
 
 

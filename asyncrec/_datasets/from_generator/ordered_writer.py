@@ -18,7 +18,7 @@ from asyncrec._framing.frames import encode_frames
 from asyncrec._records.writing.write_batch import Slab, batched
 from asyncrec._shards.commit.commit import Shard
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing.job import open_job, whole_note
+from asyncrec._shards.writing.job import open_job, whole_job_header
 from asyncrec._shards.writing.shard_count import shard_boundaries
 from asyncrec.storage._base import Storage
 
@@ -45,7 +45,7 @@ async def write_shards(
         ConflictError: somebody else is making, or has meanwhile replaced, the data set.
         StorageError: a store failed.
     """
-    note = whole_note(
+    header = whole_job_header(
         folder,
         name,
         num_shards=num_shards,
@@ -56,7 +56,7 @@ async def write_shards(
     boundaries = shard_boundaries(records, num_shards)
     supply = _Supply(batches)
     entries: list[ShardEntry] = []
-    async with open_job(folder, note, path=note.url, mode="replace") as job:
+    async with open_job(folder, header, path=header.url, mode="replace") as job:
         try:
             for number in range(num_shards):
                 begun = anyio.current_time()

@@ -21,7 +21,7 @@ from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._shards.commit.closing import abandoned_error, entomb, fence, load_closing
 from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import (
     closing_segment_key,
@@ -76,7 +76,7 @@ class Committer:
     def __init__(
         self,
         storage: Storage,
-        note: Note,
+        header: JobHeader,
         *,
         budget: ByteBudget,
         after: Manifest | None,
@@ -90,7 +90,7 @@ class Committer:
         ``home``: where shards are written, if not in the store itself.
         """
         self._storage = storage
-        self._note = note
+        self._header = header
         self._home = home or storage
         self._keep_beside = keep_beside
         self._on_commit = on_commit
@@ -115,7 +115,7 @@ class Committer:
         Raises:
             ObjectExistsError: there is a shard of this name.
         """
-        shard = Shard(key, with_maker(self._note.name, key, self._note.writer))
+        shard = Shard(key, with_maker(self._header.name, key, self._header.writer))
         reserved = 0
         try:
             async with self._home.open_sink(key, exclusive=True) as sink:
@@ -143,12 +143,12 @@ class Committer:
                         await shard.keys_chunks.write([bytes(zeros)])
                         return shard.keys_chunks
 
-                    if self._note.index:
+                    if self._header.index:
                         shard.index = index_key(shard.beside)
                         shard.index_chunks = ChunkWriter(await publish_beside(self._home.open_sink(shard.index)))
                     shard.output = ObjectOutput(
                         ChunkWriter(sink),
-                        compression=self._note.compression,
+                        compression=self._header.compression,
                         index=shard.index_chunks,
                         open_keys=open_keys,
                     )
@@ -188,7 +188,7 @@ class Committer:
             StorageError: it is not committed; or nobody knows, and then `unsettled` is set.
         """
         segment = self._segment((entry,), time=entry.committed)
-        await self._put(segment_key(self._note.name, self._note.writer, sequence), segment)
+        await self._put(segment_key(self._header.name, self._header.writer, sequence), segment)
         await self._committed(entry)
 
     async def close(self, new: list[ShardEntry], *, remove: tuple[str, ...] = (), removal: int | None = None) -> None:
@@ -200,7 +200,7 @@ class Committer:
         """
         segment = self._segment((*self.entries, *new), time=self.now(), closed=True, remove=remove, removal=removal)
         try:
-            await self._put(closing_segment_key(self._note.name, self._note.writer), segment)
+            await self._put(closing_segment_key(self._header.name, self._header.writer), segment)
         except UnsettledError as error:
             await self._settle(error)
         except BaseException as error:
@@ -220,7 +220,7 @@ class Committer:
             records=shard.output.records,
             bytes=shard.published.size,
             crc32c=shard.output.crc32c,
-            compression=self._note.compression.type,
+            compression=self._header.compression.type,
             index=_sidecar(shard.index, shard.index_chunks),
             keys=_sidecar(shard.keys, shard.keys_chunks),
             first=format_time(first + self._clock_offset),
@@ -252,7 +252,7 @@ class Committer:
             raise error
         with self.deadline.within(_CLEAN_UP_SECONDS):
             try:
-                closing = await entomb(self._storage, self._note.name, self._note.writer, by="itself")
+                closing = await entomb(self._storage, self._header.name, self._header.writer, by="itself")
             except Exception as second:
                 raise error from second
             except BaseException:  # cancelled once more
@@ -260,7 +260,9 @@ class Committer:
             self.unsettled = False
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
-                failure.add_note(f"{self._storage.root}/{self._note.name}: nothing of {self._note.writer} is committed")
+                failure.add_note(
+                    f"{self._storage.root}/{self._header.name}: nothing of {self._header.writer} is committed"
+                )
                 raise failure
             return
         raise error
@@ -270,8 +272,8 @@ class Committer:
         return self.deadline.within(_CLEAN_UP_SECONDS, late=_LATE_SECONDS)
 
     def _segment(self, add: tuple[ShardEntry, ...], **members: object) -> Segment:
-        note = self._note
-        return Segment(writer=note.writer, add=add, schema=note.schema, metadata=note.metadata, **members)  # type: ignore[arg-type]  # as named above
+        header = self._header
+        return Segment(writer=header.writer, add=add, schema=header.schema, metadata=header.metadata, **members)  # type: ignore[arg-type]  # as named above
 
     async def _delete(self, storage: Storage, shards: Iterable[Sequence[str]]) -> None:
         """Delete each one's objects, the shard first: what stays of it keeps its index and keys, or is nothing.
@@ -305,7 +307,7 @@ class Committer:
             self.unsettled = True  # the request is on its way, and no answer of it will be heard
             raise
         except ObjectExistsError as error:
-            name, writer = self._note.name, self._note.writer
+            name, writer = self._header.name, self._header.writer
             closing = await load_closing(self._storage, name, writer)
             if closing is not None and closing.abandoned:
                 raise abandoned_error(self._storage, name, closing) from error
@@ -336,11 +338,11 @@ class Committer:
 
     async def _delete_published(self, shard: Shard) -> None:
         """A deletion may come late: nobody may commit the shard meanwhile."""
-        fenced = self._note.kind != "rolling" or isinstance(self._home, LocalStorage)
+        fenced = self._header.kind != "rolling" or isinstance(self._home, LocalStorage)
         if not fenced:
             with self.cleaning_up():
                 try:
-                    fenced = await fence(self._storage, self._note, sequence_of(shard.key), by="itself")
+                    fenced = await fence(self._storage, self._header, sequence_of(shard.key), by="itself")
                 except Exception as error:
                     _log.warning("%s/%s is damaged, and cannot be removed: %s", self._home.root, shard.key, error)
         if fenced:

@@ -11,14 +11,14 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.index import parse_index
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource
 
-__all__ = ["adopted", "ever_listed", "is_there", "published_by"]
+__all__ = ["entry_of_unlisted", "ever_listed", "is_there", "published_by"]
 
 # A shard that was written may hold any record; what is believed is its checksums.
 _MOST_RECORD = 1 << 40
@@ -30,7 +30,7 @@ def ever_listed(segments: Iterable[Segment]) -> set[str]:
     return {entry.path for segment in segments for entry in segment.add}
 
 
-async def adopted(target: Storage, shard: str, note: Note, now: str) -> ShardEntry:
+async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:
     """What a manifest says of a shard that is there already, after reading all of it. ``now`` is its commit's time.
 
     Raises:
@@ -40,20 +40,20 @@ async def adopted(target: Storage, shard: str, note: Note, now: str) -> ShardEnt
     info = await target.head(shard)
     records = 0
     async with open_reader(
-        shard, storage=target, compression=note.compression.type, max_record_bytes=_MOST_RECORD
+        shard, storage=target, compression=header.compression.type, max_record_bytes=_MOST_RECORD
     ) as reader:
         async for batch in reader.batches():
             records += len(batch)
     checksum = info.crc32c
     if checksum is None:
         checksum = (await _read(target, shard, info.etag, keep=False))[1]
-    beside = with_maker(note.name, shard, note.writer)
+    beside = with_maker(header.name, shard, header.writer)
     return ShardEntry(
         path=shard,
         records=records,
         bytes=info.size,
         crc32c=checksum,
-        compression=note.compression.type,
+        compression=header.compression.type,
         index=await _index(target, index_key(beside), records),
         keys=await _keys(target, keys_key(beside), records),
         last=format_time(info.modified.timestamp()),
@@ -61,9 +61,9 @@ async def adopted(target: Storage, shard: str, note: Note, now: str) -> ShardEnt
     )
 
 
-async def published_by(target: Storage, note: Note) -> list[str]:
+async def published_by(target: Storage, header: JobHeader) -> list[str]:
     """The rolling shards of a job that are in the data set's folder, in a commit or not."""
-    prefix = rolling_shard_name(note.name, note.writer, 0).removesuffix("000000.tfrecord")
+    prefix = rolling_shard_name(header.name, header.writer, 0).removesuffix("000000.tfrecord")
     keys = [info.key async for info in target.list_objects(prefix)]
     return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 

@@ -2,7 +2,7 @@
 
 What is there to find, in the folder of a data set or in a spool:
 
-- the notes of jobs on this disk (`_shards.journal.journal`), with their journals, the unfinished shards. The whole
+- the headers of jobs on this disk (`_shards.journal.journal`), with their journals, the unfinished shards. The whole
   records of a rolling writer's are written into a shard of the name they would have had, with index and keys, and
   committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
   a crash meanwhile leaves what the next call begins with.
@@ -34,15 +34,20 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
-from asyncrec._shards.journal.header import Note
-from asyncrec._shards.journal.journal import find_notes, remove_small_leftovers, remove_unnamed_notes
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import find_headers, remove_small_leftovers, remove_unnamed_headers
 from asyncrec._shards.manifest.names import mark_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
 from asyncrec._shards.ownership.claims import abandon_local, claim_journal, take_life
 from asyncrec._shards.ownership.marks import find_marks, uses_plain_names
-from asyncrec._shards.recovery.writer_recovery import Finished, FinishingLocal, FinishingRemote, clear_up
+from asyncrec._shards.recovery.writer_recovery import (
+    LocalWriterRecovery,
+    RecoveredWriter,
+    RemoteWriterRecovery,
+    clear_up,
+)
 from asyncrec._shards.spool.folder import is_spool, lock_spool
 from asyncrec.errors import AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
@@ -53,7 +58,7 @@ __all__ = ["Recovery", "UnfinishedJob", "recover", "recover_spool"]
 
 _log = logging.getLogger("asyncrec._shards")
 
-# A writer that opens looks at the notes of others for a moment; only who holds one longer than that lives.
+# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
 _LOOKS = 3
 _BETWEEN_LOOKS = 0.05
 
@@ -134,7 +139,7 @@ async def recover(
 
     It may be called at any time, also while others write; twice does no harm. Cancelled, or after an error, the rest
     is still there for the next call. A job that cannot be finished does not keep it from the others: what failed is
-    raised at the end, the first error with a note for each other one and for what was done.
+    raised at the end, the first error with a header for each other one and for what was done.
 
     Raises:
         StorageError: a writer uses the spool; the message names its process.
@@ -145,20 +150,20 @@ async def recover(
     run = _Run(abandon)
     if await in_thread(is_spool, path):
         async with lock_spool(path) as spool:
-            for note_path, note in await in_thread(find_notes, spool):
-                target = note.url if storage is None else note.key
+            for header_path, header in await in_thread(find_headers, spool):
+                target = header.url if storage is None else header.key
 
                 opened = dataset_at(target, storage=storage, storage_options=storage_options)
-                await run.guarded(note, partial(run.spooled, spool, note_path, note, opened))
-            await in_thread(remove_unnamed_notes, spool)
+                await run.guarded(header, partial(run.spooled, spool, header_path, header, opened))
+            await in_thread(remove_unnamed_headers, spool)
         return run.outcome(str(path))
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         home = local_folder(folder)
         if home is not None:
-            for note_path, note in await in_thread(find_notes, home):
-                if note.name == name:
-                    await run.guarded(note, partial(run.local, home, note_path, note, folder))
-            await in_thread(remove_unnamed_notes, home)
+            for header_path, header in await in_thread(find_headers, home):
+                if header.name == name:
+                    await run.guarded(header, partial(run.local, home, header_path, header, folder))
+            await in_thread(remove_unnamed_headers, home)
             await in_thread(remove_small_leftovers, home, name)
         for mark in await find_marks(folder, name):
             await run.guarded(mark, partial(run.remote, mark, folder))
@@ -172,13 +177,13 @@ async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
         StorageError: something is for another data set, or could not be committed.
     """
     run = _Run(())
-    for path, note in await in_thread(find_notes, spool):
-        if note.url != url:
+    for path, header in await in_thread(find_headers, spool):
+        if header.url != url:
             raise StorageError(
-                f"{spool.root}: holds records for {note.url}, written by {note.writer}; recover them first "
+                f"{spool.root}: holds records for {header.url}, written by {header.writer}; recover them first "
                 f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
             )
-        await run.guarded(note, partial(run.local, spool, path, note, folder))
+        await run.guarded(header, partial(run.local, spool, path, header, folder))
     recovered = run.outcome(url)
     if recovered.shards:
         _log.info("%s: recovered %d records", url, recovered.records)
@@ -190,32 +195,32 @@ class _Run:
     def __init__(self, abandon: Collection[str]) -> None:
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
         self._met: set[str] = set()
-        self._done: list[Finished] = []
+        self._done: list[RecoveredWriter] = []
         self._in_use: list[str] = []
         self._unfinished: list[UnfinishedJob] = []
         self._errors: list[Exception] = []
 
-    async def guarded(self, note: Note, work: Callable[[], Awaitable[None]]) -> None:
+    async def guarded(self, header: JobHeader, work: Callable[[], Awaitable[None]]) -> None:
         """Do it; what fails is told at the end."""
         try:
             await work()
         except (AsyncRecError, OSError, ValueError) as error:
-            error.add_note(f"of the writer {note.writer}, on {note.url}; the others were seen to all the same")
+            error.add_note(f"of the writer {header.writer}, on {header.url}; the others were seen to all the same")
             self._errors.append(error)
 
     async def spooled(
         self,
         spool: LocalStorage,
         path: str,
-        note: Note,
+        header: JobHeader,
         opened: AbstractAsyncContextManager[tuple[Storage, str]],
     ) -> None:
         async with opened as (folder, name):
-            if name != note.name:
-                raise StorageError(f"{path}: it says {note.url}, and names {note.name!r}")
-            await self.local(spool, path, note, folder)
+            if name != header.name:
+                raise StorageError(f"{path}: it says {header.url}, and names {header.name!r}")
+            await self.local(spool, path, header, folder)
 
-    async def local(self, home: LocalStorage, path: str, note: Note, target: Storage) -> None:
+    async def local(self, home: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
         for attempt in range(_LOOKS):
             try:
                 journal = await claim_journal(home, path)
@@ -224,54 +229,54 @@ class _Run:
                 if error.errno != errno.EWOULDBLOCK:
                     raise
                 if attempt == _LOOKS - 1:
-                    self._lives(note)
+                    self._lives(header)
                     return
             await anyio.sleep(_BETWEEN_LOOKS)
         if journal is None:
             return
-        finishing = FinishingLocal(journal, target)
-        self._done.append(finishing.done)
+        recovery = LocalWriterRecovery(journal, target)
+        self._done.append(recovery.done)
         ended = False
         try:
-            if self._is_given_up(note):
-                plain = await uses_plain_names(target, note)
+            if self._is_given_up(header):
+                plain = await uses_plain_names(target, header)
                 if not await abandon_local(target, journal, plain=plain):
-                    await finishing.run()
+                    await recovery.run()
                 else:
-                    await clear_up(target, note, plain=plain)
-                    finishing.done.abandoned.append(note.writer)
+                    await clear_up(target, header, plain=plain)
+                    recovery.done.abandoned.append(header.writer)
             else:
-                await finishing.run()
+                await recovery.run()
             ended = True
         finally:
             await surely_in_thread(partial(journal.end, keep=not ended))
 
-    async def remote(self, note: Note, target: Storage) -> None:
+    async def remote(self, header: JobHeader, target: Storage) -> None:
         try:
-            life = await take_life(note)
+            life = await take_life(header)
         except StorageError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
-            self._lives(note)
+            self._lives(header)
             return
         ended = False
         try:
-            plain = await uses_plain_names(target, note)
-            closing = await load_closing(target, note.name, note.writer)
+            plain = await uses_plain_names(target, header)
+            closing = await load_closing(target, header.name, header.writer)
             if closing is not None:
-                self._is_given_up(note)
-                await clear_up(target, note, plain=plain)
-            elif self._is_given_up(note):
-                if await abandon_job(target, note, plain=plain):
-                    self._done.append(Finished(abandoned=[note.writer]))
-                await target.delete(mark_key(note.name, note.writer))
-            elif life is None or note.spool:
-                self._unfinished.append(_unfinished(note))
+                self._is_given_up(header)
+                await clear_up(target, header, plain=plain)
+            elif self._is_given_up(header):
+                if await abandon_job(target, header, plain=plain):
+                    self._done.append(RecoveredWriter(abandoned=[header.writer]))
+                await target.delete(mark_key(header.name, header.writer))
+            elif life is None or header.spool:
+                self._unfinished.append(_unfinished(header))
                 return
             else:
-                finishing = FinishingRemote(note, target)
-                self._done.append(finishing.done)
-                await finishing.run()
+                recovery = RemoteWriterRecovery(header, target)
+                self._done.append(recovery.done)
+                await recovery.run()
             ended = True
         finally:
             if life is not None:
@@ -303,23 +308,25 @@ class _Run:
             raise first
         return recovery
 
-    def _is_given_up(self, note: Note) -> bool:
-        self._met.add(note.writer)
-        return note.writer in self._abandon
+    def _is_given_up(self, header: JobHeader) -> bool:
+        self._met.add(header.writer)
+        return header.writer in self._abandon
 
-    def _lives(self, note: Note) -> None:
-        if self._is_given_up(note):
-            raise ConflictError(f"the writer {note.writer} (process {note.pid} on {note.host}) lives: end it first")
-        self._in_use.append(note.writer)
+    def _lives(self, header: JobHeader) -> None:
+        if self._is_given_up(header):
+            raise ConflictError(
+                f"the writer {header.writer} (process {header.pid} on {header.host}) lives: end it first"
+            )
+        self._in_use.append(header.writer)
 
 
-def _unfinished(note: Note) -> UnfinishedJob:
+def _unfinished(header: JobHeader) -> UnfinishedJob:
     return UnfinishedJob(
-        id=note.writer,
-        kind=note.kind,
-        host=note.host,
-        pid=note.pid,
-        since=datetime.fromisoformat(note.since) if note.since else None,
-        age=note.age,
-        spool=note.spool,
+        id=header.writer,
+        kind=header.kind,
+        host=header.host,
+        pid=header.pid,
+        since=datetime.fromisoformat(header.since) if header.since else None,
+        age=header.age,
+        spool=header.spool,
     )

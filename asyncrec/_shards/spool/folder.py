@@ -116,7 +116,7 @@ def _lock(folder: LocalStorage) -> FileLock:
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-            # Its name says that the folder is a spool: after a power cut it is there if any note is.
+            # Its name says that the folder is a spool: after a power cut it is there if any header is.
             folder.disk.sync_folder(folder.folder)
         except BaseException:
             lock.release()

@@ -23,7 +23,7 @@ from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join
 
-__all__ = ["Upload", "UploadHost", "Uploader"]
+__all__ = ["Upload", "UploadEvents", "Uploader"]
 
 _log = logging.getLogger("asyncrec._shards")
 
@@ -67,7 +67,7 @@ class Upload:
         await self._changed.wait()
 
 
-class UploadHost(Protocol):
+class UploadEvents(Protocol):
     """What the writer does for an uploader."""
 
     async def before_upload_ends(self) -> None:
@@ -92,7 +92,7 @@ class Uploader:
         retries: how often a shard was begun again.
     """
 
-    def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, host: UploadHost) -> None:
+    def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, host: UploadEvents) -> None:
         self._spool = spool
         self._store = store
         self._budget = budget

@@ -21,13 +21,13 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.uploader import Upload, Uploader
 from asyncrec._shards.writing.job import Job
 
-__all__ = ["Publication", "ShardHost"]
+__all__ = ["CommitCoordinator", "ShardEvents"]
 
 # Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
 _AT_ONCE = 16
 
 
-class Publication:
+class CommitCoordinator:
     """Of one writer.
 
     Attributes:
@@ -37,16 +37,16 @@ class Publication:
 
     def __init__(self, job: Job, budget: ByteBudget, lanes: int) -> None:
         self.job = job
-        self.note = job.note
+        self.header = job.header
         self.committer = job.committer
-        self.fixed = self.note.num_shards is not None
-        self.together = self.note.together
+        self.fixed = self.header.num_shards is not None
+        self.together = self.header.together
         self.progressed: Callable[[BaseException | None], None] = lambda error: None
         self._sequence = 0
         self._unlisted: list[ShardEntry] = []
         # What many shards do at once, they do some at a time: each step is short, and all of them together are not.
         self.turn = anyio.Semaphore(_AT_ONCE)
-        self.hosts = [ShardHost(self, number, budget) for number in range(lanes)]
+        self.hosts = [ShardEvents(self, number, budget) for number in range(lanes)]
         # Of fixed shards, all are written before the first is published, and all sent before the first upload is.
         self.written = _Gate(lanes)
         self.sent = _Gate(lanes)
@@ -101,41 +101,41 @@ class Publication:
         spool.freed(entry.bytes)
 
 
-class ShardHost:
-    """What a lane (LaneHost) and its uploader (UploadHost) ask of their writer. ``lane`` is set by that."""
+class ShardEvents:
+    """What a lane (LaneHost) and its uploader (UploadEvents) ask of their writer. ``lane`` is set by that."""
 
     lane: Lane
 
-    def __init__(self, publication: Publication, number: int, budget: ByteBudget) -> None:
-        self._publication = publication
+    def __init__(self, coordinator: CommitCoordinator, number: int, budget: ByteBudget) -> None:
+        self._coordinator = coordinator
         self._number = number
         self._sequence = 0
         self._shard: Shard
         self._upload: Upload | None = None
-        job = publication.job
+        job = coordinator.job
         self.uploader: Uploader | None = None
         if job.spool is not None:
             self.uploader = Uploader(job.spool, job.store, budget, self)
 
     @property
     def path(self) -> str:
-        return self._publication.note.url
+        return self._coordinator.header.url
 
     # -- for the lane -------------------------------------------------------------------------------------------------
 
     @property
     def turn(self) -> anyio.Semaphore:
-        return self._publication.turn
+        return self._coordinator.turn
 
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
-        publication, uploader = self._publication, self.uploader
-        key, self._sequence = publication.next_name(self._number)
+        coordinator, uploader = self._coordinator, self.uploader
+        key, self._sequence = coordinator.next_name(self._number)
         upload = self._upload = uploader.begin(key, self._sequence) if uploader is not None else None
         try:
             async with AsyncExitStack() as stack:
                 async with self.turn:
-                    self._shard = await stack.enter_async_context(publication.committer.open_shard(key))
+                    self._shard = await stack.enter_async_context(coordinator.committer.open_shard(key))
                 yield self._shard.output
                 async with self.turn:
                     await stack.aclose()
@@ -145,21 +145,21 @@ class ShardHost:
             raise
 
     async def before_publish(self) -> None:
-        if self._publication.fixed:
-            await self._publication.written.wait()
+        if self._coordinator.fixed:
+            await self._coordinator.written.wait()
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        publication = self._publication
-        entry = publication.committer.entry_of(self._shard, first, last)
+        coordinator = self._coordinator
+        entry = coordinator.committer.entry_of(self._shard, first, last)
         if self.uploader is not None and self._upload is not None:
             self.uploader.complete(self._upload, entry, ticket)
         else:
-            await publication.published(self.lane, self._sequence, entry, ticket)
+            await coordinator.published(self.lane, self._sequence, entry, ticket)
         return False
 
     def progressed(self) -> None:
         uploader = self.uploader
-        self._publication.progressed(self.lane.error or (uploader.error if uploader is not None else None))
+        self._coordinator.progressed(self.lane.error or (uploader.error if uploader is not None else None))
 
     def written(self, key: str, size: int) -> None:
         if self._upload is not None and self._upload.key == key:
@@ -169,19 +169,19 @@ class ShardHost:
     # -- for the uploader ---------------------------------------------------------------------------------------------
 
     async def before_upload_ends(self) -> None:
-        if self._publication.fixed:
-            await self._publication.sent.wait()
-        self._publication.committer.publishing = True
+        if self._coordinator.fixed:
+            await self._coordinator.sent.wait()
+        self._coordinator.committer.publishing = True
 
     async def uploaded(self, upload: Upload) -> None:
-        publication = self._publication
+        coordinator = self._coordinator
         assert upload.entry is not None, "only what is whole is published"
         if not upload.stamped:
             # Kept for the next attempt: the same segment again is no other.
-            upload.entry = replace(upload.entry, committed=publication.committer.now())
+            upload.entry = replace(upload.entry, committed=coordinator.committer.now())
             upload.stamped = True
-        await publication.published(self.lane, upload.sequence, upload.entry, upload.ticket)
-        await publication.unspooled(upload.entry)
+        await coordinator.published(self.lane, upload.sequence, upload.entry, upload.ticket)
+        await coordinator.unspooled(upload.entry)
 
 
 class _Gate:

@@ -16,7 +16,7 @@ from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectLimits
 from asyncrec._shards.commit.commit import OnCommit
-from asyncrec._shards.journal.header import MOST_SHARDS, Note
+from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.snapshot import dataset_at, for_each
@@ -148,7 +148,7 @@ async def open_sharded_writer(
             url = join(local.folder, name)
         if spool is not None:
             await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
-        note = Note(
+        header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
@@ -164,11 +164,11 @@ async def open_sharded_writer(
         job = await stack.enter_async_context(
             open_job(
                 folder,
-                note,
+                header,
                 path=shown,
                 mode=mode,
                 take_over=take_over,
-                spool=SpoolFolder(spool, note.writer, limit=spool_limit) if spool is not None else None,
+                spool=SpoolFolder(spool, header.writer, limit=spool_limit) if spool is not None else None,
                 budget=budget,
                 on_commit=on_commit,
             )
@@ -182,7 +182,7 @@ async def open_sharded_writer(
             keys=await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None,
             budget=budget,
         )
-        commits = (on_error or ("discard" if note.together else "commit")) == "commit"
+        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         async with _running(writer, commits=commits, exit_timeout=exit_timeout):
             yield writer
 
@@ -208,7 +208,7 @@ async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float)
             finally:
                 writer._abandon()
     except BaseException:
-        await writer._publication.take_back()  # the owner tasks have ended: nothing is published any more
+        await writer._coordinator.take_back()  # the owner tasks have ended: nothing is published any more
         raise
 
 

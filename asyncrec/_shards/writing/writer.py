@@ -20,8 +20,8 @@ from asyncrec._records.writing.object_writer import Lane, ObjectLimits
 from asyncrec._records.writing.write_batch import LARGE_RECORD, Slab, as_record, batched, framed_size
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.spool.uploader import Uploader
-from asyncrec._shards.writing.acknowledgements import Progress
-from asyncrec._shards.writing.coordinator import Publication
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
+from asyncrec._shards.writing.coordinator import CommitCoordinator
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
@@ -54,9 +54,9 @@ class ShardedWriter:
         keys: KeySet | None,
         budget: ByteBudget,
     ) -> None:
-        note = job.note
+        header = job.header
         self.path = path
-        self.writer_id = note.writer
+        self.writer_id = header.writer
         self._job = job
         self._partition_by = partition_by
         self._keys = keys
@@ -66,27 +66,27 @@ class ShardedWriter:
         self._duplicates = 0
         self._next_lane = 0
         self._closed = False
-        number = note.num_shards or open_shards
-        self._publication = Publication(job, budget, number)
+        number = header.num_shards or open_shards
+        self._coordinator = CommitCoordinator(job, budget, number)
         self._lanes = [
             Lane(
                 host,
                 budget,
                 limits=limits,
-                compressed=bool(note.compression.type),
+                compressed=bool(header.compression.type),
                 durable_flush=self._spools,
-                eager=note.num_shards is not None,
+                eager=header.num_shards is not None,
                 clock=anyio.current_time,
             )
-            for host in self._publication.hosts
+            for host in self._coordinator.hosts
         ]
-        for host, lane in zip(self._publication.hosts, self._lanes, strict=True):
+        for host, lane in zip(self._coordinator.hosts, self._lanes, strict=True):
             host.lane = lane
-        self._publication.progressed = self._progressed
+        self._coordinator.progressed = self._progressed
         if job.spool is not None:
             job.spool.on_used = self._spool_changed
-            job.spool.on_sent = self._publication.sent_to_spool
-        self._progress = Progress(path, self._lanes)
+            job.spool.on_sent = self._coordinator.sent_to_spool
+        self._acknowledgements = Acknowledgements(path, self._lanes)
         budget.on_starving = self._seal
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class ShardedWriter:
         self._check()
         last = self._tickets
         await self._flush()
-        return self._progress.level_of(last)
+        return self._acknowledgements.level_of(last)
 
     async def commit(self) -> Level:
         """Publish and commit everything taken so far: the open shards end here.
@@ -209,13 +209,13 @@ class ShardedWriter:
         Raises:
             RuntimeError: the shards are fixed, or replace others; they are committed together, by leaving the context.
         """
-        if self._publication.together:
+        if self._coordinator.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._check()
         last = self._tickets
         for lane in self._lanes:
             lane.end_object()
-        await self._progress.committed(last)
+        await self._acknowledgements.committed(last)
         return "committed"
 
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
@@ -233,13 +233,13 @@ class ShardedWriter:
         if not 0 <= ticket <= self._tickets:
             raise ArgumentValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
-            if self._publication.together and not self._progress.ended:
+            if self._coordinator.together and not self._acknowledgements.ended:
                 raise ArgumentValueError(f"{self.path}: {_TOGETHER}")
-            await self._progress.committed(ticket)
+            await self._acknowledgements.committed(ticket)
             return
         if not self._spools:
             raise ArgumentValueError(f"{self.path}: {self._unreachable(level)}")
-        while self._progress.level_of(ticket) == "buffered":
+        while self._acknowledgements.level_of(ticket) == "buffered":
             self._check()
             await self._flush()
 
@@ -262,7 +262,7 @@ class ShardedWriter:
             seconds_compressing=sum(lane.seconds_compressing for lane in self._lanes),
             seconds_storing=sum(lane.seconds_storing for lane in self._lanes),
             spool_bytes=self._job.spool.used if self._job.spool is not None else 0,
-            upload_retries=sum(uploader.retries for uploader in self._publication.uploaders),
+            upload_retries=sum(uploader.retries for uploader in self._coordinator.uploaders),
         )
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class ShardedWriter:
     def _unreachable(self, level: str) -> str:
         if level == "committed":
             return "flush does not commit; commit() does, and leaving the context"
-        if self._job.note.kind == "whole":
+        if self._job.header.kind == "whole":
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
         return f"{level!r} needs a local disk, and {self._job.home.root} is none"
 
@@ -319,12 +319,12 @@ class ShardedWriter:
 
     async def _flush(self) -> None:
         journal = self._job.journal
-        if journal is not None and self._publication.fixed and self._spools and not journal.acknowledged:
+        if journal is not None and self._coordinator.fixed and self._spools and not journal.acknowledged:
             await in_thread(journal.acknowledge)
         requests = [lane.flush() for lane in self._lanes]
         for request in requests:
             await request.done.wait()
-        self._progress.check()
+        self._acknowledgements.check()
 
     def _spool_changed(self) -> None:
         """Where the spool is full, nothing more is taken in, and what is open ends, so that it can be uploaded."""
@@ -336,7 +336,7 @@ class ShardedWriter:
             self._budget.resume()
             return
         if not self._budget.paused:
-            if self._publication.fixed:
+            if self._coordinator.fixed:
                 raise StorageError(
                     f"{self.path}: the spool {spool.root} has reached its limit of {spool.limit:,} bytes, and fixed "
                     "shards stay in it until all are written: raise spool_limit"
@@ -347,34 +347,34 @@ class ShardedWriter:
             lane.end_object()
 
     def _check(self) -> None:
-        self._progress.check()
+        self._acknowledgements.check()
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
 
     def _progressed(self, error: BaseException | None = None) -> None:
         if error is not None:
-            self._progress.failed(error)
+            self._acknowledgements.failed(error)
             self._budget.release_all()
-        self._progress.changed()
+        self._acknowledgements.changed()
 
     # -- opening and closing ------------------------------------------------------------------------------------------
 
     async def _open(self, scope: TaskScope) -> None:
         first, *others = self._lanes
         scope.start_soon(first.run)
-        if self._publication.fixed:
+        if self._coordinator.fixed:
             # What a chunk of one takes tells what all will, before any other is begun.
             await first.opened.wait()
-            self._progress.raise_failure()
+            self._acknowledgements.raise_failure()
             self._budget.refuse_beyond(len(self._lanes))
         for lane in others:
             scope.start_soon(lane.run)
-        for uploader in self._publication.uploaders:
+        for uploader in self._coordinator.uploaders:
             scope.start_soon(uploader.run)
-        if self._publication.fixed:
+        if self._coordinator.fixed:
             for lane in self._lanes:
                 await lane.opened.wait()
-                self._progress.raise_failure()
+                self._acknowledgements.raise_failure()
 
     async def _finish(self) -> None:
         """Commit everything. Raises what failed, after whatever could be committed was."""
@@ -383,25 +383,27 @@ class ShardedWriter:
             lane.close()
         self._budget.release_all()
         await self._all_finished(self._lanes)
-        uploaders = self._publication.uploaders
+        uploaders = self._coordinator.uploaders
         for uploader in uploaders:
             uploader.close()
         await self._all_finished(uploaders)
-        self._progress.raise_failure()
-        await self._publication.close()
+        self._acknowledgements.raise_failure()
+        await self._coordinator.close()
         for lane in self._lanes:
             lane.committed(self._tickets)
-        self._progress.ended = True
+        self._acknowledgements.ended = True
         self._progressed()
 
     async def _all_finished(self, tasks: Sequence[Lane | Uploader]) -> None:
         """Rolling shards do not wait for one another; of those that belong together none goes on without the rest."""
         for task in tasks:
-            while not task.finished.is_set() and not (self._publication.fixed and self._progress.error is not None):
-                await self._progress.wait()
+            while not task.finished.is_set() and not (
+                self._coordinator.fixed and self._acknowledgements.error is not None
+            ):
+                await self._acknowledgements.wait()
 
     def _abandon(self) -> None:
         self._closed = True
-        self._progress.ended = True
+        self._acknowledgements.ended = True
         self._budget.release_all()
         self._progressed()

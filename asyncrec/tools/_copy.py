@@ -16,7 +16,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.writing.job import open_job, whole_job_header
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
@@ -176,12 +176,12 @@ async def _copy_dataset(
             old, entry = pair
             for from_, to in ((old.index, entry.index), (old.keys, entry.keys)):
                 if from_ and to:
-                    await one(_Item(dataset.prefix + from_.path, to.path, from_.crc32c), job.home)
-            await one(_Item(dataset.prefix + old.path, entry.path, old.crc32c), job.home)
+                    await one(_Item(dataset.prefix + from_.path, to.path, from_.crc32c), job.staging)
+            await one(_Item(dataset.prefix + old.path, entry.path, old.crc32c), job.staging)
 
-        job.committer.publishing = True
+        job.publisher.publishing = True
         await concurrently(shard, pairs, tasks=parallelism)
-        await job.commit([replace(entry, committed=job.committer.now()) for entry in missing])
+        await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing])
 
 
 def _stem(name: str, path: str) -> str | None:

@@ -16,12 +16,11 @@ from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb
-from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_headers
-from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
+from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.marks import find_claims, find_marks
@@ -31,7 +30,7 @@ from asyncrec.storage._local.storage import local_folder
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._selection import SelectedDataset
 
-__all__ = ["MIN_AGE", "Orphan", "adopt", "find_orphans", "remove"]
+__all__ = ["MIN_AGE", "Orphan", "commit_unlisted", "find_orphans", "remove"]
 
 # No commit takes so long between a shard and its segment, but for fixed shards that are published together.
 MIN_AGE = 3600.0
@@ -134,7 +133,7 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
     return orphans
 
 
-async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
+async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
     """Make rolling shards, each checked and whole, part of the data set, each by the commit its writer had not made.
 
     Raises:
@@ -153,9 +152,9 @@ async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardR
             compression=CompressionOptions(type=report.compression),  # type: ignore[arg-type]  # one of three
             metadata={},
         )
-        committer = Committer(dataset.folder, header, budget=ByteBudget(1), after=dataset.manifest)
-        entry = await entry_of_unlisted(dataset.folder, orphan.key, header, committer.now())
-        await committer.commit(sequence_of(orphan.key), entry)
+        manifest = ManifestWriter(dataset.folder, dataset.name, maker, after=dataset.manifest)
+        now = manifest.clock.now()
+        await manifest.commit(await entry_of_unlisted(dataset.folder, orphan.key, header, now))
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:

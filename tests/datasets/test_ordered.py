@@ -10,13 +10,12 @@ from pathlib import Path
 import anyio.from_thread
 import pytest
 
-from asyncrec._datasets.from_generator.ordered_writer import write_shards
 from asyncrec._framing.compression import parse_compression
 from asyncrec._records.index import parse_index
 from asyncrec._records.reading.reader import read_records
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.writing.shard_count import shard_boundaries
+from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, shard_boundaries, write_ordered
 from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -32,15 +31,15 @@ def records(count: int) -> list[bytes]:
 async def write(
     storage: Storage, batches: Iterator[list[bytes]], *, count: int, num_shards: int, compression: str = ""
 ) -> list[ShardEntry]:
-    return await write_shards(
+    return await write_ordered(
         storage,
         "train",
-        batches,
-        records=count,
-        num_shards=num_shards,
+        BlockingBatches(batches),
+        limits=Limits(num_shards=num_shards, records=count),
         compression=parse_compression(compression),
         schema=None,
         metadata={},
+        mode="replace",
     )
 
 

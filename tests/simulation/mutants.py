@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from asyncrec._records.writing import memory_budget as budget
-from asyncrec._shards.commit import commit
+from asyncrec._shards.commit import manifest_writer
 from asyncrec._shards.journal import journal
 from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.recovery import writer_recovery as finishing
@@ -61,16 +61,16 @@ def folders_are_not_fsynced() -> Iterator[None]:
 @mutant
 def the_commit_comes_before_the_shard() -> Iterator[None]:
     """What a segment names is published after it: here, a moment after it was written."""
-    real = commit.Committer.commit
+    real = manifest_writer.ManifestWriter.commit
 
-    async def first(self: Any, sequence: int, entry: Any) -> None:
+    async def first(self: Any, entry: Any) -> None:
         store, key = self._storage, entry.path
         data = await store.get(key)
         await store.delete(key)
-        await real(self, sequence, entry)
+        await real(self, entry)
         await store.put(key, data)
 
-    with mock.patch.object(commit.Committer, "commit", first):
+    with mock.patch.object(manifest_writer.ManifestWriter, "commit", first):
         yield
 
 
@@ -93,7 +93,7 @@ def recover_removes_journals_first() -> Iterator[None]:
     real = finishing.LocalWriterRecovery.run
 
     async def run(self: Any) -> None:
-        for shard in journal.leftovers_of(self._home, self._note):
+        for shard in journal.leftovers_of(self._home, self._header):
             await finishing.in_thread(finishing.remove_leftovers_of, self._journal, shard)
         await real(self)
 

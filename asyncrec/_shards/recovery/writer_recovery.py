@@ -11,13 +11,13 @@ from pathlib import Path
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.write_batch import SLAB_RECORDS, Slab, framed_size
 from asyncrec._shards.commit.closing import abandoned_error, load_closing
-from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal, leftovers_of
 from asyncrec._shards.journal.reader import JournalReader
-from asyncrec._shards.manifest.names import claim_key, keys_key, mark_key, sequence_of, with_maker
+from asyncrec._shards.manifest.names import claim_key, keys_key, mark_key, with_maker
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec._shards.manifest.snapshot import load_segments, merged
 from asyncrec._shards.ownership.abandonment import abandon, delete_replaced, delete_unlisted
@@ -56,7 +56,8 @@ class _WriterRecovery:
     def __init__(self, header: JobHeader, target: Storage) -> None:
         self._header = header
         self._target = target
-        self._committer: Committer
+        self._manifest: ManifestWriter
+        self._publisher: ShardPublisher
         self._listed: set[str]
         self._own: set[str]
         self._plain = True
@@ -68,14 +69,23 @@ class _WriterRecovery:
         segments = await load_segments(self._target, header.name)
         self._listed = ever_listed(segments)
         self._own = ever_listed(segment for segment in segments if segment.writer == header.writer)
-        self._committer = Committer(
+        self._manifest = ManifestWriter(
+            self._target,
+            header.name,
+            header.writer,
+            schema=header.schema,
+            metadata=header.metadata,
+            after=await merged(header.url, segments),
+            committed=[entry for each in segments if each.writer == header.writer for entry in each.add],
+        )
+        self._publisher = ShardPublisher(
             self._target,
             header,
             budget=ByteBudget(_MEMORY_LIMIT),
-            after=await merged(header.url, segments),
-            keep_beside=True,
+            clock=self._manifest.clock,
+            deadline=self._manifest.deadline,
+            keep_sidecars=True,
         )
-        self._committer.entries = [entry for each in segments if each.writer == header.writer for entry in each.add]
         self._plain = await uses_plain_names(self._target, header)
         return await load_closing(self._target, header.name, header.writer)
 
@@ -83,11 +93,13 @@ class _WriterRecovery:
         """Commit the rolling shards that it had published, and no more."""
         for shard in await published_by(self._target, self._header):
             if shard not in self._listed:
-                await self._commit(await entry_of_unlisted(self._target, shard, self._header, self._committer.now()))
+                await self._commit(
+                    await entry_of_unlisted(self._target, shard, self._header, self._manifest.clock.now())
+                )
 
     async def _commit(self, entry: ShardEntry) -> None:
         try:
-            await self._committer.commit(sequence_of(entry.path), entry)
+            await self._manifest.commit(entry)
         except ConflictError:
             # Another recovery was faster; or not, and then it is an error.
             if entry.path not in ever_listed(await load_segments(self._target, self._header.name)):
@@ -100,7 +112,7 @@ class _WriterRecovery:
     async def _close(self) -> None:
         """End a rolling job, whose shards are all committed."""
         try:
-            await self._committer.close([])
+            await self._manifest.close()
         except ConflictError:
             closing = await load_closing(self._target, self._header.name, self._header.writer)
             if closing is None or closing.abandoned:
@@ -197,16 +209,16 @@ class LocalWriterRecovery(_WriterRecovery):
         for name in self._fixed_names():
             entry = await self._finished(name, empty=True) if name in found else None
             entries.append(entry or await self._unlisted_or_empty(name))
-        await self._committer.close(entries)
+        await self._manifest.close(entries)
         self.done.shards += entries
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
         """Of a set: the writer had published it, or not begun it."""
         with suppress(ObjectNotFoundError):
-            return await entry_of_unlisted(self._target, name, self._header, self._committer.now())
-        async with self._committer.open_shard(name) as shard:
+            return await entry_of_unlisted(self._target, name, self._header, self._manifest.clock.now())
+        async with self._publisher.open_shard(name) as shard:
             await shard.output.finish()
-        return replace(self._committer.entry_of(shard, 0, 0), first=None, last=None)
+        return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
 
     async def _finished(self, shard: str, *, empty: bool) -> ShardEntry | None:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
@@ -214,23 +226,23 @@ class LocalWriterRecovery(_WriterRecovery):
         reader = JournalReader(str(path), str(keys), compressed=bool(self._header.compression.type))
         try:
             await in_thread(reader.open)
-            slabs = await in_thread(_next_slabs, reader)
-            if not slabs and not empty:
+            batch = await in_thread(reader.next)
+            if batch is None and not empty:
                 await in_thread(self._report, reader, path)
                 return None
             try:
-                async with self._committer.open_shard(shard) as out:
-                    while slabs:
-                        await out.output.write(slabs)
-                        slabs = await in_thread(_next_slabs, reader)
+                async with self._publisher.open_shard(shard) as out:
+                    while batch is not None:
+                        await out.write(*batch)
+                        batch = await in_thread(reader.next)
                     await out.output.finish()
             except ObjectExistsError:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
                 if self._header.num_shards is not None and not await self._begins_like(shard, path, keys):
                     raise _taken(self._target, shard) from None
-                return await entry_of_unlisted(self._target, shard, self._header, self._committer.now())
+                return await entry_of_unlisted(self._target, shard, self._header, self._manifest.clock.now())
             ended = await in_thread(self._report, reader, path)
-            return replace(self._committer.entry_of(out, 0, 0), first=None, last=format_time(ended))
+            return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(ended))
         finally:
             reader.close()
 
@@ -300,23 +312,6 @@ async def clear_up(target: Storage, header: JobHeader, *, plain: bool) -> None:
             life = await take_life(header)
             if life is not None:
                 await surely_in_thread(life.end)
-
-
-def _next_slabs(reader: JournalReader) -> list[Slab]:
-    """The next records, framed; empty at the end."""
-    batch = reader.next()
-    if batch is None:
-        return []
-    records, keys = batch
-    slabs = []
-    for first in range(0, len(records), SLAB_RECORDS):
-        slab = Slab(0, 0.0)
-        slab.records = records[first : first + SLAB_RECORDS]
-        slab.keys = None if keys is None else keys[first : first + SLAB_RECORDS]
-        slab.size = framed_size(list(map(len, slab.records)))
-        slab.seal()
-        slabs.append(slab)
-    return slabs
 
 
 def _taken(target: Storage, shard: str) -> ConflictError:

@@ -47,9 +47,8 @@ class Upload:
         stamped: the entry has the time of its commit.
     """
 
-    def __init__(self, key: str, sequence: int) -> None:
+    def __init__(self, key: str) -> None:
         self.key = key
-        self.sequence = sequence
         self.written = 0
         self.entry: ShardEntry | None = None
         self.ticket = 0
@@ -107,8 +106,8 @@ class Uploader:
 
     # -- the lane's side ----------------------------------------------------------------------------------------------
 
-    def begin(self, key: str, sequence: int) -> Upload:
-        upload = Upload(key, sequence)
+    def begin(self, key: str) -> Upload:
+        upload = Upload(key)
         self._waiting.append(upload)
         self._arrived.set()
         return upload
@@ -191,7 +190,7 @@ class Uploader:
             for sidecar in (entry.index, entry.keys):
                 if sidecar is not None:
                     assert sidecar.bytes is not None, "known of what was just written"
-                    beside = Upload(sidecar.path, 0)
+                    beside = Upload(sidecar.path)
                     beside.written = sidecar.bytes
                     beside.entry = ShardEntry(
                         path=sidecar.path, records=0, bytes=sidecar.bytes, crc32c=sidecar.crc32c, compression=""

@@ -16,7 +16,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.object_writer import Lane
-from asyncrec._shards.commit.commit import Shard
+from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.uploader import Upload, Uploader
 from asyncrec._shards.writing.job import Job
@@ -38,7 +38,7 @@ class CommitCoordinator:
     def __init__(self, job: Job, budget: ByteBudget, lanes: int) -> None:
         self.job = job
         self.header = job.header
-        self.committer = job.committer
+        self.publisher = job.publisher
         self.fixed = self.header.num_shards is not None
         self.together = self.header.together
         self.progressed: Callable[[BaseException | None], None] = lambda error: None
@@ -56,24 +56,24 @@ class CommitCoordinator:
         """One for each lane, where there is a spool."""
         return [host.uploader for host in self.hosts if host.uploader is not None]
 
-    def next_name(self, lane: int) -> tuple[str, int]:
-        """The name of a lane's next shard, and its number."""
+    def next_name(self, lane: int) -> str:
+        """The name of a lane's next shard."""
         if self.fixed:
-            return self.job.shard_name(lane), lane
+            return self.job.shard_name(lane)
         self._sequence += 1
-        return self.job.shard_name(self._sequence - 1), self._sequence - 1
+        return self.job.shard_name(self._sequence - 1)
 
     def sent_to_spool(self, key: str, size: int) -> None:
         """So many bytes more of a shard lie on the disk."""
         for host in self.hosts:
             host.written(key, size)
 
-    async def published(self, lane: Lane, sequence: int, entry: ShardEntry, ticket: int) -> None:
+    async def published(self, lane: Lane, entry: ShardEntry, ticket: int) -> None:
         """A shard is in the store: commit it, unless that is done together."""
         if self.together:
             self._unlisted.append(entry)
             return
-        await self.committer.commit(sequence, entry)
+        await self.job.manifest.commit(entry)
         lane.committed(ticket)
         self.progressed(None)
 
@@ -109,7 +109,6 @@ class ShardEvents:
     def __init__(self, coordinator: CommitCoordinator, number: int, budget: ByteBudget) -> None:
         self._coordinator = coordinator
         self._number = number
-        self._sequence = 0
         self._shard: Shard
         self._upload: Upload | None = None
         job = coordinator.job
@@ -130,12 +129,12 @@ class ShardEvents:
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         coordinator, uploader = self._coordinator, self.uploader
-        key, self._sequence = coordinator.next_name(self._number)
-        upload = self._upload = uploader.begin(key, self._sequence) if uploader is not None else None
+        key = coordinator.next_name(self._number)
+        upload = self._upload = uploader.begin(key) if uploader is not None else None
         try:
             async with AsyncExitStack() as stack:
                 async with self.turn:
-                    self._shard = await stack.enter_async_context(coordinator.committer.open_shard(key))
+                    self._shard = await stack.enter_async_context(coordinator.publisher.open_shard(key))
                 yield self._shard.output
                 async with self.turn:
                     await stack.aclose()
@@ -150,11 +149,11 @@ class ShardEvents:
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
         coordinator = self._coordinator
-        entry = coordinator.committer.entry_of(self._shard, first, last)
+        entry = coordinator.publisher.entry_of(self._shard, first, last)
         if self.uploader is not None and self._upload is not None:
             self.uploader.complete(self._upload, entry, ticket)
         else:
-            await coordinator.published(self.lane, self._sequence, entry, ticket)
+            await coordinator.published(self.lane, entry, ticket)
         return False
 
     def progressed(self) -> None:
@@ -171,16 +170,16 @@ class ShardEvents:
     async def before_upload_ends(self) -> None:
         if self._coordinator.fixed:
             await self._coordinator.sent.wait()
-        self._coordinator.committer.publishing = True
+        self._coordinator.publisher.publishing = True
 
     async def uploaded(self, upload: Upload) -> None:
         coordinator = self._coordinator
         assert upload.entry is not None, "only what is whole is published"
         if not upload.stamped:
             # Kept for the next attempt: the same segment again is no other.
-            upload.entry = replace(upload.entry, committed=coordinator.committer.now())
+            upload.entry = replace(upload.entry, committed=coordinator.job.manifest.clock.now())
             upload.stamped = True
-        await coordinator.published(self.lane, upload.sequence, upload.entry, upload.ticket)
+        await coordinator.published(self.lane, upload.entry, upload.ticket)
         await coordinator.unspooled(upload.entry)
 
 

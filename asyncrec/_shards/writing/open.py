@@ -15,15 +15,16 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectLimits
-from asyncrec._shards.commit.commit import OnCommit
+from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.snapshot import dataset_at, for_each
 from asyncrec._shards.recovery.recover import recover_spool
 from asyncrec._shards.spool.folder import SPOOL_LIMIT, SpoolFolder, lock_spool
-from asyncrec._shards.writing.job import Mode, open_job
+from asyncrec._shards.writing.job import Mode
 from asyncrec._shards.writing.keys import KeySet
+from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
@@ -200,7 +201,7 @@ async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float)
                 await _finish_unless_cancelled(writer, exit_timeout)
             except BaseException as error:
                 if not (finishing and isinstance(error, Exception)):
-                    writer._committer.deadline.bring(anyio.current_time() + exit_timeout)
+                    writer._job.deadline.bring(anyio.current_time() + exit_timeout)
                     if commits:
                         await _finish_in_time(writer, error, exit_timeout)
                 _tell_what_is_lost(writer, error)
@@ -222,7 +223,7 @@ async def _finish_unless_cancelled(writer: ShardedWriter, timeout: float) -> Non
             await anyio.sleep_forever()
         finally:
             if not ended:
-                writer._committer.deadline.bring(anyio.current_time() + timeout)
+                writer._job.deadline.bring(anyio.current_time() + timeout)
 
     try:
         async with anyio.create_task_group() as group:

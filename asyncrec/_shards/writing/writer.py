@@ -61,7 +61,6 @@ class ShardedWriter:
         self._partition_by = partition_by
         self._keys = keys
         self._budget = budget
-        self._committer = job.committer
         self._tickets = 0
         self._duplicates = 0
         self._next_lane = 0
@@ -246,7 +245,7 @@ class ShardedWriter:
     def stats(self) -> ShardedWriterStats:
         """What happened so far."""
         oldest = [time for lane in self._lanes if (time := lane.oldest_uncommitted) is not None]
-        entries = self._committer.entries
+        entries = self._job.manifest.entries
         return ShardedWriterStats(
             records=sum(lane.records for lane in self._lanes),
             bytes=sum(lane.bytes for lane in self._lanes),
@@ -269,14 +268,14 @@ class ShardedWriter:
 
     @property
     def _spools(self) -> bool:
-        return self._job.home.flush_level == "spooled"
+        return self._job.staging.flush_level == "spooled"
 
     def _unreachable(self, level: str) -> str:
         if level == "committed":
             return "flush does not commit; commit() does, and leaving the context"
         if self._job.header.kind == "whole":
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
-        return f"{level!r} needs a local disk, and {self._job.home.root} is none"
+        return f"{level!r} needs a local disk, and {self._job.staging.root} is none"
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:

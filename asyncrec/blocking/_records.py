@@ -15,8 +15,9 @@ from typing import Any, Literal
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
+from asyncrec._records.record_size import buffer_size
 from asyncrec._records.writing import writer
-from asyncrec._records.writing.write_batch import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
 from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
 from asyncrec.blocking._streams import Puller, RecordLists
@@ -95,7 +96,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
                 self._owner.call(self._value.write, b"")  # raises: it is closed
             self._pending.append(record if type(record) is bytes else bytes(record))
             self._pending_bytes += size + FRAME_OVERHEAD
-            if len(self._pending) >= SLAB_RECORDS or self._pending_bytes >= SLAB_BYTES:
+            if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
                 self._hand_on()
 
     def write_many(self, records: Iterable[Buffer]) -> None:

@@ -16,7 +16,8 @@ from typing import Any, Literal, ParamSpec, cast
 import anyio
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
-from asyncrec._records.writing.write_batch import SLAB_BYTES, SLAB_RECORDS, batched, buffer_size
+from asyncrec._records.record_size import buffer_size
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.manifest import snapshot
 from asyncrec._shards.ownership import listing
@@ -91,7 +92,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             self._pending.append((data, key, partition))
             self._pending_bytes += size + FRAME_OVERHEAD
             ticket = self._tickets
-            if len(self._pending) >= SLAB_RECORDS or self._pending_bytes >= SLAB_BYTES:
+            if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
                 self._hand_on()
         return ticket
 

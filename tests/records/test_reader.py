@@ -21,7 +21,7 @@ from asyncrec._framing.frames import encode_frames
 from asyncrec._records.position import Position
 from asyncrec._records.reading.decode_pipeline import Pipeline
 from asyncrec._records.reading.reader import open_reader_at
-from asyncrec._records.writing.write_batch import LARGE_RECORD
+from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import (
     CorruptRecordError,
     FormatError,

@@ -96,7 +96,7 @@ class TestJournals:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(page) for page in pages] == [10 <= n < recovered for n in range(100)]
 
-    async def test_records_larger_than_a_slab_and_none_at_all(self, tmp_path: Path) -> None:
+    async def test_records_larger_than_a_batch_and_none_at_all(self, tmp_path: Path) -> None:
         large = [os.urandom(3_000_000), b"", os.urandom(1)]
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", on_error="discard", open_shards=2) as writer:

@@ -14,7 +14,7 @@ from asyncrec._concurrency.tasks import ThreadedStep
 from asyncrec._framing.compression import Decompressor
 from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec._records.position import Position
-from asyncrec._records.writing.write_batch import LARGE_RECORD
+from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource
 

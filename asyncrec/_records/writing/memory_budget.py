@@ -31,9 +31,9 @@ class ByteBudget:
 
     A size beyond the whole budget is let in alone: when nothing else is held.
 
-    What is held is pending, collected in lanes until there is a slab of it, or under way, on its way to a store. Only
-    what is under way will be given back by itself: so when callers wait and nothing is, ``on_starving`` has the lanes
-    send what they have.
+    What is held is pending, collected in queues until there is a batch of it, or under way, on its way to a store. Only
+    what is under way will be given back by itself: so when callers wait and nothing is, the queues are told to send
+    what they have (`when_starving`).
 
     Attributes:
         limit: bytes, fixed.
@@ -43,7 +43,6 @@ class ByteBudget:
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
         paused: by `pause`.
         seconds_waited: by all callers together.
-        on_starving: set by the writer.
     """
 
     def __init__(self, limit: int, *, objects: int = 1) -> None:
@@ -56,12 +55,16 @@ class ByteBudget:
         self.reserved = 0
         self.bound = limit
         self.seconds_waited = 0.0
-        self.on_starving: Callable[[], None] = lambda: None
+        self._send: list[Callable[[], None]] = []
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
-        self._slabs = 0
+        self._batches = 0
         self._yield_due = False
         self._released = False
         self.paused = False
+
+    def when_starving(self, send: Callable[[], None]) -> None:
+        """Have this called whenever callers wait and nothing is under way; each queue sends what it has."""
+        self._send.append(send)
 
     def reserve(self, size: int) -> None:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open.
@@ -69,24 +72,13 @@ class ByteBudget:
         Raises:
             ValueError: more than three quarters of the limit would be set aside, so that records could not flow.
         """
-        self._refuse(self.reserved + size)
+        _refuse_reserved(self.reserved + size, self.limit)
         self.reserved += size
         self._set_bound()
 
     def refuse_beyond(self, objects: int) -> None:
         """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
-        self._refuse(self.reserved * objects)
-
-    def _refuse(self, reserved: int) -> None:
-        if 4 * reserved > 3 * self.limit:
-            raise ArgumentValueError(
-                f"a memory_limit of {self.limit:,} bytes is too small: {reserved:,} of them would be taken by the "
-                "chunks of the open shards; raise memory_limit, or open fewer shards at once"
-            )
-
-    def unreserve(self, size: int) -> None:
-        self.reserved -= size
-        self._wake()
+        _refuse_reserved(self.reserved * objects, self.limit)
 
     def account(self, change: int) -> None:
         """So many bytes more, or less, are held beside the records; they are there already, so nobody is refused."""
@@ -94,12 +86,12 @@ class ByteBudget:
         self._wake()
 
     def let_others_run(self) -> None:
-        """Called for each slab: have a `take` after every second yield to the event loop first.
+        """Called for each batch: have a `take` after every second yield to the event loop first.
 
-        A caller that never waits must not hold it; two slabs are 0.2 to 0.5 ms, and a turn of the loop 0.05.
+        A caller that never waits must not hold it; two batches are 0.2 to 0.5 ms, and a turn of the loop 0.05.
         """
-        self._slabs += 1
-        if self._slabs % 2 == 0:
+        self._batches += 1
+        if self._batches % 2 == 0:
             self._yield_due = True
             self.bound = -1
 
@@ -179,8 +171,17 @@ class ByteBudget:
             granted.set()
         self._set_bound()
         if self.starving:
-            self.on_starving()
+            for send in self._send:
+                send()
 
     def _set_bound(self) -> None:
         blocked = self._waiting or self._yield_due or self._released or self.paused
         self.bound = -1 if blocked else self.limit - self.reserved
+
+
+def _refuse_reserved(reserved: int, limit: int) -> None:
+    if 4 * reserved > 3 * limit:
+        raise ArgumentValueError(
+            f"a memory_limit of {limit:,} bytes is too small: {reserved:,} of them would be taken by the "
+            "chunks of the open shards; raise memory_limit, or open fewer shards at once"
+        )

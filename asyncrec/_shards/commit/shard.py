@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import encode_frames
 from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._records.writing.write_batch import Slab, batched
+from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.manifest.names import index_key, keys_key
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
@@ -130,21 +130,18 @@ def _sidecar(path: str | None, chunks: ChunkWriter | None) -> Sidecar | None:
     return Sidecar(path=path, bytes=chunks.size, crc32c=chunks.crc32c)
 
 
-def _framed(records: list[bytes], keys: list[bytes] | None) -> list[Slab]:
+def _framed(records: list[bytes], keys: list[bytes] | None) -> list[WriteBatch]:
     """Frame the records. Blocks."""
     batches = []
     at = 0
     for item in batched(records):
+        count = len(item[0]) if isinstance(item, tuple) else 1
+        some_keys = None if keys is None else keys[at : at + count]
         if isinstance(item, tuple):
-            batch = Slab(0, 0.0)
-            batch.records, batch.size = item
-            count = len(batch.records)
-            batch.keys = None if keys is None else keys[at : at + count]
-            batch.seal()
+            batches.append(WriteBatch.of_records(*item, some_keys))
         else:
-            record, count = bytes(item), 1
-            key = None if keys is None else keys[at]
-            batch = Slab.of_large(record, encode_frames([record]), ticket=0, time=0.0, key=key)
-        batches.append(batch)
+            key = None if some_keys is None else some_keys[0]
+            record = bytes(item)
+            batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0, key=key))
         at += count
     return batches

@@ -99,7 +99,7 @@ class ShardPublisher:
             await self._failed(shard, error)
             raise
         finally:
-            self._budget.unreserve(reserved)
+            self._budget.account(-reserved)
 
     def entry_of(self, shard: Shard, first: float, last: float) -> ShardEntry:
         """What the manifest says of a published shard; ``first`` and ``last`` by the event loop's clock."""

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._records.writing import write_batch as slab
-from asyncrec._records.writing.write_batch import LARGE_RECORD, SLAB_BYTES, SLAB_RECORDS, batched
+from asyncrec._records import record_size
+from asyncrec._records.record_size import LARGE_RECORD
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 
-SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, SLAB_BYTES - 1, SLAB_BYTES, LARGE_RECORD]), max_size=40)
+SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, BATCH_BYTES - 1, BATCH_BYTES, LARGE_RECORD]), max_size=40)
 
 
 @given(SIZES, st.booleans())
@@ -21,9 +22,9 @@ def test_batches_are_bounded_and_together_they_are_what_came(sizes: list[int], m
         batch, size = item
         assert batch
         assert all(type(record) is bytes for record in batch)
-        assert size == slab.framed_size(list(map(len, batch)))
-        assert len(batch) == 1 or sum(map(len, batch)) <= SLAB_BYTES
-        assert len(batch) <= SLAB_RECORDS
+        assert size == record_size.framed_size(list(map(len, batch)))
+        assert len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES
+        assert len(batch) <= BATCH_RECORDS
         found += batch
     assert found == records
 

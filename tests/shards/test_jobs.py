@@ -317,7 +317,7 @@ class TestDead:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
             patches.setattr(life, "this_host", lambda: "elsewhere")
-            patches.setattr("asyncrec._shards.writing.job.this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
             async with killed(patches, storage=storage, num_shards=2) as writer:
                 await writer.write_many(records("a"))
         with pytest.raises(ConflictError, match=r"on elsewhere, for .*take_over=True"):
@@ -374,7 +374,7 @@ class TestDead:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
             patches.setattr(life, "this_host", lambda: "elsewhere")
-            patches.setattr("asyncrec._shards.writing.job.this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
             writer = await opened.__aenter__()
         await storage.put("_index/pages-w-000000.tfrecord.index", b"of the shard that is published now")
@@ -503,7 +503,7 @@ class TestNames:
         with pytest.raises(ObjectExistsError, match="choose another writer_id"):
             await write(name="a", **options)
         with monkeypatch.context() as patches:
-            patches.setattr("asyncrec._shards.writing.job.is_another_data_set", _no)
+            patches.setattr("asyncrec._shards.writing.open_job.is_another_data_set", _no)
             async with killed(patches, **options) as writer:
                 await writer.write_many(records("a"))
         await asyncrec.recover("pages", storage=storage)

@@ -1,7 +1,7 @@
 """asyncrec writes and reads TFRecord files from async Python.
 
 What most programs use is here. What fewer do has a module of its own: `asyncrec.blocking` (the same without async),
-`datasets`, `errors`, `example`, `plugins`, `stats`, `storage`, `testing`, `tools`; and `asyncrec.compat` and
+`datasets`, `errors`, `example`, `native`, `plugins`, `stats`, `storage`, `testing`, `tools`; and `asyncrec.compat` and
 `asyncrec.integrations` for other libraries. Whatever else begins with an underscore, and is private.
 
 Nothing is imported until it is used (PEP 562): ``import asyncrec`` itself costs next to nothing, and a program that
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from asyncrec import datasets as datasets
     from asyncrec import errors as errors
     from asyncrec import example as example
+    from asyncrec import native as native
     from asyncrec import plugins as plugins
     from asyncrec import stats as stats
     from asyncrec import storage as storage
@@ -125,5 +126,5 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._files": ("open_file",),
         "asyncrec.storage._registry": ("open_storage",),
     },
-    modules=("blocking", "datasets", "errors", "example", "plugins", "stats", "storage", "testing", "tools"),
+    modules=("blocking", "datasets", "errors", "example", "native", "plugins", "stats", "storage", "testing", "tools"),
 )

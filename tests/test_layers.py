@@ -20,6 +20,8 @@ PACKAGE = ROOT / "asyncrec"
 LAYERS = {
     "asyncrec._lazy": 0,
     "asyncrec.errors": 0,
+    "asyncrec._native": 0,
+    "asyncrec.native": 0,
     "asyncrec._concurrency": 1,
     "asyncrec._framing": 1,
     "asyncrec.example": 1,
@@ -43,9 +45,8 @@ LAYERS = {
 
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
-    "asyncrec._concurrency": ("forks", "tasks", "ahead", "batches", "lru_cache"),
+    "asyncrec._concurrency": ("forks", "tasks", "map", "read_ahead", "batches", "lru_cache"),
     "asyncrec._framing": (
-        "native",
         "crc",
         "encoding",
         "damage",
@@ -71,6 +72,7 @@ ROOMS = {
 PURE = (
     "asyncrec._lazy",
     "asyncrec.errors",
+    "asyncrec._native",
     "asyncrec._framing",
     "asyncrec.example",
     "asyncrec._records.position",

@@ -11,7 +11,7 @@ from struct import Struct
 import numpy as np
 
 from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
-from asyncrec._framing.native import native
+from asyncrec._native import native
 
 __all__ = ["FOOTER_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "encode_frames"]
 

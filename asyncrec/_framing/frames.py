@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec._framing.damage import READ_ON
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
-from asyncrec._framing.native import native
+from asyncrec._native import native
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 
 __all__ = [

@@ -1,6 +1,7 @@
 """Paths to bytes: stores, and what a storage plugin is written with. The names below are public.
 
     Storage, ByteSink, ByteSource, ObjectInfo, UnfinishedUploads, ExclusiveParts, Buffer    the contract
+    SinkState                                         what may be done to a sink next, for whoever writes one
     StorageFactory, hookimpl                          how a plugin comes in
     register_writer_factory                           the same for one program, as in tensorboardX
     directory_check, make_valid_tf_name               two more that tensorboardX's users know
@@ -13,6 +14,7 @@
 They are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
 
 _base             what a backend implements: Storage, ByteSink, ByteSource
+_sink_state       the states of a sink, as a table
 _factory          what the hook of a plugin gives
 _url              paths and keys, taken apart and put together
 _backends         those that are there, ours and those of plugins; _foreign: simple objects that only write
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._retry import Backoff as Backoff
     from asyncrec.storage._retry import RetryPolicy as RetryPolicy
     from asyncrec.storage._retry import retrying as retrying
+    from asyncrec.storage._sink_state import SinkState as SinkState
     from asyncrec.storage._url import check_key as check_key
     from asyncrec.storage._url import join as join
     from asyncrec.storage._url import local_path as local_path
@@ -80,6 +83,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
         "asyncrec.storage._registry": ("register_writer_factory",),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
+        "asyncrec.storage._sink_state": ("SinkState",),
         "asyncrec.storage._url": ("check_key", "join", "local_path", "redact", "scheme_of"),
     },
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -36,12 +36,11 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
-from asyncrec.tools._records import RecordStream
+from asyncrec.tools._head import RecordStream
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import Selection, selected
 
 __all__ = ["ConvertReport", "convert"]
-
-Progress = Callable[[int, int | None], None]
 
 # Told one by one; beyond it they are counted.
 _MOST_TOLD = 1000
@@ -156,12 +155,10 @@ async def convert(
                             report.records += len(converted.records)
             return report
         async with dataset_at(target, storage=target_storage, storage_options=target_options) as (folder, name):
-            done = 0
-            total = sum(info.size for _, info in files)
+            advance = Advance(progress, sum(info.size for _, info in files))
             for file, info in files:
                 await _import(store, info, file, kind, folder, name, max_shard_bytes, compression, report)
-                done += info.size
-                progress(done, total)
+                advance(info.size)
     return report
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import concurrently
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
@@ -21,16 +21,15 @@ from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsErro
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
 from asyncrec.storage._patterns import is_pattern
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._checksums import ChecksummedStorage
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
 __all__ = ["CopyReport", "copy"]
-
-Progress = Callable[[int, int | None], None]
 
 # Objects at once: they hide the delays of both stores, and each holds a chunk of each.
 _CONCURRENT = 4
@@ -106,12 +105,7 @@ async def copy(
         selected(source, storage=storage, storage_options=storage_options) as selection,
         located(target, storage=target_storage, storage_options=target_storage_options) as (store, key),
     ):
-        done = 0
-
-        def advance(size: int) -> None:
-            nonlocal done
-            done += size
-            progress(done, selection.bytes)
+        advance = Advance(progress, selection.bytes)
 
         async def one(item: _Item, into: Storage = store) -> None:
             shown = join(into.root, item.target)
@@ -156,7 +150,7 @@ async def _copy_dataset(
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
-    folder = PrefixedStorage(store, prefix) if prefix else store
+    folder = folder_at(store, prefix)
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
     there = await load_manifest(folder, name, path=at)
     if there is not None and not _missing(entries, there, at):

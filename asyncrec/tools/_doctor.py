@@ -23,10 +23,11 @@ from typing import Any
 
 import anyio
 
+from asyncrec import native
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._races import race
@@ -53,7 +54,7 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What was found. ``installed`` has the versions of Python, asyncrec and every plugin."""
+    """What was found. ``installed`` has the versions of Python, asyncrec and every plugin, and what of it is in C."""
 
     path: str
     installed: dict[str, str] = field(default_factory=dict)
@@ -89,17 +90,23 @@ async def doctor(
         ask = None
         if isinstance(store, ExclusiveParts):
             ask = partial(_excludes_parts, store, f"{prefix}/" if prefix else "")
-        await _Doctor(PrefixedStorage(store, prefix) if prefix else store, report, ask).run()
+        await _Doctor(folder_at(store, prefix), report, ask).run()
         report.checks.append(await _uploads(store, key))
     return report
 
 
 def _installed() -> dict[str, str]:
-    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec")}
+    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
     for entry in entry_points(group="asyncrec"):
         if entry.dist is not None and entry.dist.name != "asyncrec":
             found[entry.dist.name] = entry.dist.version
     return found
+
+
+def _inner_loops() -> str:
+    if not native.FUNCTIONS:
+        return "in Python, for no compiler was at hand when asyncrec was installed"
+    return f"in C; CRC-32C by {native.CRC32C}"
 
 
 def _version(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,13 +23,12 @@ from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentValueError, FormatError, ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
+from asyncrec.tools._progress import Progress
 
 __all__ = ["RepairReport", "repair"]
-
-Progress = Callable[[int, "int | None"], None]
 
 # An index line has some 20 bytes: of ten million records. Beyond, search has to do without.
 _MOST_INDEX = 256 << 20
@@ -159,7 +158,7 @@ async def _next(reader: RecordReader) -> list[bytes]:
 async def _boundaries(storage: Storage, key: str) -> Sequence[int]:
     """Where the file's records began when its index was made; none where there is no index to be used."""
     prefix, slash, shard = key.rpartition("/")
-    folder = PrefixedStorage(storage, prefix + slash) if slash else storage
+    folder = folder_at(storage, prefix + slash)
     try:
         text = await folder.get(await _index_of(folder, shard), max_bytes=_MOST_INDEX)
         index = await in_thread(parse_index, text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,13 +28,12 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._count import count
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 __all__ = ["ReshardReport", "reshard"]
-
-Progress = Callable[[int, int | None], None]
 
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
@@ -202,13 +201,12 @@ class _Batches:
     def __init__(self, selection: Selection, stack: AsyncExitStack, progress: Progress) -> None:
         self._selection = selection
         self._stack = stack
-        self._progress = progress
+        self._advance = Advance(progress, selection.bytes)
         self._keyed = _has_keys(selection)
         self._waiting = iter(selection.shards)
         self._shard: SelectedShard | None = None
         self._reader: RecordReader
         self._keys: _Keys | None = None
-        self._done = 0
 
     def __aiter__(self) -> _Batches:
         return self
@@ -226,8 +224,7 @@ class _Batches:
             if batch is not None:
                 return KeyedBatch(batch.records, await self._keys.take(len(batch.records)) if self._keys else None)
             await self._stack.aclose()
-            self._done += self._shard.size
-            self._progress(self._done, self._selection.bytes)
+            self._advance(self._shard.size)
             self._shard = None
 
 

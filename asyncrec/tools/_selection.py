@@ -24,7 +24,7 @@ from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern, matching
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
@@ -186,7 +186,7 @@ async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection
 
 async def _dataset(store: Storage, key: str, shown: str, given_up: bool) -> SelectedDataset | None:
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
-    folder = PrefixedStorage(store, prefix) if prefix else store
+    folder = folder_at(store, prefix)
     segments = await load_segments(folder, name)
     manifest = await (merged if given_up and segments else manifest_of)(shown, segments)
     return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
@@ -195,7 +195,7 @@ async def _dataset(store: Storage, key: str, shown: str, given_up: bool) -> Sele
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
     """Without what a job has published under the name ``key`` and not committed, where there is no manifest."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
-    folder = PrefixedStorage(store, prefix) if prefix else store
+    folder = folder_at(store, prefix)
     below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
     kept = set(await without_unfinished(folder, name, below))
     return [info for info in found if not info.key.startswith(key) or info.key[len(prefix) :] in kept]
@@ -218,7 +218,7 @@ async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: 
     if not anything:
         return None
     for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
-        home = local_folder(PrefixedStorage(store, parent) if parent else store)
+        home = local_folder(folder_at(store, parent))
         if home is not None:  # on a disk, a job's mark is its header
             made.update(parent + header.name for _, header in await in_thread(find_headers, home))
     for key in sorted(made):

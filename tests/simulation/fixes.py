@@ -28,8 +28,8 @@ from asyncrec._shards.spool import folder as spool
 from asyncrec._shards.spool import uploader as uploading
 from asyncrec._shards.writing import job, open_job
 from asyncrec.errors import ObjectExistsError
-from asyncrec.storage._local import sink as local_sink
 from asyncrec.storage._local import storage as local
+from asyncrec.storage._local.unfinished import UnfinishedFile
 from asyncrec.tools import _orphans as orphans
 from asyncrec.tools import _selection as selecting
 from asyncrec.tools import _uploads as unfinished
@@ -60,7 +60,7 @@ def keys_reach_the_disk_before_their_records() -> Iterator[None]:
     def write_behind(self: Any, other: Any, tail: Any) -> None:
         other._ahead_of = self
 
-    with mock.patch.object(local_sink.LocalSink, "write_behind", write_behind):
+    with mock.patch.object(UnfinishedFile, "write_behind", write_behind):
         yield
 
 
@@ -78,9 +78,9 @@ def keys_that_begin_late_have_their_zeros_from_the_start() -> Iterator[None]:
 @fix
 def keys_are_kept_with_the_journal_that_is_kept() -> Iterator[None]:
     def write_behind(self: Any, other: Any, tail: Any) -> None:
-        self._before_write = lambda: other._push(tail())
+        self._before_write = lambda: other.push(tail())
 
-    with mock.patch.object(local_sink.LocalSink, "write_behind", write_behind):
+    with mock.patch.object(UnfinishedFile, "write_behind", write_behind):
         yield
 
 

@@ -18,6 +18,7 @@ from asyncrec._shards.recovery import writer_recovery as finishing
 from asyncrec.storage._local import disk as local_disk
 from asyncrec.storage._local import lock as locks
 from asyncrec.storage._local import sink as local_sink
+from asyncrec.storage._local import unfinished
 
 __all__ = ["MUTANTS"]
 
@@ -31,16 +32,17 @@ def mutant(body: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
 
 @mutant
 def a_flush_does_not_fsync() -> Iterator[None]:
-    real = local_sink.LocalSink._flush
+    real = unfinished.UnfinishedFile.flush
 
     def flush(self: Any, tail: Any) -> int:
-        system, self._system = self._system, _Without(self._system, "fsync")
+        disk = self._disk
+        system, disk.system = disk.system, _Without(disk.system, "fsync")
         try:
             return real(self, tail)
         finally:
-            self._system = system
+            disk.system = system
 
-    with mock.patch.object(local_sink.LocalSink, "_flush", flush):
+    with mock.patch.object(unfinished.UnfinishedFile, "flush", flush):
         yield
 
 
@@ -78,11 +80,11 @@ def the_commit_comes_before_the_shard() -> Iterator[None]:
 def recover_ignores_locks() -> Iterator[None]:
     real = locks.FileLock.__init__
 
-    def take(self: Any, fd: int, path: str) -> None:
+    def take(self: Any, fd: int, path: str, **options: bool) -> None:
         flock = locks.fcntl.flock
         with mock.patch.object(locks, "fcntl", _Without(locks.fcntl, "flock")):
             assert flock
-            real(self, fd, path)
+            real(self, fd, path, **options)
 
     with mock.patch.object(locks.FileLock, "__init__", take):
         yield

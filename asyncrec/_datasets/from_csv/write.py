@@ -18,9 +18,10 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
-from asyncrec._datasets.from_csv.ordered_map import Made, Origin, make, work_in_order
+from asyncrec._datasets.from_csv.example_maker import Made, Origin, make
 from asyncrec._datasets.from_csv.partition import deal, weights_of
 from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
 from asyncrec._datasets.progress import Progress
@@ -30,7 +31,7 @@ from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact, scheme_of
 
@@ -259,7 +260,7 @@ async def _write(
         for name in splits
     ]
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
-        folder = PrefixedStorage(store, key) if key else store
+        folder = folder_at(store, key)
         await _refuse_others(folder, beside)
         async with open_splits(
             folder,
@@ -285,7 +286,7 @@ async def _write(
                     _log.info("%s: left out: %s", job[1].where(), made.ignored)
 
                 jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
-                await work_in_order(jobs, work, use, concurrency=concurrency)
+                await ordered_map(jobs, work, use, concurrency=concurrency)
             for name, split in open_.items():
                 if not split.records:
                     raise DatasetError(f"{folder.root}: every example of {name!r} was left out")
@@ -300,7 +301,7 @@ async def _write(
 async def _refuse_others(folder: Storage, names: set[str]) -> None:
     """A test split of an earlier partition holds examples that this one may train on."""
     for name in sorted(names):
-        manifest = await load_manifest(PrefixedStorage(folder, name), name, path=name)
+        manifest = await load_manifest(folder_at(folder, name), name, path=name)
         if manifest is not None and manifest.shards:
             raise DatasetError(
                 f"{folder.root}/{name} holds a split of an earlier partition, which these ratios do not make: "

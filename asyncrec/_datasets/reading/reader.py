@@ -21,7 +21,7 @@ from asyncrec._shards.manifest.splits import Split, parse_split
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 
@@ -161,7 +161,7 @@ async def _folder(
     whole = f"{text.rstrip('/')}/{split.names[0]}" if text else split.names[0]
     async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rpartition("/")[0]
-        yield PrefixedStorage(store, prefix) if prefix else store
+        yield folder_at(store, prefix)
 
 
 async def _find(folder: Storage, split: Split, *, shown: str) -> Found:

@@ -14,8 +14,8 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.ahead import ReadAhead
 from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder

@@ -24,9 +24,9 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.ahead import ReadAhead
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import concurrently
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode

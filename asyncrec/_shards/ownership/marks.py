@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
-from asyncrec._shards.manifest.snapshot import for_each
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join

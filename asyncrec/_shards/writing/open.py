@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from crc32c import crc32c
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
@@ -18,7 +19,7 @@ from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
-from asyncrec._shards.manifest.snapshot import dataset_at, for_each
+from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.recovery.recover import recover_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool

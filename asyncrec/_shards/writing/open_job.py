@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS
@@ -22,7 +23,7 @@ from asyncrec._shards.journal.journal import Journal, dead_jobs
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
 from asyncrec._shards.manifest.segment import Segment
-from asyncrec._shards.manifest.snapshot import for_each, load_segments, manifest_of
+from asyncrec._shards.manifest.snapshot import load_segments, manifest_of
 from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
 from asyncrec._shards.ownership.liveness import Life, this_host

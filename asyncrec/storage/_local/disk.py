@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import stat
@@ -18,6 +17,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo
+from asyncrec.storage._local.lock import FileLock
 
 __all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "open_own", "partial_name", "read_at"]
 
@@ -76,9 +76,9 @@ class Disk:
         else:
             return True
         # Without hard links: exclusive among the processes of this machine, by a lock on the folder.
-        folder = self.system.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+        folder = os.path.dirname(path)
+        lock = FileLock(self.system.open(folder, os.O_RDONLY | os.O_CLOEXEC), folder, wait=True)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # given up with the descriptor, or with the process
             try:
                 self.system.lstat(path)
             except FileNotFoundError:
@@ -86,7 +86,7 @@ class Disk:
                 return False
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         finally:
-            os.close(folder)
+            lock.release()
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         """Make the folder with its parents, each durable in its own parent before it is used. Blocks.

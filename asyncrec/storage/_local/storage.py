@@ -2,10 +2,10 @@
 
 A key is a path below the root; what lies between two slashes is a folder, made when needed and never listed. Keys
 cannot climb; a symbolic link that the user put under the root is followed (one that stands for the object itself is
-replaced by writing it). Unfinished files, ``.<name>.<id>.partial``
-beside their target, are no objects: never listed, found by `LocalStorage.list_unfinished`.
+replaced by writing it). Unfinished files, ``.<name>.<id>.partial`` beside their target, are
+no objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
 
-How objects are written: `asyncrec.storage._local.sink`; read: `local_source`; listed: `local_walk`.
+Objects are written by `sink` and `unfinished`, read by `source`, and listed by `walk`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from asyncrec.storage._local.disk import (
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.sink import LocalSink
 from asyncrec.storage._local.source import LocalSource, check_regular
+from asyncrec.storage._local.unfinished import Target
 from asyncrec.storage._local.walk import walk
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._url import check_key, join, local_path
@@ -123,18 +124,17 @@ class LocalStorage(Storage):
         if is_partial(path.name):
             raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
         beside = self.owner is not None and key.startswith("_")
-        return LocalSink(
-            self.disk,
-            key,
-            str(path),
-            join(self.root, key),
+        target = Target(
+            key=key,
+            path=str(path),
+            shown=join(self.root, key),
             exclusive=exclusive,
-            chunk_size=min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size,
             owner=self.owner,
-            keep=self.flush_level == "spooled",
             zeros=zeros,
             private=self.private,
         )
+        chunk_size = min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size
+        return LocalSink(self.disk, target, chunk_size=chunk_size, keep=self.flush_level == "spooled")
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None

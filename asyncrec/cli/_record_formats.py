@@ -11,7 +11,7 @@ from asyncrec.cli._output import clean, print_json, say
 from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
-    from asyncrec.tools._records import FoundRecord
+    from asyncrec.tools._head import FoundRecord
 
 __all__ = ["FORMATS", "printer"]
 

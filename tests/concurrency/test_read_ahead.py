@@ -1,4 +1,4 @@
-"""`asyncrec._concurrency.ahead`: some at a time, and one step ahead."""
+"""`ReadAhead` works one step ahead of whoever takes its results."""
 
 from __future__ import annotations
 
@@ -6,44 +6,11 @@ from collections.abc import Iterator
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 
-from asyncrec._concurrency.ahead import ReadAhead, concurrently
+from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import TaskScope
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
-async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int) -> None:
-    done: list[int] = []
-    running = most = 0
-
-    async def work(item: int) -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await checkpoint()
-        done.append(item)
-        running -= 1
-
-    await concurrently(work, range(count), tasks=4)
-    assert sorted(done) == list(range(count))
-    assert most == min(count, 4)
-
-
-@pytest.mark.parametrize("count", [1, 20])
-async def test_the_first_error_ends_it_and_is_raised_as_itself(count: int) -> None:
-    begun: list[int] = []
-
-    async def work(item: int) -> None:
-        begun.append(item)
-        await checkpoint()
-        raise ValueError(f"item {item}")
-
-    with pytest.raises(ValueError, match=r"item \d"):
-        await concurrently(work, range(count), tasks=4)
-    assert len(begun) <= 4
 
 
 async def test_one_result_is_made_ahead_and_no_more() -> None:

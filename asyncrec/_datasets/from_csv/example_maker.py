@@ -8,22 +8,19 @@ a thread goes on from there. Loading is mostly waiting for a disk, and so severa
 from __future__ import annotations
 
 import inspect
-from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import anyio
 
-from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import csv_line
 from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example._declared import DeclaredExample, IgnoreExample
 
-__all__ = ["Made", "Origin", "make", "work_in_order"]
+__all__ = ["Made", "Origin", "make"]
 
-_Job = TypeVar("_Job")
-_Result = TypeVar("_Result")
 _Steps = Generator[Any, Any, "Made"]
 
 
@@ -136,50 +133,3 @@ def _check(example: object, kind: type[DeclaredExample]) -> None:
         raise ArgumentTypeError(
             f"it gave a {type(example).__name__}, which does not have the fields of {kind.__name__}"
         )
-
-
-@dataclass(slots=True)
-class _Slot(Generic[_Job, _Result]):
-    job: _Job
-    done: anyio.Event
-    result: _Result | None = None
-    error: Exception | None = None
-
-
-async def work_in_order(
-    jobs: Iterable[_Job],
-    work: Callable[[_Job], Awaitable[_Result]],
-    use: Callable[[_Job, _Result], Awaitable[None]],
-    *,
-    concurrency: int,
-) -> None:
-    """``await use(job, await work(job))`` for each job, in order, with ``concurrency`` of them in work at once.
-
-    Raises what the first job that fails raises, after the others have ended.
-    """
-    window: deque[_Slot[_Job, _Result]] = deque()
-
-    async def run(slot: _Slot[_Job, _Result]) -> None:
-        try:
-            slot.result = await work(slot.job)
-        except Exception as error:
-            slot.error = error
-        finally:
-            slot.done.set()
-
-    async def use_first() -> None:
-        slot = window.popleft()
-        await slot.done.wait()
-        if slot.error is not None:
-            raise slot.error
-        await use(slot.job, slot.result)  # type: ignore[arg-type]  # done without an error, it has its result
-
-    async with TaskScope() as scope:
-        for job in jobs:
-            slot: _Slot[_Job, _Result] = _Slot(job, anyio.Event())
-            window.append(slot)
-            scope.start_soon(run, slot)
-            if len(window) >= concurrency:
-                await use_first()
-        while window:
-            await use_first()

@@ -1,48 +1,18 @@
-"""Work on many things, some at a time, and one step ahead of whoever uses it."""
+"""`ReadAhead` works one step ahead of the task that takes its results."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
 
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-__all__ = ["ReadAhead", "concurrently"]
+__all__ = ["ReadAhead"]
 
 P = TypeVar("P")
 T = TypeVar("T")
-
-
-async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P], *, tasks: int) -> None:
-    """``await func(item)`` for each, by up to ``tasks`` tasks; the first error ends it."""
-    waiting = iter(items)
-    first = next(waiting, None)
-    if first is None:
-        return
-    errors: list[Exception] = []
-
-    async def work(item: P) -> None:
-        try:
-            await func(item)
-            for each in waiting:
-                await func(each)
-        except Exception as error:
-            errors.append(error)
-            scope.cancel()
-
-    second = next(waiting, None)
-    if second is None:  # one thing needs no tasks
-        await func(first)
-        return
-    async with TaskScope() as scope:
-        scope.start_soon(work, first)
-        scope.start_soon(work, second)
-        for _, item in zip(range(tasks - 2), waiting, strict=False):
-            scope.start_soon(work, item)
-    if errors:
-        raise errors[0]
 
 
 class ReadAhead(Generic[P, T]):
@@ -95,6 +65,8 @@ class ReadAhead(Generic[P, T]):
 
 
 class _Coming(Generic[T]):
+    """A result that is being made, or waits to be taken."""
+
     def __init__(self) -> None:
         self.done = anyio.Event()
         self.result: T | None = None

@@ -1,4 +1,4 @@
-"""`open_records`: all records that a path names, shard after shard; `get_record`: one of them, by number or key."""
+"""`open_records` reads all records that a path names, from the first on, or those that meet conditions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from asyncrec._records.reading.reader import RecordReader
-from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError, RecordIndexError
+from asyncrec.errors import ArgumentValueError, DecodeError
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, INT64, NONE, parse_example
 from asyncrec.storage._base import Storage
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = ["FoundRecord", "RecordStream", "Where", "get_record", "open_records"]
+__all__ = ["FoundRecord", "RecordStream", "Where", "open_records"]
 
 _WHERE = re.compile(r"(?P<feature>[^=!]+)(?P<sign>!?=)(?P<value>.*)", re.DOTALL)
 
@@ -129,48 +128,3 @@ async def open_records(
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         async with AsyncExitStack() as stack:
             yield RecordStream(selection, where, stack)
-
-
-async def get_record(
-    path: str | os.PathLike[str],
-    *,
-    record: int | None = None,
-    key: str | None = None,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> FoundRecord:
-    """One record: by its number among all that ``path`` names, counted from 0 (from the end when negative), or the key
-    it was written with. A data set is asked at random; of other files all before it is read.
-
-    Raises:
-        IndexError: there is no such record.
-        KeyError: no record has the key.
-        DatasetError: a key, and what ``path`` names has no keys.
-        FormatError: it is damaged.
-    """
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        if len(selection.datasets) == 1 and selection.kind == "data set":
-            found = selection.datasets[0]
-            dataset = Dataset(found.folder, found.name, found.manifest, None)
-            if key is not None:
-                record = await dataset.find(key)
-            assert record is not None, "one of the two is given"
-            data = await dataset.get(record)
-            number = record if record >= 0 else len(dataset) + record
-            shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
-            return FoundRecord(selection.shards[shard].shown, number - int(dataset.starts[shard]), data)
-        if key is not None:
-            raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
-        assert record is not None, "one of the two is given"
-        before = 0
-        last: list[FoundRecord] = []  # as many as a negative number may mean
-        async with AsyncExitStack() as stack:
-            async for records in RecordStream(selection, (), stack):
-                if 0 <= record < before + len(records):
-                    return records[record - before]
-                before += len(records)
-                if record < 0:
-                    last = [*last, *records][record:]
-        if len(last) == -record:
-            return last[0]
-        raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {before:,} records")

@@ -24,8 +24,8 @@ from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._sent import check_sent
+from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join, redact
-from asyncrec.tools._checksums import ChecksummedStorage
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
@@ -226,8 +226,8 @@ async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
         # Not every store keeps a checksum: reading costs no more than copying once more.
-        stored = await _checksum(store, item.target) if there.crc32c is None else there.crc32c
-        if stored == (await _checksum(source, item.source) if expected is None else expected):
+        stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
+        if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
             return True
     if overwrite:
         return False
@@ -261,11 +261,3 @@ async def _copy(
         await store.delete(item.target)
         raise
     return chunks.size
-
-
-async def _checksum(storage: Storage, key: str) -> int:
-    passing = ChecksummedStorage(storage)
-    async with passing.open_source(key) as source:
-        while await source.receive(_BLOCK):
-            pass
-    return passing.crc32c

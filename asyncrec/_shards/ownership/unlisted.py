@@ -16,13 +16,12 @@ from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_n
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.storage._stored_checksum import stored_crc32c
 
 __all__ = ["entry_of_unlisted", "ever_listed", "is_there", "published_by"]
 
 # A shard that was written may hold any record; what is believed is its checksums.
 _MOST_RECORD = 1 << 40
-_BLOCK = 1 << 20
 
 
 def ever_listed(segments: Iterable[Segment]) -> set[str]:
@@ -46,16 +45,16 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
             records += len(batch)
     checksum = info.crc32c
     if checksum is None:
-        checksum = (await _read(target, shard, info.etag, keep=False))[1]
-    beside = with_maker(header.name, shard, header.writer)
+        checksum = await stored_crc32c(target, shard, etag=info.etag)
+    sidecar_name = with_maker(header.name, shard, header.writer)
     return ShardEntry(
         path=shard,
         records=records,
         bytes=info.size,
         crc32c=checksum,
         compression=header.compression.type,
-        index=await _index(target, index_key(beside), records),
-        keys=await _keys(target, keys_key(beside), records),
+        index=await _index(target, index_key(sidecar_name), records),
+        keys=await _keys(target, keys_key(sidecar_name), records),
         last=format_time(info.modified.timestamp()),
         committed=now,
     )
@@ -79,30 +78,19 @@ async def is_there(target: Storage, key: str) -> bool:
 
 async def _index(target: Storage, key: str, records: int) -> Sidecar | None:
     try:
-        text, checksum = await _read(target, key, None, keep=True)
+        text = await target.get(key)
         index = await in_thread(parse_index, text)
     except (ObjectNotFoundError, ValueError):
         return None
-    return Sidecar(path=key, bytes=len(text), crc32c=checksum) if len(index) == records else None
+    if len(index) != records:
+        return None
+    return Sidecar(path=key, bytes=len(text), crc32c=await in_thread(crc32c, text))
 
 
 async def _keys(target: Storage, key: str, records: int) -> Sidecar | None:
     try:
         if (await target.head(key)).size != KEY_BYTES * records:
             return None
-        _, checksum = await _read(target, key, None, keep=False)
+        return Sidecar(path=key, bytes=KEY_BYTES * records, crc32c=await stored_crc32c(target, key))
     except ObjectNotFoundError:
         return None
-    return Sidecar(path=key, bytes=KEY_BYTES * records, crc32c=checksum)
-
-
-async def _read(target: Storage, key: str, etag: str | None, *, keep: bool) -> tuple[bytes, int]:
-    """The content if it is to be kept, and its CRC32C."""
-    checksum = 0
-    blocks = []
-    async with ResumingSource(target, key, etag=etag) as source:
-        while block := await source.receive(_BLOCK):
-            checksum = crc32c(block, checksum)
-            if keep:
-                blocks.append(block)
-    return b"".join(blocks), checksum

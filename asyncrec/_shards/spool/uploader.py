@@ -20,8 +20,8 @@ from asyncrec._shards.spool.upload import Upload
 from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._local.storage import mapped_errors
-from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._sent import check_sent
+from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
 
 __all__ = ["UploadEvents", "Uploader"]
@@ -220,10 +220,7 @@ class Uploader:
             return False
         checksum = info.crc32c
         if checksum is None:
-            checksum = 0
-            async with ResumingSource(self._store, entry.path, etag=info.etag) as source:
-                while block := await source.receive(1 << 20):
-                    checksum = crc32c(block, checksum)
+            checksum = await stored_crc32c(self._store, entry.path, etag=info.etag)
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:

@@ -14,19 +14,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import find_headers
 from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import is_another_data_set
-from asyncrec._shards.ownership.marks import find_claims, find_marks
+from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, ever_listed
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._selection import SelectedDataset
 
@@ -182,10 +179,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 async def _owners(folder: Storage, name: str, ended: set[str]) -> dict[str, str]:
     """By the stems of names: the jobs that have not ended."""
-    headers = await find_marks(folder, name)
-    local = local_folder(folder)
-    if local is not None:
-        headers += [header for _, header in await in_thread(find_headers, local) if header.name == name]
+    headers = await find_jobs(folder, name)
     owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}
     plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}
     for header in headers:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.journal import find_headers
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -124,5 +124,5 @@ def _is_spoken_for(root: LocalStorage, key: str) -> bool:
     return any(
         name == os.path.basename(path)
         or name.endswith((f".{header.writer}.partial", f".{header.writer}~begun.partial"))
-        for path, header in find_headers(folder)
+        for path, header in find_job_headers(folder)
     )

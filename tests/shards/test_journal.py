@@ -12,7 +12,7 @@ import pytest
 import asyncrec
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, find_headers, remove_unnamed_headers
+from asyncrec._shards.journal.journal import Journal, find_job_headers, remove_unnamed_headers
 from asyncrec._shards.spool.folder import LOCK_NAME
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
@@ -34,7 +34,7 @@ def test_a_note_is_found_though_each_read_gives_one_byte(tmp_path: Path, monkeyp
     Journal.begin(folder, NOTE).end(keep=True)
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 1), position))
-    assert [note for _, note in find_headers(folder)] == [NOTE]
+    assert [note for _, note in find_job_headers(folder)] == [NOTE]
 
 
 def test_what_is_encoded_is_decoded_again() -> None:
@@ -100,7 +100,7 @@ async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_ov
     other.write_bytes(b"1\n" + changed(writer="b"))
     (tmp_path / ".pages.b.partial").symlink_to(other)
     (tmp_path / ".pages.c.partial").mkdir()
-    assert find_headers(LocalStorage(tmp_path)) == []
+    assert find_job_headers(LocalStorage(tmp_path)) == []
     assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
     assert other.read_bytes() == b"1\n" + changed(writer="b")
 
@@ -138,6 +138,6 @@ async def test_of_two_that_begin_with_one_id_the_second_is_told_and_the_first_ke
     first = Journal.begin(folder, NOTE)
     with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
         Journal.begin(folder, NOTE)
-    assert [note for _, note in find_headers(folder)] == [NOTE]
+    assert [note for _, note in find_job_headers(folder)] == [NOTE]
     first.end()
     assert list(tmp_path.iterdir()) == []

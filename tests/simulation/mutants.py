@@ -13,8 +13,8 @@ from unittest import mock
 from asyncrec._records.writing import memory_budget as budget
 from asyncrec._shards.commit import manifest_writer
 from asyncrec._shards.journal import journal
+from asyncrec._shards.recovery import local_recovery as finishing
 from asyncrec._shards.recovery import recover as recovery
-from asyncrec._shards.recovery import writer_recovery as finishing
 from asyncrec.storage._local import disk as local_disk
 from asyncrec.storage._local import lock as locks
 from asyncrec.storage._local import sink as local_sink
@@ -95,7 +95,7 @@ def recover_removes_journals_first() -> Iterator[None]:
     real = finishing.LocalWriterRecovery.run
 
     async def run(self: Any) -> None:
-        for shard in journal.leftovers_of(self._home, self._header):
+        for shard in journal.leftovers_of(self._folder, self._header):
             await finishing.in_thread(finishing.remove_leftovers_of, self._journal, shard)
         await real(self)
 
@@ -115,7 +115,7 @@ def a_flush_is_acknowledged_before_the_disk_has_it() -> Iterator[None]:
 @mutant
 def the_note_is_not_kept() -> Iterator[None]:
     """Whoever opens after a crash forgets whose the files are."""
-    with mock.patch.object(recovery, "find_headers", return_value=[]):
+    with mock.patch.object(recovery, "find_job_headers", return_value=[]):
         yield
 
 

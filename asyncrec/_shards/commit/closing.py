@@ -32,7 +32,7 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
             content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
         except ObjectNotFoundError:
             continue
-        return await in_thread(lambda found, shown: parse_segment(found, name=shown), content, key)
+        return await in_thread(lambda found, name: parse_segment(found, name=name), content, key)
     return None
 
 

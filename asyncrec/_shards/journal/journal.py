@@ -32,7 +32,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 __all__ = [
     "Journal",
     "dead_jobs",
-    "find_headers",
+    "find_job_headers",
     "has_header",
     "leftovers_of",
     "header_path",
@@ -159,12 +159,15 @@ class Journal:
             self.folder.disk.system.unlink(path)
 
 
-def find_headers(folder: LocalStorage) -> list[tuple[str, JobHeader]]:
-    """The path and content of every header in a folder, whether its job lives or not."""
+def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tuple[str, JobHeader]]:
+    """The path and content of every header in a folder, or of those for the data set ``name``.
+
+    Their jobs may live or not.
+    """
     found = []
-    for name in sorted(_names(folder)):
-        path = os.path.join(folder.folder, name)
-        if not is_partial(name):
+    for file in sorted(_names(folder)):
+        path = os.path.join(folder.folder, file)
+        if not is_partial(file):
             continue
         try:
             fd = open_own(path, os.O_RDONLY, linked=True)
@@ -175,7 +178,7 @@ def find_headers(folder: LocalStorage) -> list[tuple[str, JobHeader]]:
                 header = JobHeader.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
         finally:
             os.close(fd)
-        if header is not None and header_path(folder, header) == path:
+        if header is not None and header_path(folder, header) == path and name in (None, header.name):
             found.append((path, header))
     return found
 
@@ -188,8 +191,8 @@ def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
 def dead_jobs(folder: LocalStorage, own: JobHeader) -> list[JobHeader]:
     """Of other jobs on the same data set that died in this folder."""
     dead = []
-    for path, header in find_headers(folder):
-        if header.name != own.name or header.writer == own.writer:
+    for path, header in find_job_headers(folder, own.name):
+        if header.writer == own.writer:
             continue
         with suppress(StorageError):  # it lives
             journal = Journal.claim(folder, path)

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.closing import entomb, fence, load_closing
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import find_headers
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
 from asyncrec._shards.manifest.snapshot import load_segments, merged
 from asyncrec._shards.ownership.liveness import this_host
@@ -103,5 +103,5 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
     for prefix in (manifest_prefix(name), jobs_prefix(name)):
         if [info.key async for info in folder.list_objects(prefix)]:
             return True
-    home = local_folder(folder)
-    return home is not None and any(header.name == name for _, header in await in_thread(find_headers, home))
+    local = local_folder(folder)
+    return local is not None and bool(await in_thread(find_job_headers, local, name))

@@ -12,13 +12,13 @@ from functools import partial
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, find_headers, has_header
+from asyncrec._shards.journal.journal import Journal, find_job_headers, has_header
 from asyncrec._shards.manifest.names import claim_key, mark_key
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.ownership.liveness import Life
-from asyncrec._shards.ownership.marks import Claim, find_claims, find_marks, load_mark, uses_plain_names
+from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, uses_plain_names
 from asyncrec._shards.ownership.unlisted import ever_listed, published_by
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._base import Storage
@@ -29,7 +29,7 @@ __all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "
 
 
 async def settle_claims(
-    folder: Storage, home: LocalStorage | None, header: JobHeader, *, take_over: bool
+    folder: Storage, local: LocalStorage | None, header: JobHeader, *, take_over: bool
 ) -> tuple[int, bool]:
     """See that whoever claimed the data set's name before this job makes nothing more of it.
 
@@ -42,7 +42,7 @@ async def settle_claims(
     plain, number = True, 0
     for claim in await find_claims(folder, header.name):
         number = claim.number
-        if await _settle(folder, home, header, claim, take_over=take_over):
+        if await _settle(folder, local, header, claim, take_over=take_over):
             await folder.delete(claim_key(header.name, claim.number))
         else:
             # It may publish what it had begun for as long as it lives: names that it used are never used again.
@@ -51,7 +51,7 @@ async def settle_claims(
 
 
 async def _settle(
-    folder: Storage, home: LocalStorage | None, header: JobHeader, claim: Claim, *, take_over: bool
+    folder: Storage, local: LocalStorage | None, header: JobHeader, claim: Claim, *, take_over: bool
 ) -> bool:
     """See that an earlier job makes nothing more; whether its names are free again, and its claim is to go.
 
@@ -60,41 +60,43 @@ async def _settle(
     """
     if not claim.writer:
         return False
-    shown = join(folder.root, header.name)
-    if home is not None:
-        headers = {
-            found.writer: path for path, found in await in_thread(find_headers, home) if found.name == header.name
-        }
-        if claim.writer not in headers and await in_thread(has_header, home, header.name, claim.writer):
-            raise ConflictError(f"{shown}: the writer {claim.writer} is another user's, and may be making it")
+    display_path = join(folder.root, header.name)
+    if local is not None:
+        headers = {found.writer: path for path, found in await in_thread(find_job_headers, local, header.name)}
+        if claim.writer not in headers and await in_thread(has_header, local, header.name, claim.writer):
+            raise ConflictError(f"{display_path}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in headers:
-            return await _settle_local(folder, home, headers[claim.writer], claim.plain, shown)
+            return await _settle_local(folder, local, headers[claim.writer], claim.plain, display_path)
     if await load_closing(folder, header.name, claim.writer) is not None:
         return False
     mark = await load_mark(folder, header.name, claim.writer)
     if mark is None:
         # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
         await entomb(folder, header.name, claim.writer, by=header.writer)
-        return home is not None
-    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, shown=shown)
+        return local is not None
+    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, display_path=display_path)
     return False
 
 
-async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_over: bool, shown: str) -> None:
+async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_over: bool, display_path: str) -> None:
     try:
         life = await take_life(mark)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise _in_use(shown, mark, "which lives") from error
+        raise _in_use(display_path, mark, "which lives") from error
     ended = False
     try:
         if not take_over and life is None:
             raise _in_use(
-                shown, mark, "which cannot be asked from here: when it is dead, take_over=True takes the name from it"
+                display_path,
+                mark,
+                "which cannot be asked from here: when it is dead, take_over=True takes the name from it",
             )
         if mark.spool and not take_over:
-            raise _in_use(shown, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)")
+            raise _in_use(
+                display_path, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)"
+            )
         await abandon(folder, mark, plain=plain)
         await folder.delete(mark_key(mark.name, mark.writer))
         ended = True
@@ -103,20 +105,20 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
             await surely_in_thread(partial(life.end, keep=not ended))
 
 
-async def _settle_local(folder: Storage, home: LocalStorage, path: str, plain: bool, shown: str) -> bool:
+async def _settle_local(folder: Storage, local: LocalStorage, path: str, plain: bool, display_path: str) -> bool:
     try:
-        journal = await claim_journal(home, path)
+        journal = await claim_journal(local, path)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise ConflictError(f"{shown}: another writer is making this data set: {error}") from error
+        raise ConflictError(f"{display_path}: another writer is making this data set: {error}") from error
     if journal is None:
         return True
     try:
         if await _holds_promises(folder, journal):
             raise ConflictError(
-                f"{shown}: the writer {journal.header.writer} died, and may have been told that its records are safe: "
-                "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
+                f"{display_path}: the writer {journal.header.writer} died, and may have been told that its records "
+                "are safe: asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
         await abandon_local(folder, journal, plain=plain)
         for claim in await find_claims(folder, journal.header.name):
@@ -140,9 +142,9 @@ async def _holds_promises(folder: Storage, journal: Journal) -> bool:
     return not listed.issuperset(await published_by(folder, journal.header))
 
 
-async def claim_journal(home: LocalStorage, path: str) -> Journal | None:
+async def claim_journal(local: LocalStorage, path: str) -> Journal | None:
     """`Journal.claim`, in a worker thread."""
-    return await acquire_in_thread(partial(Journal.claim, home, path), _let_go)
+    return await acquire_in_thread(partial(Journal.claim, local, path), _let_go)
 
 
 async def take_life(mark: JobHeader) -> Life | None:
@@ -161,11 +163,7 @@ async def refuse_makers(folder: Storage, header: JobHeader) -> None:
     Raises:
         ConflictError: a job of an id among them has not ended.
     """
-    home = local_folder(folder)
-    others = await find_marks(folder, header.name)
-    if home is not None:
-        others += [found for _, found in await in_thread(find_headers, home) if found.name == header.name]
-    for other in others:
+    for other in await find_jobs(folder, header.name):
         if other.writer in header.stems and other.writer != header.writer:
             raise ConflictError(
                 f"{join(folder.root, header.name)}: the writer {other.writer}, whose names the copy would have, has "
@@ -179,17 +177,17 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     Raises:
         ConflictError: it lives, or nobody here can tell.
     """
-    shown = join(folder.root, name)
-    home = local_folder(folder)
-    if home is not None:
-        for path, header in await in_thread(find_headers, home):
-            if (header.name, header.writer) == (name, writer):
-                return await _settle_local(folder, home, path, await uses_plain_names(folder, header), shown)
+    display_path = join(folder.root, name)
+    local = local_folder(folder)
+    if local is not None:
+        for path, header in await in_thread(find_job_headers, local, name):
+            if header.writer == writer:
+                return await _settle_local(folder, local, path, await uses_plain_names(folder, header), display_path)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False
     plain = await uses_plain_names(folder, mark)
-    await _settle_remote(folder, mark, plain=plain, take_over=False, shown=shown)
+    await _settle_remote(folder, mark, plain=plain, take_over=False, display_path=display_path)
     return True
 
 
@@ -201,8 +199,8 @@ async def abandon_local(folder: Storage, journal: Journal, *, plain: bool = Fals
     return True
 
 
-def _in_use(shown: str, mark: JobHeader, what: str) -> ConflictError:
+def _in_use(display_path: str, mark: JobHeader, what: str) -> ConflictError:
     return ConflictError(
-        f"{shown}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is making this "
-        f"data set, {what}"
+        f"{display_path}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is making "
+        f"this data set, {what}"
     )

@@ -24,16 +24,18 @@ def remove_leftovers(journal: Journal) -> list[str]:
 def remove_leftovers_of(journal: Journal, shard: str) -> None:
     """Of one shard, which is in the manifest or shall not be. The shard goes last: it is what is looked for."""
     header = journal.header
-    home = journal.folder.owned_by(header.writer)
-    beside = with_maker(header.name, shard, header.writer)
+    folder = journal.folder.owned_by(header.writer)
+    sidecar_name = with_maker(header.name, shard, header.writer)
     # Journals of releases before 0.2 have their index and keys under the shard's own name.
-    for key in dict.fromkeys((index_key(beside), index_key(shard), keys_key(beside), keys_key(shard), shard)):
-        paths = [home.partial_of(key), *([home.begun_of(key)] if key != shard else [])]
+    for key in dict.fromkeys(
+        (index_key(sidecar_name), index_key(shard), keys_key(sidecar_name), keys_key(shard), shard)
+    ):
+        paths = [folder.partial_of(key), *([folder.begun_of(key)] if key != shard else [])]
         if header.spool:
-            paths.append(home.path_of(key))
+            paths.append(folder.path_of(key))
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
-                home.disk.system.unlink(path)
+                folder.disk.system.unlink(path)
 
 
 def _remove_beside(journal: Journal) -> None:

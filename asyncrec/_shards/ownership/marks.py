@@ -19,14 +19,17 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
 __all__ = [
     "Claim",
     "find_claims",
+    "find_jobs",
     "find_marks",
     "load_mark",
     "put_claim",
@@ -106,7 +109,7 @@ async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None
 
 
 async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
-    """Of every job that has not ended, whether it lives or not."""
+    """The headers in the marks of a data set: of jobs that have not ended, whether they live or not."""
     prefix = jobs_prefix(name)
     writers = [
         info.key[len(prefix) : -len(".json")]
@@ -117,8 +120,17 @@ async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
     return [header for header in await for_each(load, writers) if header is not None]
 
 
+async def find_jobs(folder: Storage, name: str) -> list[JobHeader]:
+    """The headers of all jobs on a data set that have not ended, in marks and in its local folder."""
+    headers = await find_marks(folder, name)
+    local = local_folder(folder)
+    if local is not None:
+        headers += [header for _, header in await in_thread(find_job_headers, local, name)]
+    return headers
+
+
 async def find_claims(folder: Storage, name: str) -> list[Claim]:
-    """All there are, in order."""
+    """All claims on a name, in the order of their numbers."""
     prefix = jobs_prefix(name) + _CLAIM
     numbers = {}
     async for info in folder.list_objects(prefix):

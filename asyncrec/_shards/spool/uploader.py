@@ -161,14 +161,14 @@ class Uploader:
             for sidecar in (entry.index, entry.keys):
                 if sidecar is not None:
                     assert sidecar.bytes is not None, "known of what was just written"
-                    beside = Upload(sidecar.path)
-                    beside.written = sidecar.bytes
-                    beside.entry = ShardEntry(
+                    upload = Upload(sidecar.path)
+                    upload.written = sidecar.bytes
+                    upload.entry = ShardEntry(
                         path=sidecar.path, records=0, bytes=sidecar.bytes, crc32c=sidecar.crc32c, compression=""
                     )
-                    async with self._store.open_sink(sidecar.path) as beside_sink:
-                        await self._send(beside, beside_sink)
-                    self._check(beside.entry, beside_sink)
+                    async with self._store.open_sink(sidecar.path) as sidecar_sink:
+                        await self._send(upload, sidecar_sink)
+                    self._check(upload.entry, sidecar_sink)
         self._check(entry, sink)
 
     def _check(self, sent: ShardEntry, sink: ByteSink) -> None:

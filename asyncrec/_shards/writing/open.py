@@ -138,14 +138,14 @@ async def open_sharded_writer(
             "what replaces a data set is promised only whole: spool= has no meaning with mode='replace'"
         )
     options = parse_compression(compression)
-    shown = redact(str(path))
+    display_path = redact(str(path))
     budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
         )
         local = local_folder(folder)
-        url = shown if storage is None else join(folder.root, name)
+        url = display_path if storage is None else join(folder.root, name)
         if local is not None:
             url = join(local.folder, name)
         if spool is not None:
@@ -171,16 +171,18 @@ async def open_sharded_writer(
             open_job(
                 folder,
                 header,
-                path=shown,
+                path=display_path,
                 mode=mode,
                 take_over=take_over,
-                spool=None if spool is None else _spool_folder(shown, spool, header, spool_limit, budget, queues),
+                spool=None
+                if spool is None
+                else _spool_folder(display_path, spool, header, spool_limit, budget, queues),
                 budget=budget,
                 on_commit=on_commit,
             )
         )
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
-        shards = OpenShards(shown, job, queues, budget)
+        shards = OpenShards(display_path, job, queues, budget)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         async with running(shards, commits=commits, exit_timeout=exit_timeout):
             yield ShardedWriter(shards, partition_by=partition_by, keys=keys)

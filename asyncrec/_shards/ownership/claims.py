@@ -201,6 +201,6 @@ async def abandon_local(folder: Storage, journal: Journal, *, plain: bool = Fals
 
 def _in_use(display_path: str, mark: JobHeader, what: str) -> ConflictError:
     return ConflictError(
-        f"{display_path}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is making "
-        f"this data set, {what}"
+        f"{display_path}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is "
+        f"making this data set, {what}"
     )

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from asyncrec._shards.manifest.splits import Split as Split
     from asyncrec._shards.manifest.splits import parse_split as parse_split
     from asyncrec._shards.ownership.listing import list_shards as list_shards
-    from asyncrec._shards.recovery.recover import Recovery as Recovery
-    from asyncrec._shards.recovery.recover import UnfinishedJob as UnfinishedJob
     from asyncrec._shards.recovery.recover import recover as recover
+    from asyncrec._shards.recovery.report import Recovery as Recovery
+    from asyncrec._shards.recovery.report import UnfinishedJob as UnfinishedJob
     from asyncrec._shards.writing.open import open_sharded_writer as open_sharded_writer
     from asyncrec._shards.writing.writer import ShardedWriter as ShardedWriter
     from asyncrec.errors import ArgumentError as ArgumentError
@@ -102,7 +102,8 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._shards.manifest.snapshot": ("read_manifest",),
         "asyncrec._shards.manifest.splits": ("Split", "parse_split"),
         "asyncrec._shards.ownership.listing": ("list_shards",),
-        "asyncrec._shards.recovery.recover": ("Recovery", "UnfinishedJob", "recover"),
+        "asyncrec._shards.recovery.recover": ("recover",),
+        "asyncrec._shards.recovery.report": ("Recovery", "UnfinishedJob"),
         "asyncrec._shards.writing.open": ("open_sharded_writer",),
         "asyncrec._shards.writing.writer": ("ShardedWriter",),
         "asyncrec.errors": (

@@ -11,7 +11,7 @@ from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, ru
 from asyncrec.cli._output import human_bytes, print_json, say
 
 if TYPE_CHECKING:
-    from asyncrec._shards.recovery.recover import UnfinishedJob
+    from asyncrec._shards.recovery.report import UnfinishedJob
 
 
 def command(

@@ -6,8 +6,8 @@ reads that with `open_shard`: so does the plugin asyncrec-report.
 
 A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, and ``cat`` is that and
 `get_record`. What several of them use is beside them: `_selection` (what a path names), `_shard_reading`, `_checks`
-(one shard, checked), `_checksums`, `_orphans`, `_splits` (train, eval and test), `_ordered_writer`, `_sorting`,
-`_races`, `_json_values`, `_formats`, `_progress`.
+(one shard, checked), `_checksums`, `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`,
+`_json_values`, `_formats`, `_progress`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """

@@ -25,6 +25,7 @@ from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.writing.keys import key_digest
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.plugins._kinds import BadMember, Converted, Format
@@ -36,7 +37,6 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
 from asyncrec.tools._head import RecordStream
-from asyncrec.tools._ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import Selection, selected
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncrec._shards.recovery import recover as recovery_
-from asyncrec._shards.recovery.recover import Recovery, UnfinishedJob
+from asyncrec._shards.recovery.report import Recovery, UnfinishedJob
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._selection import selected

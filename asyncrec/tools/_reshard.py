@@ -22,12 +22,12 @@ from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.keys import NO_KEY
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._count import count
-from asyncrec.tools._ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -221,8 +221,8 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
         return None
     for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
         home = local_folder(folder_at(store, parent))
-        if home is not None:  # on a disk, a job's mark is its note
-            made.update(parent + note.name for _, note in await in_thread(find_notes, home))
+        if home is not None:  # on a disk, a job's mark is its header
+            made.update(parent + header.name for _, header in await in_thread(find_job_headers, home))
     for key in sorted(made):
         dataset = await _dataset(store, key, base + key, given_up)
         if dataset is not None:

@@ -160,7 +160,7 @@ async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDa
             found.problems.append(Problem(kind="damaged", message="no manifest names it, and it was not adopted"))
     if whole:
         try:
-            await orphans_.adopt(dataset, whole)
+            await orphans_.commit_unlisted(dataset, whole)
         except StorageError as error:
             error.add_note(f"{report.path}: {len(whole)} orphans were not adopted")
             raise

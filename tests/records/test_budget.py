@@ -101,7 +101,7 @@ async def test_when_callers_wait_and_nothing_is_under_way_what_is_collected_is_s
     """Else all room could lie in batches that are not full, and nobody would ever be let in."""
     budget = ByteBudget(100)
     calls = []
-    budget.on_starving = lambda: calls.append(budget.used)
+    budget.when_starving(lambda: calls.append(budget.used))
     await budget.take(90)
     async with anyio.create_task_group() as group:
         group.start_soon(budget.take, 50)

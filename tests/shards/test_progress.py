@@ -1,4 +1,4 @@
-"""`Progress`: the least over the queues decides; whoever waits is let go when a queue got on, failed, or will not."""
+"""`Acknowledgements`: the least over the queues decides; a wait ends when a queue got on, failed, or will not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 import asyncrec
-from asyncrec._shards.writing.acknowledgements import Progress
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -39,8 +39,8 @@ class Standing:
         return self
 
 
-def progress_of(*queues: Standing) -> Progress:
-    return Progress("pages", cast(Any, queues))
+def progress_of(*queues: Standing) -> Acknowledgements:
+    return Acknowledgements("pages", cast(Any, queues))
 
 
 async def settled() -> None:

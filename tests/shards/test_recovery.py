@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.frames import encode_frames
-from asyncrec._shards.journal.journal import Journal, find_notes
+from asyncrec._shards.journal.journal import Journal, find_job_headers
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -170,7 +170,7 @@ class TestOwners:
         (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
         (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name": 1}\n')
-        assert find_notes(LocalStorage(tmp_path)) == []
+        assert find_job_headers(LocalStorage(tmp_path)) == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
 
@@ -246,7 +246,7 @@ async def crashed(storage: LocalStorage, **options: Any) -> Journal:
     assert left(folder) == []
     for path, content in saved.items():
         path.write_bytes(content)
-    ((path_of_note, _),) = find_notes(storage)
+    ((path_of_note, _),) = find_job_headers(storage)
     journal = Journal.claim(storage, path_of_note)
     assert journal is not None
     journal.end(keep=True)

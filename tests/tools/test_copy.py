@@ -11,6 +11,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
@@ -165,3 +166,16 @@ async def test_another_file_is_replaced_only_when_told(storage: Storage) -> None
     await tools.copy("x", "y", storage=storage, target_storage=storage, overwrite=True)
     assert await storage.get("y") == b"one"
     assert (await tools.copy("x", "y", storage=storage, target_storage=storage)).kept
+
+
+async def test_a_connection_that_breaks_while_a_copy_is_compared_is_resumed(tmp_path: Path) -> None:
+    """A disk keeps no checksums, so that what is there already is read."""
+    source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
+    await source.put("file", b"bytes" * 1000)
+    await tools.copy("file", "file", storage=source, target_storage=target)
+    calm = FlakyStorage(target, {})
+    await tools.copy("file", "file", storage=source, target_storage=calm)
+    reads = [k for k, operation in enumerate(calm.operations) if operation[0] == "receive"]
+    assert reads
+    flaky = FlakyStorage(target, {reads[0]: Fault("error")})
+    assert (await tools.copy("file", "file", storage=source, target_storage=flaky)).copied == []

@@ -32,8 +32,8 @@ class ByteBudget:
     A size beyond the whole budget is let in alone: when nothing else is held.
 
     What is held is pending, collected in queues until there is a batch of it, or under way, on its way to a store. Only
-    what is under way will be given back by itself: so when callers wait and nothing is, ``on_starving`` has the
-    queues send what they have.
+    what is under way will be given back by itself: so when callers wait and nothing is, the queues are told to send
+    what they have (`when_starving`).
 
     Attributes:
         limit: how many bytes that is.
@@ -43,7 +43,6 @@ class ByteBudget:
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
         paused: whether nobody is let in, by `pause`.
         seconds_waited: how long all callers together have waited.
-        on_starving: what to do when `starving`; set by the writer.
     """
 
     def __init__(self, limit: int, *, objects: int = 1) -> None:
@@ -56,12 +55,16 @@ class ByteBudget:
         self.reserved = 0
         self.bound = limit
         self.seconds_waited = 0.0
-        self.on_starving: Callable[[], None] = lambda: None
+        self._send: list[Callable[[], None]] = []
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
         self._batches = 0
         self._yield_due = False
         self._released = False
         self.paused = False
+
+    def when_starving(self, send: Callable[[], None]) -> None:
+        """Have this called whenever callers wait and nothing is under way; each queue sends what it has."""
+        self._send.append(send)
 
     def reserve(self, size: int) -> None:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open.
@@ -169,7 +172,8 @@ class ByteBudget:
             granted.set()
         self._set_bound()
         if self.starving:
-            self.on_starving()
+            for send in self._send:
+                send()
 
     def _set_bound(self) -> None:
         blocked = self._waiting or self._yield_due or self._released or self.paused

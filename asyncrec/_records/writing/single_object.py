@@ -54,7 +54,6 @@ class SingleObject:
         self.budget = ByteBudget(_MEMORY_LIMIT)
         self.queue = WriteQueue(path, self.budget, limits=ObjectLimits(), compressed=bool(compression.type))
         self._writer = ObjectWriter(self, self.queue, self.budget, durable_flush=durable_flush, eager=True)
-        self.budget.on_starving = self.queue.seal
 
     async def start(self, scope: TaskScope) -> None:
         """Begin the owner task, and return when the object is open."""

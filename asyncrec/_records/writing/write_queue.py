@@ -57,6 +57,7 @@ class WriteQueue:
         self._pending: WriteBatch | None = None
         self._records = 0
         self._bytes = 0
+        budget.when_starving(self.seal)
 
     # -- for producers ------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import anyio
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._records.writing.writer import Level
 
-__all__ = ["Progress"]
+__all__ = ["Acknowledgements"]
 
 _log = logging.getLogger("asyncrec._shards")
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("asyncrec._shards")
 _LONG_WAIT_SECONDS = 30
 
 
-class Progress:
+class Acknowledgements:
     """Of one writer.
 
     Attributes:

@@ -10,14 +10,13 @@ from pathlib import Path
 import anyio.from_thread
 import pytest
 
-from asyncrec._datasets.from_generator.ordered_writer import write_shards
 from asyncrec._framing.compression import parse_compression
 from asyncrec._records.index import parse_index
 from asyncrec._records.reading.reader import read_records
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.writing.shard_count import shard_boundaries
-from asyncrec.errors import ConflictError
+from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, shard_boundaries, write_ordered
+from asyncrec.errors import ConflictError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -32,15 +31,15 @@ def records(count: int) -> list[bytes]:
 async def write(
     storage: Storage, batches: Iterator[list[bytes]], *, count: int, num_shards: int, compression: str = ""
 ) -> list[ShardEntry]:
-    return await write_shards(
+    return await write_ordered(
         storage,
         "train",
-        batches,
-        records=count,
-        num_shards=num_shards,
+        BlockingBatches(batches),
+        limits=Limits(num_shards=num_shards, records=count),
         compression=parse_compression(compression),
         schema=None,
         metadata={},
+        mode="replace",
     )
 
 
@@ -117,3 +116,21 @@ async def test_of_two_at_once_one_is_told_and_the_other_is_whole() -> None:
     assert {key for key in there if not key.startswith("_manifest/")} == {
         key for entry in manifest.shards for key in entry.objects
     }
+
+
+@pytest.mark.parametrize("there", [9, 11])
+async def test_more_or_fewer_records_than_announced_are_an_error_and_change_nothing(there: int) -> None:
+    """Those beyond would have no shard, and would be dropped without a word."""
+    storage = MemoryStorage()
+    await write(storage, iter([records(5)]), count=5, num_shards=2)
+    before = await data_objects(storage)
+    with pytest.raises(DatasetError, match="10 records were announced"):
+        await write(storage, iter([records(there)]), count=10, num_shards=3)
+    assert await data_objects(storage) == before
+    manifest = await load_manifest(storage, "train", path="train")
+    assert manifest is not None
+    assert manifest.records == 5
+
+
+async def data_objects(storage: Storage) -> list[str]:
+    return [info.key async for info in storage.list_objects("") if not info.key.startswith(("_manifest/", "_jobs/"))]

@@ -1,4 +1,4 @@
-"""How many shards a data set of known size should have, and where their boundaries lie.
+"""How many shards a data set of known size should have.
 
 The rule is datum's and TFDS's: shards between 64 MiB and 1 GiB, a round number of them (1,024, a multiple of it, or a
 power of two), and never more shards than records. Where no round number fits, theirs looped for ever or gave a single
@@ -10,12 +10,11 @@ from __future__ import annotations
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["MAX_SHARD_BYTES", "MIN_SHARD_BYTES", "shard_boundaries", "shard_count"]
+__all__ = ["MAX_SHARD_BYTES", "MIN_SHARD_BYTES", "shard_count"]
 
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
 _ROUND = 1024
-_EXACT = 1 << 53  # up to here each whole number is a float
 
 
 def shard_count(payload_bytes: int, records: int) -> int:
@@ -37,16 +36,3 @@ def shard_count(payload_bytes: int, records: int) -> int:
         if fewest <= power <= most:
             return power
     return max(1, min(fewest, records))
-
-
-def shard_boundaries(records: int, num_shards: int) -> list[int]:
-    """``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
-
-    They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
-    beyond what floats count, in whole numbers.
-    """
-    if num_shards < 1:
-        raise ArgumentValueError(f"num_shards is {num_shards}; it is at least 1")
-    if records < _EXACT:
-        return [round(records * (i / num_shards)) for i in range(num_shards + 1)]
-    return [(2 * records * i + num_shards) // (2 * num_shards) for i in range(num_shards + 1)]

@@ -16,7 +16,7 @@ __all__ = ["Forkable", "forked_error", "on_fork"]
 
 class Forkable(Protocol):
     def forked(self) -> None:
-        """In a child: be unusable from now on. Nothing may be closed or written."""
+        """In a child: leave what is the parent's to it. Nothing may be written, and nothing waited for."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()

@@ -89,8 +89,11 @@ class Bucket:
         if parts is not None and self._connection.excludes_parts is not False:
             self._connection.excludes_parts = parts
 
+    def shown(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
     def what(self, operation: str, key: str = "") -> str:
-        return f"{operation} s3://{self.name}/{key}"
+        return f"{operation} {self.shown(key)}"
 
     async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
         """One attempt of one request of the SDK; ``size`` bytes are to be transferred by it.

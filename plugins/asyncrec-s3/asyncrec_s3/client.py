@@ -159,11 +159,21 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
         raise StorageError(f"{what}: {error.strerror}") from None
 
 
+class _Session(AioSession):  # type: ignore[misc]  # without types
+    """A session of the SDK whose clients are made in one place and entered in another.
+
+    The SDK's own way to make one enters it, too, which must happen on the loop that will use it.
+    """
+
+    async def make_client(self, service: str, **options: Any) -> Any:
+        return await self._create_client(service, **options)
+
+
 async def _make(options: ClientOptions, backend: str) -> Any:
     """Runs in a worker thread, on an event loop of its own, of the kind the client will run on."""
     global _loader
     quieten()
-    session = AioSession(profile=options.profile)
+    session = _Session(profile=options.profile)
     if _loader is None:
         _loader = session.get_component("data_loader")
     session.register_component("data_loader", _loader)
@@ -193,8 +203,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     )
     if options.payload_signing:
         sign_in_thread(session)
-    # The public way also enters the client, which must happen on the loop that will use it.
-    return await session._create_client(
+    return await session.make_client(
         "s3",
         region_name=options.region,
         endpoint_url=options.endpoint_url,

@@ -64,6 +64,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys: set[bytes] = set()
         self._tickets = 0
         self._left = False
+        owner.finish_with(self._finish)
 
     @property
     def path(self) -> str:
@@ -72,6 +73,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     @property
     def writer_id(self) -> str:
         return self._value.writer_id
+
+    @property
+    def last_ticket(self) -> int:
+        """The ticket of the last write; 0 before the first."""
+        return self._tickets
 
     def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
         """Take one record; returns its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
@@ -115,7 +121,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
                 try:
                     self._owner.call(write_many, item[0] if isinstance(item, tuple) else [item])
                 finally:
-                    self._tickets = self._value._tickets
+                    self._tickets = self._value.last_ticket
         return self._tickets
 
     def has(self, key: str | bytes) -> bool:
@@ -180,22 +186,18 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             await write(record, key=key, partition=partition)
             pending.popleft()  # a write that was cancelled did not take its record
 
-    def _leave(self, error: BaseException | None) -> bool:
+    def _finish(self, error: BaseException | None) -> None:
         with self._lock:
             self._left = True
-            try:
-                if error is None:
-                    self._hand_on()
-                elif self._commits:
+            if error is None:
+                self._hand_on()
+            elif self._commits:
+                try:
                     self._owner.call(self._write_pending_in_time)
-            except BaseException as failure:
-                if error is None:
-                    self._owner.leave(failure)
-                    raise
-                error.add_note(
-                    f"{self.path}: and {len(self._pending)} collected records could not be handed on: {failure}"
-                )
-        return self._owner.leave(error)
+                except BaseException as failure:
+                    error.add_note(
+                        f"{self.path}: and {len(self._pending)} collected records could not be handed on: {failure}"
+                    )
 
     async def _write_pending_in_time(self) -> None:
         with anyio.fail_after(self._exit_timeout):

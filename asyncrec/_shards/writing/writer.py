@@ -88,6 +88,11 @@ class ShardedWriter:
         budget.on_starving = self._seal
         self._intake = Intake(budget, self._check)
 
+    @property
+    def last_ticket(self) -> int:
+        """The ticket of the last write; 0 before the first."""
+        return self._tickets
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:

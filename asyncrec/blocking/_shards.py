@@ -99,7 +99,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             self._pending_bytes += size + FRAME_OVERHEAD
             ticket = self._tickets
             if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
-                self._hand_on()
+                self.hand_on()
         return ticket
 
     def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
@@ -117,7 +117,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
         for item in batched(records):
             with self._lock:
-                self._hand_on()
+                self.hand_on()
                 try:
                     self._owner.call(write_many, item[0] if isinstance(item, tuple) else [item])
                 finally:
@@ -155,7 +155,13 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def hand_on(self) -> None:
         """Hand on what `write` collected, so that ``max_shard_seconds`` counts for it: before a long pause."""
         with self._lock:
-            self._hand_on()
+            if not self._pending:
+                return
+            try:
+                self._owner.call(self._write_pending)
+            finally:
+                self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
+                self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
 
     def _is_new(self, key: str | bytes) -> bool:
         """Whether a write of this key gets a ticket, or is dropped as a duplicate.
@@ -170,15 +176,6 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys.add(digest)
         return True
 
-    def _hand_on(self) -> None:
-        if not self._pending:
-            return
-        try:
-            self._owner.call(self._write_pending)
-        finally:
-            self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
-            self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
-
     async def _write_pending(self) -> None:
         write, pending = self._value.write, self._pending
         while pending:
@@ -190,7 +187,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         with self._lock:
             self._left = True
             if error is None:
-                self._hand_on()
+                self.hand_on()
             elif self._commits:
                 try:
                     self._owner.call(self._write_pending_in_time)

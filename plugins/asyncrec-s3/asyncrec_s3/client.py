@@ -34,6 +34,7 @@ from asyncrec.errors import StorageError
 from .body import sign_in_thread
 from .dates import parse_date
 from .errors import translate
+from .known import Known
 from .redaction import quieten, remember
 
 if TYPE_CHECKING:
@@ -53,18 +54,14 @@ class Connection:
     Attributes:
         client: of aiobotocore. Its own retries are off: the core's back-off is the only one.
         is_aws: whether the endpoint is AWS's own, rather than that of a compatible store.
-        knows_crc32c: whether the store compares the CRC32C of a body, as far as its answers have shown; `None` before.
-        excludes_puts, excludes_parts: whether it honours ``If-None-Match: *`` of a put, and of the completion of a
-            multipart upload; likewise. AWS does; Ceph 16 only the first.
+        known: what its answers have shown.
     """
 
     def __init__(self, client: Any) -> None:
         self.client = client
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
-        self.knows_crc32c: bool | None = True if self.is_aws else None
-        self.excludes_puts: bool | None = True if self.is_aws else None
-        self.excludes_parts: bool | None = True if self.is_aws else None
+        self.known = Known(is_aws=self.is_aws)
         # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)

@@ -190,7 +190,7 @@ class S3Sink(ByteSink):
             )
 
     async def _put(self) -> ObjectInfo:
-        if self._bucket.excludes_puts is None:
+        if self._bucket.known.excludes_puts is None:
             # The one that shows what the store does must not replace anything.
             await self._publication.refuse_existing()
         data = self._short
@@ -221,7 +221,7 @@ class S3Sink(ByteSink):
         return await self._publication.publish(request, content, what)
 
     async def _complete(self) -> ObjectInfo:
-        if not self._bucket.excludes_parts:
+        if not self._bucket.known.excludes_parts:
             await self._publication.refuse_existing()
         try:
             return await self._complete_once()
@@ -237,7 +237,7 @@ class S3Sink(ByteSink):
         if crc is not None:
             whole = {"ChecksumCRC32C": base64_of_crc(crc), "ChecksumType": "FULL_OBJECT"}
             params |= whole | {"MpuObjectSize": self._size}
-        content = Content(size=self._size, crc32c=crc, etag=self._upload.etag, certain=self._upload.certain)
+        content = Content(size=self._size, crc32c=crc, etag=self._upload.sent.etag, certain=self._upload.sent.certain)
         request = partial(self._bucket.call, "complete_multipart_upload", what, **params)
         return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
 

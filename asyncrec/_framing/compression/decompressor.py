@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from asyncrec._framing.compression.engines import DEFLATE_ERRORS, decompressobj
 from asyncrec._framing.compression.gzip_header import GzipHeader
+from asyncrec._framing.compression.sliced_input import SlicedInput
 from asyncrec._framing.damage import READ_ON
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
 __all__ = ["Decompressor"]
-
-# Both libraries copy the input they could not yet use at each call; in slices that cost stays linear.
-# A fault takes the output of its slice along, so they are not larger than speed asks for.
-_SLICE = 32 * 1024
 
 # A header without optional fields, as most writers make it, needs no reading where it came in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
@@ -32,7 +28,6 @@ class Decompressor:
             that what is before the fault comes out.
 
     Attributes:
-        consumed: compressed bytes used; after an error, those before the call that failed.
         member_offset: the compressed byte, counted from the first one fed, at which the member begins that the last
             bytes read belong to; after an error, the member at fault, which may have given no bytes.
         member_start: the decompressed byte at which that member begins.
@@ -50,14 +45,15 @@ class Decompressor:
         self._header: GzipHeader | None = None  # of the member that begins, while it is being read
         self._members = 0  # read to their end
         self._began = (0, 0)  # compressed and decompressed byte at which the current member begins
-        self._block = b""
-        self._at = 0  # in the block
-        self._blocks: deque[bytes] = deque()
-        self.consumed = 0
-        self._fault = fault
+        self._input = SlicedInput(fault)
         self._made = 0  # decompressed bytes, in all
         self._pending = False  # the last read was full: the stream may hold more output without further input
         self._error: FormatError | None = None
+
+    @property
+    def consumed(self) -> int:
+        """How many compressed bytes were used; after an error, those before the call that failed."""
+        return self._input.consumed
 
     @property
     def between_members(self) -> bool:
@@ -66,8 +62,7 @@ class Decompressor:
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file. They are kept until read; so feed no more before ``b""`` comes."""
-        if data:
-            self._blocks.append(data)
+        self._input.feed(data)
 
     def read(self, max_bytes: int) -> bytes:
         """Return the next bytes, at most ``max_bytes`` and of one member only; ``b""`` when it needs more input.
@@ -84,7 +79,7 @@ class Decompressor:
         if self._error is not None:
             raise self._error
         while self._stream is not None or self._next_member():
-            piece = self._peek()
+            piece = self._input.peek()
             if not piece and not self._pending:
                 break
             try:
@@ -93,7 +88,7 @@ class Decompressor:
                 raise self._corrupt(f"the {self._type} data does not decompress ({error}); {READ_ON}") from error
             ended: bool = self._stream.eof
             # At the end zlib leaves the rest in both attributes.
-            self._advance(len(piece) - len(self._stream.unused_data if ended else self._stream.unconsumed_tail))
+            self._input.advance(len(piece) - len(self._stream.unused_data if ended else self._stream.unconsumed_tail))
             self._pending = not ended and len(data) == max_bytes
             if ended:
                 self._stream = None
@@ -130,7 +125,7 @@ class Decompressor:
 
     def _next_member(self) -> bool:
         """Begin the member, or stream, that comes next; `False` when that takes more input."""
-        while piece := self._peek():
+        while piece := self._input.peek():
             if self._header is not None:
                 if self._pass_header(self._header, piece):
                     return True
@@ -142,7 +137,7 @@ class Decompressor:
                 )
             if self._members and piece[0] == 0:
                 # Padding to a block's length, which gzip accepts.
-                self._advance(len(piece) - len(bytes(piece).lstrip(b"\0")))
+                self._input.advance(len(piece) - len(bytes(piece).lstrip(b"\0")))
                 continue
             if self._type == "GZIP" and piece[0] != 0x1F:
                 raise self._corrupt(
@@ -166,25 +161,12 @@ class Decompressor:
             taken = header.feed(bytes(piece))
         except ValueError as error:
             raise self._corrupt(f"the GZIP data does not decompress: {error}; {READ_ON}") from None
-        self._advance(taken)
+        self._input.advance(taken)
         if header.ended:
             self._header = None
             self._stream = decompressobj(self._type)
             self._stream.decompress(GzipHeader.SHORT, 1)
         return header.ended
-
-    def _peek(self) -> memoryview:
-        if self._at == len(self._block):
-            self._block = self._blocks.popleft() if self._blocks else b""
-            self._at = 0
-        size = _SLICE
-        if self._fault is not None and self.consumed < self._fault + _SLICE:
-            size = min(self._fault - self.consumed, _SLICE) if self.consumed < self._fault else 1
-        return memoryview(self._block)[self._at : self._at + size]
-
-    def _advance(self, count: int) -> None:
-        self._at += count
-        self.consumed += count
 
     def _corrupt(self, message: str) -> CorruptRecordError:
         self.member_offset, self.member_start = self._began

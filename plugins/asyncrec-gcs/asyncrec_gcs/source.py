@@ -24,7 +24,7 @@ WINDOW = 8 * 1024 * 1024
 
 
 class GcsSource(ByteSource):
-    """See `asyncrec.storage._base.ByteSource`."""
+    """See `asyncrec.storage.ByteSource`."""
 
     def __init__(self, bucket: Bucket, key: str, *, start: int, end: int | None, etag: str | None) -> None:
         self._bucket = bucket

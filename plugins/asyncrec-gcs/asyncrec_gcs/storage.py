@@ -22,7 +22,7 @@ _PAGE = 1_000
 
 
 class GcsStorage(Storage):
-    """See `asyncrec.storage._base.Storage`; keys are the names of objects, etags their generations.
+    """See `asyncrec.storage.Storage`; keys are the names of objects, etags their generations.
 
     An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
     """

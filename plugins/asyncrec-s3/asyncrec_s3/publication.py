@@ -9,7 +9,7 @@ Of an exclusive object the condition on the last request decides, ``If-None-Matc
 shown that it honours it is not believed: its first put comes after a look, is sent once more, and has to be refused
 then. The
 completion of an upload cannot be tried in this way, for it may replace what is there; so there is a look before it, and
-one behind it. Two that complete at the same moment may still both be told that they won: see `asyncrec.storage._base`.
+one behind it. Two that complete at the same moment may still both be told that they won: see `asyncrec.storage.Storage`.
 """
 
 from __future__ import annotations

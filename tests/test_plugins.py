@@ -11,7 +11,10 @@ import pytest
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
-PUBLIC = {"asyncrec", *(f"asyncrec.{name}" for name in ("cli", "errors", "plugins", "storage", "testing", "tools"))}
+PUBLIC = {
+    "asyncrec",
+    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "plugins", "storage", "testing", "tools")),
+}
 
 
 # A store is written with these, as a stranger's would be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -10,7 +11,15 @@ import pytest
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
-PUBLIC = {"asyncrec", *(f"asyncrec.{name}" for name in ("cli", "errors", "plugins", "storage", "testing", "tools"))}
+PUBLIC = {
+    "asyncrec",
+    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "plugins", "storage", "testing", "tools")),
+}
+
+
+# A store is written with these, as a stranger's would be.
+STORES = ("asyncrec-aiofiles", "asyncrec-gcs", "asyncrec-s3")
+FOR_STORES = ("asyncrec.storage", "asyncrec.errors")
 
 
 def private_imports(source: str) -> list[str]:
@@ -36,6 +45,24 @@ def private_imports(source: str) -> list[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
 def test_a_plugin_imports_only_what_is_exported(path: Path) -> None:
     assert private_imports(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
+def test_a_plugin_names_nothing_with_an_underscore_of_asyncrec_even_in_its_prose(path: Path) -> None:
+    assert re.findall(r"\basyncrec(?:\.\w+)*\._\w+", path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_is_written_with_what_is_for_stores_and_with_errors_alone(store: str) -> None:
+    taken = {
+        str(node.module)
+        for path in SOURCES
+        if path.relative_to(PLUGINS).parts[0] == store
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "asyncrec" and not node.level
+    }
+    assert taken
+    assert taken <= set(FOR_STORES)
 
 
 def test_there_are_plugins_to_look_at() -> None:

@@ -1,4 +1,6 @@
-"""asyncrec without async, for scripts, notebooks and the workers of data loaders: the same names, the same parameters.
+"""This is asyncrec without async, for scripts, notebooks and the workers of data loaders.
+
+Names and parameters are the same.
 
     from asyncrec import blocking
 

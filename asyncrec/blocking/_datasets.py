@@ -1,4 +1,4 @@
-"""Whole data sets without async: splits, tables and tuples, as in `asyncrec._datasets`."""
+"""These write and read whole data sets without async: splits, tables and tuples, as in `asyncrec._datasets`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DatasetWriter:
 
     @property
     def current_examples(self) -> int:
-        """Taken from the generator so far."""
+        """How many examples were taken from the generator so far."""
         return self._writer.current_examples
 
     def create_records(self) -> None:
@@ -105,7 +105,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
     @property
     def schema(self) -> Schema | None:
-        """Of the records; `None` where nothing says."""
+        """The schema of the records; `None` where nothing says."""
         return self._value.schema
 
     def __next__(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
         return self.schema.decode(self._records.next_record())
 
     def batches(self) -> Iterator[list[bytes]]:
-        """The records as they are stored, in lists as they come. No list is empty."""
+        """Give the records as they are stored, in lists as they come. No list is empty."""
         return self._records
 
 
@@ -128,7 +128,7 @@ class TupleReader(Handle[tuples.TupleReader], Iterator[tuple[Any, ...]]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the features, in the order in which they are in each tuple."""
+        """The names of the features, in the order in which they are in each tuple."""
         return self._value.names
 
     def __next__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Async contexts held open for threads, and the decorators that make the synchronous API of the asynchronous one.
+"""An `Owner` holds an async context open for threads; decorators make the synchronous API of the asynchronous one.
 
 `Owner` is one task on the portal's loop, in which an async context is entered and left, as cancel scopes require. What
 the context gave may be used in two ways: by `Owner.call`, each call in a task of its own, for what any number of tasks
@@ -33,7 +33,7 @@ Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
-    """Holds ``context`` open, from `enter` to `leave`. ``what`` names it in errors.
+    """A holder of ``context``, which is open from `enter` to `leave`. ``what`` names it in errors.
 
     One that is dropped, as Python's own files may be, closes what it holds, as an exception would, and warns of it.
     What still uses what it holds, keeps it: ``keeps`` is another that this one's context needs.
@@ -93,7 +93,7 @@ class Owner(Generic[A]):
         return self._held.suppressed
 
     def abandon(self) -> bool:
-        """Close what is held, as an exception would, and do not wait; whether anything was. From a finaliser, too."""
+        """Close what is held, as an exception would, without waiting; tells whether anything was. A finaliser may."""
         task: Call[None] | None
         task, self._task = getattr(self, "_task", None), None
         # In a child made by fork nothing is open: the loop is its parent's.
@@ -109,11 +109,11 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """``await func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
+        """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
         return self._portal.run(func, *args, what=self.what)
 
     def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
-        """``await func(*args)`` in the owner's task. Interrupted, as `call`."""
+        """Await ``func(*args)`` in the owner's task. An interruption does what it does to `call`."""
 
         async def work() -> T:
             return await func(*args)
@@ -121,7 +121,7 @@ class Owner(Generic[A]):
         return self._portal.run(self._held.inside, work, what=self.what)
 
     def call_sync(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """``func(*args)`` on the loop's thread, for what is not safe to use from another."""
+        """Call ``func(*args)`` on the loop's thread, for what is not safe to use from another."""
 
         async def work() -> T:
             return func(*args)
@@ -197,7 +197,7 @@ class _Held(Generic[A]):
 
 
 class _Released(Generic[A]):
-    """Leaves the owner's context with the error of the caller's body, which is not one of the owner's task."""
+    """The owner's context, left with the error of the caller's body, which is not one of the owner's task."""
 
     def __init__(self, context: AbstractAsyncContextManager[A], held: _Held[A]) -> None:
         self._context = context
@@ -247,7 +247,7 @@ class _Job:
 
 
 class Handle(Generic[A]):
-    """What a synchronous context gives: the asynchronous object, and the owner that keeps it open."""
+    """An object of the synchronous API: the asynchronous object, and the owner that keeps it open."""
 
     def __init__(self, owner: Owner[A], value: A) -> None:
         self._owner = owner
@@ -260,7 +260,7 @@ _owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDic
 
 
 def owner_of(handle: Handle[A]) -> Owner[A]:
-    """The owner that keeps it open."""
+    """Give the owner that keeps a handle open."""
     return _owners[handle]
 
 
@@ -292,7 +292,7 @@ class Opened(AbstractContextManager[H, bool]):
 def as_context(
     func: Callable[P, AbstractAsyncContextManager[A]], handle: Callable[[Owner[A], A], H]
 ) -> Callable[P, Opened[H]]:
-    """A function that opens a ``handle`` where ``func`` opens an asynchronous object; same parameters and docstring."""
+    """Make a function that opens a ``handle`` where ``func`` opens an asynchronous object; all else is the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
@@ -302,7 +302,7 @@ def as_context(
 
 
 def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """A function that returns what ``func`` gives when it is awaited; same parameters and docstring."""
+    """Make a function that returns what ``func`` gives when it is awaited; parameters and docstring are the same."""
 
     @wraps(func)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

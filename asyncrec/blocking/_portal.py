@@ -1,4 +1,4 @@
-"""The event loop behind `asyncrec.blocking`: one for each process, in a thread of its own.
+"""Behind `asyncrec.blocking` each process has one event loop, in a thread of its own.
 
 It is asyncio's, reached through anyio's blocking portal; started when it is first needed, ended with the process. A
 loop does not survive ``os.fork``: its thread is not there in the child. So the child starts one of its own when it
@@ -63,7 +63,7 @@ class Portal:
         return self._pid != os.getpid()
 
     def call_soon(self, func: Callable[[], object]) -> None:
-        """Call it on the loop, and do not wait for that: from anywhere, a finaliser too. Nothing where it has ended."""
+        """Call it on the loop without waiting, from anywhere, a finaliser too. If the loop has ended, do nothing."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(func)
 
@@ -71,7 +71,7 @@ class Portal:
         return self._thread == threading.get_ident()
 
     def run(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts, what: str = "asyncrec.blocking") -> T:
-        """``await func(*args)`` on the loop, in a task of its own. Interrupted, it is cancelled, and has ended."""
+        """Await ``func(*args)`` on the loop, in a task of its own. Interrupted, it is cancelled, and has ended."""
         self.check(what)
         return Call(self, func, *args).result()
 
@@ -82,7 +82,7 @@ class Portal:
 
 
 class Call(Generic[T]):
-    """A call on its way, begun when this is made."""
+    """A call on its way, which begins when this is made."""
 
     def __init__(self, portal: Portal, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> None:
         self._ended = threading.Event()
@@ -102,7 +102,7 @@ class Call(Generic[T]):
         self._future = portal.portal.start_task_soon(run)
 
     def result(self) -> T:
-        """Wait for it.
+        """Wait for its result.
 
         Raises:
             RuntimeError: the loop ended, because Python does.
@@ -156,5 +156,5 @@ _of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """The portal of this process, which is started unless it runs."""
+    """Give the portal of this process, which is started unless it runs."""
     return _of_this_process.get()

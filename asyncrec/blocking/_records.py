@@ -1,4 +1,4 @@
-"""One file or object, without async: `RecordReader` and `RecordWriter`.
+"""These write and read one file or object without async: `RecordReader` and `RecordWriter`.
 
 A call that goes to the event loop and back costs tens of microseconds, far more than a record does. So reading takes
 over lists of records, and writing collects them: at most 1,024 records or 512 KiB, what the loop's side moves at once.
@@ -42,7 +42,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._records.next_record()
 
     def batches(self) -> Iterator[list[bytes]]:
-        """The records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
+        """Give the records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
         return self._records
 
     @property
@@ -51,7 +51,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 
     @property
     def compression(self) -> str:
-        """As it was found, or told."""
+        """The compression that was found, or told."""
         return self._value.compression
 
     @property
@@ -60,7 +60,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._value.damage
 
     def stats(self) -> reader.ReaderStats:
-        """What was read so far, in whole lists."""
+        """Count what was read so far, in whole lists."""
         return self._value.stats()
 
 
@@ -120,7 +120,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """What was done so far; records that are being collected are not in it."""
+        """Count what was done so far; records that are being collected are not in it."""
         return self._value.stats()
 
     def _hand_on(self) -> None:

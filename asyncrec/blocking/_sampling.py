@@ -1,4 +1,4 @@
-"""Reading for training, without async: random access, shuffled and interleaved streams, balanced batches."""
+"""These read for training without async: random access, shuffled and interleaved streams, balanced batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dataset(Handle[dataset.Dataset]):
 
     @property
     def manifest(self) -> Manifest:
-        """The snapshot it shows."""
+        """The snapshot that it shows."""
         return self._value.manifest
 
     @property
@@ -77,7 +77,7 @@ class Dataset(Handle[dataset.Dataset]):
 def as_stream(
     func: Callable[P, AbstractAsyncContextManager[AsyncStream[T]]], *, chunk: int
 ) -> Callable[P, Opened[Stream[T]]]:
-    """A function that opens a `Stream` where ``func`` opens an asynchronous one; same parameters and docstring."""
+    """Make a function that opens a `Stream` where ``func`` opens an asynchronous one; all else is the same."""
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
@@ -89,7 +89,7 @@ def as_stream(
 def _of_dataset(
     func: Callable[Concatenate[dataset.Dataset, P], AbstractAsyncContextManager[AsyncStream[T]]],
 ) -> Callable[Concatenate[Dataset, P], Opened[Stream[T]]]:
-    """As `as_stream`, for batches drawn from a `Dataset` of this module."""
+    """Do the same as `as_stream` for batches drawn from a `Dataset` of this module."""
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:

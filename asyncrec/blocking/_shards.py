@@ -1,4 +1,4 @@
-"""A data set of many shards, without async: `ShardedWriter`, and what a data set consists of.
+"""A data set of many shards is written without async here: `ShardedWriter`, and what a data set consists of.
 
 `ShardedWriter.write` collects records on this side, as that of one file does, and still returns each one's ticket at
 once: tickets number the writes, and all writes come through here, so that the numbers are known beforehand.
@@ -164,7 +164,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
                 self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
 
     def _is_new(self, key: str | bytes) -> bool:
-        """Whether a write of this key gets a ticket, or is dropped as a duplicate.
+        """Tell whether a write of this key gets a ticket, or is dropped as a duplicate.
 
         The writer's keys change only while records are handed on, which this thread's lock excludes.
         """

@@ -56,7 +56,7 @@ class Storage(Handle[base.Storage]):
 
     @property
     def storage(self) -> base.Storage:
-        """The asynchronous one, on the loop of `asyncrec.blocking`."""
+        """The asynchronous storage, on the loop of `asyncrec.blocking`."""
         return self._value
 
     @property
@@ -128,7 +128,7 @@ class Storage(Handle[base.Storage]):
 
 
 class FileWriter(Handle[files.FileWriter]):
-    """What `open_file` gives. Used by one thread."""
+    """An object that is being written by `open_file`. Used by one thread."""
 
     def write(self, data: Buffer) -> None:
         """Take ``data``, which may be changed afterwards. One call to the loop each: write in large pieces."""

@@ -29,7 +29,7 @@ CHUNK = 256
 
 
 class Puller(Generic[T]):
-    """Pulls items from an async iterator to this side, ``count`` at a time."""
+    """A reader of an async iterator, which pulls items to this side, ``count`` at a time."""
 
     def __init__(self, owner: Owner[Any], source: AsyncIterator[T]) -> None:
         self._owner = owner
@@ -39,7 +39,7 @@ class Puller(Generic[T]):
         self._done = False
 
     def pull(self, count: int = 1, before: Callable[[], None] | None = None) -> list[T]:
-        """The next items, ``count`` of them until the end. An error comes after every item before it.
+        """Give the next items, ``count`` of them until the end. An error comes after every item before it.
 
         ``before`` is called on the loop before the first of them is taken from the source.
         """
@@ -65,7 +65,7 @@ class Puller(Generic[T]):
 
 
 class RecordLists(Iterator[list[bytes]]):
-    """Lists of records as they come, or records one by one; each goes on where the other stopped."""
+    """An iterator of lists of records, or of records one by one; each goes on where the other stopped."""
 
     def __init__(self, lists: Puller[list[bytes]]) -> None:
         self._lists = lists
@@ -73,7 +73,7 @@ class RecordLists(Iterator[list[bytes]]):
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork."""
+        """Forget, in the child of a fork, what the parent had at hand."""
         self._current = iter(())
 
     def __next__(self) -> list[bytes]:
@@ -118,7 +118,7 @@ class Stream(Handle[Any], Iterator[T]):
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork."""
+        """Forget, in the child of a fork, what the parent had at hand."""
         self._current, self._given, self._before = (), 0, None
 
     def __next__(self) -> T:
@@ -129,7 +129,7 @@ class Stream(Handle[Any], Iterator[T]):
         return item
 
     def batches(self, batch_size: int) -> Iterator[list[T]]:
-        """Lists of ``batch_size`` records, one call each. See the stream's own ``batches``."""
+        """Give lists of ``batch_size`` records, one call each. See the stream's own ``batches``."""
         if self._skip:
             self._refill()
         if self._given < len(self._current):
@@ -140,7 +140,7 @@ class Stream(Handle[Any], Iterator[T]):
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
+        """Say where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
         if 0 < self._given < len(self._current) and self._before is not None:
             return {**self._before, "list_position": self._given, "list_shard": self._worker}
         if self._before is not None and self._given == 0 and self._current:
@@ -166,7 +166,7 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """What the stream says of itself; records on their way from there count as given."""
+        """Ask the stream for its counts; records on their way from there count as given."""
         return self._owner.call_sync(self._value.stats)
 
     @property
@@ -176,7 +176,7 @@ class Stream(Handle[Any], Iterator[T]):
         return found
 
     def _refill(self) -> None:
-        """The next list, and where the stream stood before it.
+        """Take the next list, and note where the stream stood before it.
 
         Raises:
             StopIteration: there is none.

@@ -1,4 +1,4 @@
-"""The names of five older systems, synchronous, on asyncrec's engine: change an import, and nothing else.
+"""The names of five older systems are here, synchronous, on asyncrec's engine: change an import, and nothing else.
 
     tensorboardx      tensorboardX's RecordWriter and storage functions; its SummaryWriter on them
     tensorflow        TensorFlow's TFRecordWriter, TFRecordOptions, tf_record_iterator, and the messages of tf.train

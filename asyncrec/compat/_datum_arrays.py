@@ -1,4 +1,4 @@
-"""Batches of NumPy arrays for datum's reader where TensorFlow is not installed."""
+"""datum's reader gives batches of NumPy arrays where TensorFlow is not installed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ArrayBatches:
             yield from self.once()
 
     def once(self) -> Iterator[Batch]:
-        """One pass."""
+        """Read them once: one pass."""
         with blocking.open_split(self.path, self.instruction) as reader:
             if reader.schema is None:
                 raise DatasetError(f"{fspath(self.path)}: no types are stored with it, so that nothing can be decoded")
@@ -86,7 +86,7 @@ def _padded(value: Any) -> NDArray[Any]:
 
 
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    """Of the three types that datum has."""
+    """Make it one of the three types that datum has."""
     if array.dtype.kind in "biu":
         return array.astype(np.int64)
     if array.dtype.kind == "f":

@@ -21,11 +21,11 @@ __all__ = ["Dataset", "InstructionError", "load"]
 
 
 class InstructionError(ArgumentValueError, AssertionError):
-    """No such part of a split; an AssertionError since datum raises that."""
+    """There is no such part of a split. It is an AssertionError because datum raises that."""
 
 
 def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
-    """The splits in a folder, local or a URL, that `TFRecordWriter` or datum itself wrote.
+    """Open the splits in a folder, local or a URL, that `TFRecordWriter` or datum itself wrote.
 
     Args:
         dataset_configs: `DatasetConfigs`, or datum's own.
@@ -41,7 +41,7 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
 
 
 class Dataset:
-    """Made by `load`. Each method gives batches: dicts by feature, the number of records first.
+    """A folder of splits, as `load` opens it. Each method gives batches: dicts by feature, the number of records first.
 
     Integers are int64, floats float32, text and bytes strings of bytes; an example's image, where the example named its
     file, is its pixels. With TensorFlow it is a ``tf.data.Dataset``, in the order that datum gives it, batched, echoed,
@@ -168,7 +168,7 @@ def _batched(tf: Any, dataset: Any, configs: Any, size: int, drop_remainder: boo
 
 
 def _differ_in_size(tf: Any, element_spec: Any) -> bool:
-    """Whether a batch of them may have to be padded, and can be."""
+    """Tell whether a batch of them may have to be padded, and can be."""
     specs = tf.nest.flatten(element_spec)
     paddable = all(isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs)
     return paddable and any(None in spec.shape.as_list() for spec in specs)

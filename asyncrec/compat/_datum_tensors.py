@@ -23,7 +23,7 @@ _TYPES = {"int": "int64", "float": "float32", "string": "string"}
 
 
 def records(tf: Any, path: str | os.PathLike[str], instruction: str, found: Found, configs: Any) -> Any:
-    """A ``tf.data.Dataset`` of the records, as they are stored, whose number is known."""
+    """Make a ``tf.data.Dataset`` of the records, as they are stored, whose number is known."""
     read = configs.read_config
     if is_read_by(tf, path):
         dataset = _interleaved(tf, os.fspath(path), found, configs.shuffle_files, read)
@@ -70,7 +70,7 @@ def _interleaved(tf: Any, folder: str, found: Found, shuffle_files: bool, read: 
 
 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
-    """What makes a dict of tensors of one record.
+    """Give what makes a dict of tensors of one record.
 
     A string with the two or three axes of an image, of which one is stored, is the bytes of its file, and decoded.
     """
@@ -111,5 +111,5 @@ def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:
 
 
 def padded_shapes(table: dict[str, dict[str, Any]]) -> dict[str, list[None]]:
-    """By feature, as many unknown sizes as it has axes."""
+    """Give each feature as many unknown sizes as it has axes."""
     return {name: [None] * len(feature["shape"]) for name, feature in table.items()}

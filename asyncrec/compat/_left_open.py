@@ -1,4 +1,4 @@
-"""What nobody closes: it is closed when it is dropped, or when Python ends, as the originals' writers are.
+"""What nobody closes is closed when it is dropped, or when Python ends, as the originals' writers are.
 
 A finaliser may run anywhere, on an event loop too, which may not wait, or within a call that holds a lock. So what was
 dropped is closed in a thread of its own, and waited for only where no event loop runs, and not for ever.
@@ -27,7 +27,7 @@ class Closable(Protocol):
 
 
 class _LeftOpen:
-    """What this process has to close before it ends."""
+    """The files that this process has to close before it ends."""
 
     def __init__(self) -> None:
         self.files: set[Closable] = set()

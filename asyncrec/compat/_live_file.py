@@ -1,4 +1,4 @@
-"""A local file of records that grows in place, for readers that follow it: written without an event loop.
+"""A `LiveFile` of records grows in place, for readers that follow it. It needs no event loop.
 
 What an event file needs: it takes whole records only, so that a reader meets no part of one for longer than a write
 lasts, and it may have several writers (see `asyncrec.compat._shared_file`). It works where no loop can run any more, in
@@ -25,7 +25,7 @@ _BUFFER = 8 << 10
 
 
 class LiveFile:
-    """Opened for writing: emptied, unless another writer has it; its folder is made where it is missing.
+    """A local file that is written in place. Opening it empties it, unless another writer has it, and makes its folder.
 
     Once writing has failed nothing more is written, and every call says so. What was written before stays, whole.
 
@@ -113,7 +113,7 @@ class LiveFile:
         return _told(error, doing, self._file.path)
 
     def forked(self) -> None:
-        """In a child: what the parent has not written is the parent's, and the file is opened anew."""
+        """Leave to the parent, in a child, what it has not written; the file is opened anew when the child writes."""
         self._lock = threading.RLock()  # a thread of the parent's may hold it
         self._pending = bytearray()
         self._inherited = True

@@ -1,4 +1,4 @@
-"""A file object over `asyncrec.blocking.open_file`: for code that has a ``close()``, a ``flush()`` and no ``with``.
+"""A `RemoteFile` is `asyncrec.blocking.open_file` for code that has a ``close()``, a ``flush()`` and no ``with``.
 
 A store shows whole objects. So a flush publishes what there is, and what comes after it is uploaded with it again at
 the next one, under the same name: an object of a few MiB, as event files are, always holds all that was flushed. What
@@ -35,7 +35,7 @@ _EACH_SECOND = 1 << 20
 
 
 class RemoteFile:
-    """Collects what is written and hands it on in large pieces. Published by `flush` and `close`.
+    """A file object that collects what is written and hands it on in large pieces. `flush` and `close` publish it.
 
     A write that failed, or was interrupted, publishes nothing that was not before, and every later call says so. One
     that is dropped is closed, and one that is left open is when Python ends.
@@ -188,4 +188,4 @@ class _Upload:
 
 
 class _AbortedError(Exception):
-    """What an object's context is left with, so that it publishes nothing."""
+    """An error that an object's context is left with, so that it publishes nothing."""

@@ -1,4 +1,4 @@
-"""A local file to whose end any number of writers append, of this process or of others, each piece whole.
+"""Any number of writers, of this process or of others, append to the end of a `SharedFile`, each piece whole.
 
 Two writers of one event file are two ranks of a job, or two ``SummaryWriter()`` of one second. tensorboardX let the
 second empty what the first had written, and both write over each other from then on. Here the second joins: what
@@ -41,7 +41,7 @@ _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
 class SharedFile:
-    """Opened for appending; its folder is made where it is missing.
+    """A local file, open for appending; its folder is made where it is missing.
 
     Raises:
         StorageError: on opening, a writer that shares with nobody has it (``open_writer(mode="a")``); or what the
@@ -79,7 +79,7 @@ class SharedFile:
             self._end += len(data)
 
     def sync(self) -> None:
-        """Have it on disk. Raises what the system says."""
+        """Have the file on disk. Raises what the system says."""
         try:
             os.fsync(self._fd)
         except OSError as error:
@@ -90,7 +90,7 @@ class SharedFile:
         return self._fd
 
     def reopen(self) -> None:
-        """In a child made by fork: have the file by itself, and leave its parent's alone."""
+        """Have the file for oneself, in a child made by fork, and leave its parent's alone."""
         parents, self._fd = self._fd, -1
         try:
             there = f"/proc/self/fd/{parents}"  # the file itself, though it was renamed meanwhile
@@ -134,7 +134,7 @@ class SharedFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else writes in the block."""
+        """Keep everybody else from writing in the block."""
         locked = self._lock()
         try:
             yield
@@ -169,7 +169,7 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:
-    """Whether the file is locked now, or on a filesystem where nothing ever is."""
+    """Tell whether the file is locked now, or on a filesystem where nothing ever is."""
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
@@ -179,7 +179,7 @@ def _flocked(fd: int, *, shared: bool) -> bool:
 
 
 def _attempts() -> Iterator[None]:
-    """Again every millisecond, until patience ends."""
+    """Try again every millisecond, until patience ends."""
     yield
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
@@ -188,16 +188,16 @@ def _attempts() -> Iterator[None]:
 
 
 def _lock_of(kind: int) -> bytes:
-    """C's ``struct flock``, over the whole file; as the fields stand in Linux, where such locks are."""
+    """Make C's ``struct flock``, over the whole file, as its fields stand in Linux, where such locks are."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 
 class _IsAFolderError(StorageError, IsADirectoryError):
-    """As Python's own `open` says it."""
+    """There is a folder of that name, as Python's own `open` says it."""
 
 
 class _InAFileError(StorageError, NotADirectoryError):
-    """Likewise."""
+    """A file stands where a folder should, likewise."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""tensorboardX's registry of writer factories, and its own factories by name, over asyncrec's."""
+"""tensorboardX's registry of writer factories, and its own factories by name, stand here over asyncrec's."""
 
 from __future__ import annotations
 

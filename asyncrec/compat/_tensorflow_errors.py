@@ -137,7 +137,7 @@ _BY_KIND: tuple[tuple[type[Exception], type[OpError]], ...] = (
 
 
 def as_tensorflow(error: Exception) -> Exception:
-    """The same error, which is TensorFlow's from now on too. A refused argument stays what it is."""
+    """Make it an error that is TensorFlow's, too. A refused argument stays what it is."""
     if isinstance(error, ours.ArgumentError | OpError):
         return error
     if isinstance(error, ours.AsyncRecError | anyio.ClosedResourceError):
@@ -150,7 +150,7 @@ def as_tensorflow(error: Exception) -> Exception:
 
 @contextmanager
 def told_as_tensorflow() -> Iterator[None]:
-    """Errors of asyncrec's that leave the block are TensorFlow's too."""
+    """Make errors of asyncrec's that leave the block TensorFlow's, too."""
     try:
         yield
     except Exception as error:

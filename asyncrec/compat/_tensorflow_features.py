@@ -1,4 +1,4 @@
-"""The five helpers of TensorFlow's tutorials, which take and refuse what those do.
+"""The five helpers of TensorFlow's tutorials are here, and take and refuse what those do.
 
 They are asyncrec's own, which take arrays without a loop, and text; what those refuse is given to the messages, as the
 tutorials' helpers do. So `None` is an empty list, a tensor its values, and an error is a `TypeError` where TensorFlow's
@@ -18,7 +18,7 @@ __all__ = ["bytes_feature", "bytes_list_feature", "float_list_feature", "int64_f
 
 
 def int64_feature(value: Any) -> Feature:
-    """A Feature of one integer or bool."""
+    """Make a Feature of one integer or bool."""
     try:
         return own.int64_feature(value)
     except (SchemaError, TypeError):
@@ -26,7 +26,7 @@ def int64_feature(value: Any) -> Feature:
 
 
 def bytes_feature(value: Any) -> Feature:
-    """A Feature of one bytes or str (as UTF-8)."""
+    """Make a Feature of one bytes or str (as UTF-8)."""
     try:
         return own.bytes_feature(value)
     except (SchemaError, TypeError):
@@ -34,7 +34,7 @@ def bytes_feature(value: Any) -> Feature:
 
 
 def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
-    """A Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.example.float_list_feature`.
+    """Make a Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.example.float_list_feature`.
 
     Raises:
         SchemaError: a number that is finite, and beyond float32.
@@ -51,7 +51,7 @@ def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
 
 
 def bytes_list_feature(value: Any) -> Feature:
-    """A Feature of bytes or str (as UTF-8)."""
+    """Make a Feature of bytes or str (as UTF-8)."""
     try:
         return own.bytes_list_feature(value)
     except (SchemaError, TypeError):
@@ -59,7 +59,7 @@ def bytes_list_feature(value: Any) -> Feature:
 
 
 def int64_list_feature(value: Any) -> Feature:
-    """A Feature of integers or bools."""
+    """Make a Feature of integers or bools."""
     try:
         return own.int64_list_feature(value)
     except (SchemaError, TypeError):

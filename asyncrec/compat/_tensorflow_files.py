@@ -33,7 +33,7 @@ class TFRecordCompressionType:
 
 
 class TFRecordOptions:
-    """How a file is compressed.
+    """Options of TensorFlow's that say how a file is compressed.
 
     ``compression_type`` is ``""`` or `None`, ``"GZIP"``, ``"ZLIB"``, a number of `TFRecordCompressionType`, or another
     ``TFRecordOptions``, and stays what was given. ``compression_level``, ``window_bits``, ``mem_level`` and
@@ -71,7 +71,7 @@ class TFRecordOptions:
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:
-        """``""``, ``"GZIP"`` or ``"ZLIB"``, for whatever may say so; TensorFlow's own options too."""
+        """Give ``""``, ``"GZIP"`` or ``"ZLIB"`` for whatever says so; TensorFlow's own options, too."""
         if not options:
             return ""
         if hasattr(options, "compression_type"):
@@ -87,7 +87,7 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """Writes records to a file, or to an object of any installed backend; also a context manager.
+    """A writer of records to a file, or to an object of any installed backend; also a context manager.
 
     Args:
         path: local, or a URL.
@@ -188,7 +188,7 @@ class _Writing:
 def tf_record_iterator(
     path: Path, options: Any = None, *, on_corrupt: Literal["raise", "skip", "stop"] = "raise"
 ) -> Iterator[bytes]:
-    """The records of a file, one after the other; it is opened now.
+    """Iterate over the records of a file, which is opened now.
 
     ``options`` say how it is compressed; `None` finds it out, where TensorFlow took it to be uncompressed.
     ``on_corrupt="skip"`` goes on behind damage; see `asyncrec.open_reader`.

@@ -12,7 +12,7 @@ __all__ = ["found_tensorflow", "is_read_by", "matching"]
 
 
 def found_tensorflow() -> Any:
-    """The module ``tensorflow``, imported now; `None` where it is not installed."""
+    """Import the module ``tensorflow``; `None` where it is not installed."""
     if find_spec("tensorflow") is None:
         return None
     import tensorflow
@@ -21,7 +21,7 @@ def found_tensorflow() -> Any:
 
 
 def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
-    """Whether TensorFlow has a file system for the path: for local files, ``gs://``, and what its plugins registered.
+    """Tell whether TensorFlow has a file system for the path: for local files, ``gs://``, and what plugins registered.
 
     Such files the older systems had ``tf.data`` read, and a pipeline of its own operations can what one of Python's
     generators cannot: be dealt to workers by file, saved in a checkpoint, sent to a service.
@@ -31,6 +31,6 @@ def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
 
 
 def matching(tensorflow: Any, pattern: str) -> list[str]:
-    """The files that TensorFlow's glob finds, sorted; without those that a writer of ours has not finished."""
+    """List the files that TensorFlow's glob finds, sorted, without those that a writer of ours has not finished."""
     found = [name.decode() for name in tensorflow.io.matching_files(pattern).numpy().tolist()]
     return [name for name in found if not is_partial(os.path.basename(name))]

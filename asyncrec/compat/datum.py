@@ -42,7 +42,7 @@ _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
 class DuplicatedKeysError(DuplicateKeyError, AssertionError):
-    """A key came twice; an AssertionError since datum raises that."""
+    """A key came twice. It is an AssertionError because datum raises that."""
 
 
 class _NothingToWriteError(RuntimeError, AssertionError):
@@ -58,7 +58,7 @@ class _NoFeatureError(SchemaError, TypeError):
 
 
 class Shuffler(HashShuffler):
-    """Takes the records of a split, and gives them in the order of their keys' hashes; see `HashShuffler`."""
+    """A shuffler of the records of a split, by the hashes of their keys; see `HashShuffler`."""
 
     def __init__(self, split: str, description: Description, **options: Any) -> None:
         super().__init__(split, **options)
@@ -93,7 +93,7 @@ class Shuffler(HashShuffler):
 
 
 class TFRecordWriter:
-    """Makes one split of a generator's examples, in the caller's thread, by methods that a subclass may override.
+    """A writer of one split of a generator's examples, in the caller's thread. A subclass may override its methods.
 
     `create_records` calls `cache_records` and `flush`; these call `add_shape_fields` for each example,
     `flush_records`, and `save_shard_info`.
@@ -182,7 +182,7 @@ class TFRecordWriter:
             raise
 
     def add_shape_fields(self, datum: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The features with ``<name>_shape`` for each sparse feature of two axes or more; as in datum, in ``datum``."""
+        """Add ``<name>_shape`` for each sparse feature of two axes or more; as in datum, to ``datum`` itself."""
         shaped = with_shapes(datum, tuple(self.sparse_features))
         if not isinstance(datum, dict):
             return shaped
@@ -220,13 +220,13 @@ class TFRecordWriter:
             shard_info.setdefault(split, counts)
 
     def _begin(self) -> None:
-        """Nothing is kept."""
+        """Begin with nothing kept."""
         self.shuffler.close()
         self._description = Description(self.sparse_features)
         self.shuffler = Shuffler(self.split, self._description, **self._shuffling)
 
     def _shown(self, examples: Iterable[tuple[Any, Mapping[str, Any]]]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """With a progress bar; the generator is closed where the loop is left."""
+        """Show a progress bar; the generator is closed where the loop is left."""
         try:
             with Progress(f"{self.split}: examples", self.total_examples, show=self._target.progress) as progress:
                 for example in examples:

@@ -59,7 +59,7 @@ Path = str | os.PathLike[str]
 
 
 class File(Protocol):
-    """What `open_file` gives, and a registered factory's ``open``."""
+    """A file that `open_file` gives, or a registered factory's ``open``."""
 
     def write(self, data: bytes, /) -> Any: ...
     def flush(self) -> Any: ...
@@ -71,7 +71,7 @@ class _NoSchemeError(UnknownSchemeError, FileNotFoundError):
 
 
 class RecordWriter:
-    """Writes records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any that a backend answers to.
+    """A writer of records to ``path``: local, ``s3://bucket/key``, ``gs://bucket/key``, or any URL of a backend.
 
     Also a context manager: left on an exception, what was not flushed of an object of a store is not published; what a
     local file has stays. As in tensorboardX, several threads need a lock of their own.
@@ -95,7 +95,7 @@ class RecordWriter:
         self._writer.write(b"".join(encode_frames([data])))
 
     def flush(self) -> None:
-        """All written can be read by others; a local file is on disk (fsync), an object of a store is published."""
+        """Let others read all that was written: a local file is on disk (fsync), an object of a store is published."""
         self._writer.flush()
         fileno = getattr(self._writer, "fileno", None)  # a registered factory's file may be one of Python's
         if fileno is not None:

@@ -1,4 +1,4 @@
-"""The storage backends there are: ours, and those of the installed plugins.
+"""This finds the storage backends there are: ours, and those of the installed plugins.
 
 Ours mean the same whatever is installed, and are opened without looking for anything: no plugin can claim their
 schemes.
@@ -22,7 +22,7 @@ _BUILT_IN = (local, memory)
 
 
 class Backends:
-    """What was found.
+    """The backends that were found.
 
     Attributes:
         plugins: what else is installed; its ``broken`` and ``disabled`` are for messages.
@@ -58,7 +58,7 @@ class Backends:
                 self.by_scheme.setdefault(scheme, []).append(factory)
 
     def _checked(self, name: str, factory: Any) -> StorageFactory:
-        """A factory that may be taken in. Raises PluginError for what is none."""
+        """Give the factory, if it may be taken in. Raises PluginError for what is none."""
         if not isinstance(factory, StorageFactory):
             raise PluginError(f"the plugin {name!r} gave {factory!r} where a StorageFactory belongs")
         if not isinstance(factory.name, str):

@@ -1,4 +1,4 @@
-"""What a storage backend implements: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
+"""A storage backend implements these: `Storage`, `ByteSink`, `ByteSource`, and the values they exchange.
 
 An object store is not a file system: objects are written once, whole, and appear at once; there are no folders, no
 renames, no appends. The contract is five methods, and every backend, built in or not, passes the same conformance kit.
@@ -12,9 +12,9 @@ Keys are relative to the root of the `Storage`, use ``/``, and never begin with 
 ``"c"`` matches ``"c/1"`` and ``"cc/1"``.
 
 Division of labour: a backend maps its errors to `asyncrec.errors` and says which are transient
-(`TransientStorageError`); reads are resumed by the core (`storage._resuming_source.ResumingSource`, `Storage.get`), so
-a backend's source simply raises; for everything else a backend wraps each request in
-`asyncrec.storage._retry.retrying`, so that the back-off is one and the same everywhere.
+(`TransientStorageError`); reads are resumed by the core (`ResumingSource`, `Storage.get`), so a backend's source simply
+raises; for everything else a backend wraps each request in `asyncrec.storage.retrying`, so that the back-off is one and
+the same everywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store says of one object.
+    """An object as a store describes it.
 
     Attributes:
         key: relative to the root of the storage that answered.
@@ -88,9 +88,9 @@ class ByteSink(ABC):
         """
 
     def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
-        """Be content with chunks of ``size`` bytes, or as few as the store lets be, for the caller has many sinks.
+        """Make do with chunks of ``size`` bytes, or as few as the store allows, because the caller has many sinks.
 
-        Called before the first `send`, if at all. Unless a backend says otherwise nothing becomes of it.
+        Called before the first `send`, if at all. Unless a backend overrides it, it does nothing.
         """
 
     @abstractmethod
@@ -121,7 +121,7 @@ class ByteSource(ABC):
 
     @abstractmethod
     async def receive(self, max_bytes: int) -> bytes:
-        """The next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
+        """Give the next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
 
         An idle source holds no connection. Cancelled, the same bytes can be received again.
 
@@ -176,14 +176,15 @@ class Storage(ABC):
 
     @abstractmethod
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """Every object whose key begins with ``prefix`` and is greater than ``start_after``, ascending by UTF-8 bytes.
+        """List the objects whose key begins with ``prefix`` and is greater than ``start_after``.
 
-        Unpublished objects are never listed. A prefix that matches nothing gives nothing.
+        They come ascending by UTF-8 bytes. Unpublished objects are never listed. A prefix that matches nothing gives
+        nothing.
         """
 
     @abstractmethod
     async def head(self, key: str) -> ObjectInfo:
-        """What the store says of one object. Needs no right to list.
+        """Ask the store for what it knows of one object. That needs no right to list.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError.
@@ -194,7 +195,7 @@ class Storage(ABC):
         """Remove an object. A missing one is no error."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """The whole content of a small object, one version of it; read anew after a transient fault.
+        """Read the whole content of a small object, one version of it, anew after a transient fault.
 
         Raises:
             ValueError: it is larger than ``max_bytes``; nothing was read.
@@ -231,10 +232,13 @@ class Storage(ABC):
 
 @runtime_checkable
 class UnfinishedUploads(Protocol):
-    """What a `Storage` also offers where uploads can be left unfinished, and are billed (S3)."""
+    """A `Storage` offers this, too, where uploads can be left unfinished, and are billed (S3)."""
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Uploads begun and neither completed nor aborted; ``etag`` is the upload's id, ``modified`` its beginning."""
+        """List what was begun and neither completed nor aborted.
+
+        The ``etag`` of each is the id of the upload, ``modified`` when it began.
+        """
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
         """Abort one of them. One that is gone already is no error."""
@@ -242,7 +246,7 @@ class UnfinishedUploads(Protocol):
 
 @runtime_checkable
 class ExclusiveParts(Protocol):
-    """What a `Storage` also offers where a long object is published by another request than a short one (S3)."""
+    """A `Storage` offers this, too, where a long object is published by another request than a short one (S3)."""
 
     async def excludes_parts(self, key: str) -> bool:
         """Try whether the store refuses to publish a long object exclusively where one is.

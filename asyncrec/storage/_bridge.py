@@ -1,4 +1,4 @@
-"""Runs a `Storage` whose client knows only asyncio under another event loop, on a portal thread of its own.
+"""This runs a `Storage` whose client knows only asyncio under another event loop, on a portal thread of its own.
 
 `BridgedStorage` starts one thread with an asyncio loop (`anyio.from_thread.start_blocking_portal`), opens the storage
 there, and is itself a `Storage` to the loop it is used on. A call costs 0.2 to 0.5 ms, whatever the size of the bytes:
@@ -156,7 +156,7 @@ class _BridgedSource(ByteSource):
 
 
 async def _some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
-    """The first objects of a listing, at most `LISTING_BATCH`."""
+    """List the first objects, at most `LISTING_BATCH`."""
     listing = storage.list_objects(prefix, start_after=start_after)
     found: list[ObjectInfo] = []
     try:

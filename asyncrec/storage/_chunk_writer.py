@@ -1,4 +1,4 @@
-"""`ChunkWriter`: between records and a sink, bytes become chunks. (`ResumingSource` is to be had from here too.)
+"""`ChunkWriter` stands between records and a sink, and makes chunks of bytes.
 
 Used by one task at a time, like the sink it wraps.
 """
@@ -26,7 +26,7 @@ _SLAB = 64 << 10
 
 
 class ChunkWriter:
-    """Buffers of any length in, chunks of exactly ``sink.chunk_size`` out, gathered and not joined.
+    """A writer that takes buffers of any length and sends chunks of exactly ``sink.chunk_size``, gathered, not joined.
 
     A buffer must not be changed until it was sent; the last of them are kept until the next call, at most
     ``chunk_size`` bytes. Nothing larger is kept alive by them: what is left of a long buffer is copied out of it.
@@ -50,11 +50,11 @@ class ChunkWriter:
 
     @property
     def held(self) -> int:
-        """Bytes taken and not sent yet: less than a chunk."""
+        """How many bytes were taken and not sent yet: less than a chunk."""
         return self._held_size
 
     def tail(self) -> Sequence[Buffer]:
-        """What is held, for whoever puts it where it survives while nothing is written meanwhile."""
+        """Give what is held, for whoever puts it where it survives. Nothing may be written meanwhile."""
         return self._held
 
     async def write(self, buffers: Sequence[Buffer]) -> None:
@@ -163,7 +163,7 @@ class ChunkWriter:
 
 
 def _bytewise(buffer: Buffer) -> bytes | memoryview:
-    """The buffer such that its length counts bytes, and never a bytearray: those are slabs of our own."""
+    """Make its length count bytes, and never give a bytearray: those are slabs of our own."""
     if isinstance(buffer, bytes):
         return buffer
     view = memoryview(buffer)
@@ -177,5 +177,5 @@ def _checksum(buffers: Sequence[Buffer], value: int) -> int:
 
 
 def _base_size(view: memoryview) -> int:
-    """Bytes that ``view`` keeps alive."""
+    """Count the bytes that ``view`` keeps alive."""
     return memoryview(view.obj).nbytes

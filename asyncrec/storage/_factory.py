@@ -1,4 +1,4 @@
-"""`StorageFactory`: what a plugin gives to the hook ``asyncrec_storage_factories``. Imports nothing heavy."""
+"""A plugin gives a `StorageFactory` to the hook ``asyncrec_storage_factories``. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["StorageFactory"]
 
 @dataclass(frozen=True)
 class StorageFactory:
-    """What a plugin returns from the hook ``asyncrec_storage_factories``: a name, its schemes, and how to open one.
+    """A backend as a plugin brings it: a name, its schemes, and how to open a storage of it.
 
     Attributes:
         name: shown to people, e.g. ``"s3"``.

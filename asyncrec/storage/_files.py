@@ -54,7 +54,7 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
 
 
 class FileWriter:
-    """What `open_file` gives. Used by one task."""
+    """An object that is being written by `open_file`. Used by one task."""
 
     def __init__(self, chunks: ChunkWriter) -> None:
         self._chunks = chunks
@@ -97,7 +97,7 @@ async def open_file(
 
 
 def make_valid_tf_name(name: str) -> str:
-    """``name`` made into one that TensorFlow takes for a node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
+    """Make ``name`` one that TensorFlow takes for a node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
 
     A name begins with a letter, a digit or a dot (one is put before it otherwise), and what lies between runs of
     letters, digits and ``_.-/`` becomes ``_``; so does tensorboardX.

@@ -1,4 +1,4 @@
-"""Somebody else's writers: a simple object with ``open(path)`` and ``directory_check(path)``, used as a `Storage`.
+"""A simple object with ``open(path)`` and ``directory_check(path)``, somebody else's, is used as a `Storage` here.
 
 That is what tensorboardX calls a writer factory. ``open`` gives a file object with ``write(bytes)``, ``close()`` and,
 if it likes, ``flush()`` and ``abort()`` or ``discard()``. Each may be a coroutine function; the others run in worker
@@ -40,20 +40,20 @@ _ABORTING = 20.0
 
 
 class ForeignFactory(Protocol):
-    """What `asyncrec.storage.register_writer_factory` takes beside a `StorageFactory`."""
+    """A factory that `asyncrec.storage.register_writer_factory` takes beside a `StorageFactory`."""
 
     def open(self, path: str, /) -> Any: ...
     def directory_check(self, path: str, /) -> Any: ...
 
 
 async def call(func: Callable[..., Any], *args: Any) -> Any:
-    """``func(*args)``, awaited if it is async, else in a worker thread."""
+    """Call ``func(*args)``: await it if it is async, else run it in a worker thread."""
     result = func(*args) if inspect.iscoroutinefunction(func) else await in_thread(func, *args)
     return await result if inspect.isawaitable(result) else result
 
 
 class ForeignStorage(Storage):
-    """Also its own context, with nothing to open or close."""
+    """The storage of one such object, and its own context, with nothing to open or close."""
 
     def __init__(self, root: str, factory: ForeignFactory) -> None:
         self.root = redact(root)

@@ -1,4 +1,4 @@
-"""Objects in this process's memory: `MemoryStorage`, ``memory://name/...``. For tests, examples and small caches.
+"""`MemoryStorage` (``memory://name/...``) keeps objects in this process, for tests, examples and small caches.
 
 All storages of one name share one store for as long as the process lives; `MemoryStorage()` without a name has one of
 its own. It keeps the contract to the letter, so that it serves as the reference: every operation is a checkpoint, reads
@@ -48,7 +48,7 @@ class _Objects(dict[str, _Object]):
         self._versions = count(1)
 
     def path(self, key: str) -> str:
-        """The whole URL of one, for messages."""
+        """Give the whole URL of one, for messages."""
         return join(self._root, key)
 
     def find(self, key: str) -> _Object:
@@ -73,7 +73,7 @@ _named: dict[str, _Objects] = {}
 
 
 class MemoryStorage(Storage):
-    """See the module.
+    """A store in memory, which keeps the contract to the letter.
 
     Args:
         name: of the store; `None` for a new one that nobody shares.
@@ -208,7 +208,7 @@ def _order(key: str) -> bytes:
 
 @asynccontextmanager
 async def open_memory(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """The store that ``memory://name`` means, or what lies below a prefix of it."""
+    """Open the store that ``memory://name`` means, or what lies below a prefix of it."""
     name, _, prefix = url.partition("://")[2].partition("/")
     storage = MemoryStorage(name, chunk_size=chunk_size)
     yield PrefixedStorage(storage, prefix) if prefix else storage

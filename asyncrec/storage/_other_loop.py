@@ -1,4 +1,4 @@
-"""Calls and contexts on an asyncio loop in another thread, for tasks of any loop.
+"""Tasks of any loop make calls and enter contexts on an asyncio loop in another thread.
 
 - What is entered there (a storage, a sink, a source) is entered, used and left by one asyncio task, so it may hold task
   groups and cancel scopes in its contexts as on its own loop.
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def on_asyncio() -> bool:
-    """Whether the running event loop is asyncio's (else it is trio's)."""
+    """Tell whether the running event loop is asyncio's; else it is trio's."""
     return anyio.get_cancelled_exc_class() is asyncio.CancelledError
 
 
@@ -74,7 +74,7 @@ class OtherCall(Generic[T]):
                 self.outcome.set_result(result)
 
     def cancel(self) -> None:
-        """From the caller's thread; it has ended when `outcome` says so."""
+        """Cancel it, from the caller's thread. It has ended when `outcome` says so."""
         self._loop.soon(self._cancel)
 
     def _cancel(self) -> None:
@@ -195,7 +195,7 @@ async def _done(future: Future[Any]) -> None:
 
 
 def _run_soon() -> Callable[[Callable[[], object]], object]:
-    """What runs a function on the current event loop from another thread, without waiting for it.
+    """Give what runs a function on the current event loop from another thread, without waiting for it.
 
     anyio's own (`anyio.from_thread`) waits, and so would make each loop stand still for the other.
     """

@@ -1,4 +1,4 @@
-"""Patterns in the last part of a path: ``*``, ``?`` and ``[...]``, as `fnmatch` reads them."""
+"""The last part of a path may be a pattern: ``*``, ``?`` and ``[...]``, as `fnmatch` reads them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name is to be matched, and not to be taken as it stands."""
+    """Tell whether a name is to be matched, and not to be taken as it stands."""
     return _SPECIAL.search(name) is not None
 
 
 async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
-    """The objects whose keys match; what stands before the last slash of ``pattern`` is taken as it stands.
+    """List the objects whose keys match; what stands before the last slash of ``pattern`` is taken as it stands.
 
     Only what begins as the pattern does is listed.
     """

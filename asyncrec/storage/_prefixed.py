@@ -15,12 +15,12 @@ __all__ = ["PrefixedStorage", "folder_at"]
 
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
-    """What lies below a prefix, as a storage; ``storage`` itself where the prefix is ``""``."""
+    """Make what lies below a prefix a storage; that is ``storage`` itself where the prefix is ``""``."""
     return PrefixedStorage(storage, prefix) if prefix else storage
 
 
 class PrefixedStorage(Storage):
-    """The keys of ``storage`` that begin with ``prefix``, without it. Closing ``storage`` is its owner's business.
+    """A part of a storage: the keys that begin with ``prefix``, without it. It never closes ``storage``.
 
     Args:
         prefix: a folder; a slash is put after it where there is none. Held to the rules of keys.
@@ -41,12 +41,12 @@ class PrefixedStorage(Storage):
 
     @property
     def storage(self) -> Storage:
-        """What this is a part of."""
+        """The storage that this is a part of."""
         return self._storage
 
     @property
     def prefix(self) -> str:
-        """Of its keys there; ends in a slash."""
+        """The beginning of its keys there, which ends in a slash."""
         return self._prefix
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class PrefixedStorage(Storage):
 
 
 class _PrefixedUploads(PrefixedStorage):
-    """With the unfinished uploads below the prefix."""
+    """A part of a storage that also shows the unfinished uploads in it."""
 
     _storage: Any  # a Storage that has UnfinishedUploads, for which there is no type
 
@@ -107,7 +107,7 @@ class _PrefixedUploads(PrefixedStorage):
 
 
 class _Sink(ByteSink):
-    """Another's sink, but that `published` has our key."""
+    """A sink of the whole, whose `published` has our key."""
 
     def __init__(self, opening: AbstractAsyncContextManager[ByteSink], cut: int) -> None:
         self._opening = opening
@@ -141,7 +141,7 @@ class _Sink(ByteSink):
 
 
 class _Source(ByteSource):
-    """Another's source, but that `info` has our key."""
+    """A source of the whole, whose `info` has our key."""
 
     def __init__(self, opening: AbstractAsyncContextManager[ByteSource], cut: int) -> None:
         self._opening = opening

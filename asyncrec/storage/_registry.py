@@ -1,4 +1,4 @@
-"""From a path to the backend that answers to it.
+"""This finds the backend that answers to a path.
 
 Backends come in by the hook ``asyncrec_storage_factories``: those of plugins when the first path is opened that no
 built-in one answers to.
@@ -63,8 +63,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
     Args:
         prefix: what stands before the first colon, as it is written.
         factory: a `StorageFactory`, or a simple object with ``open(path)``, which gives a file object to write to, and
-            ``directory_check(path)``, sync or async; both get the path exactly as the user gave it. See
-            `asyncrec.storage._foreign`.
+            ``directory_check(path)``, sync or async; both get the path exactly as the user gave it.
 
     Raises:
         ValueError: the prefix is empty or contains a colon.
@@ -85,13 +84,13 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
-    """The simple object that was registered for a path, if one was."""
+    """Give the simple object that was registered for a path, if one was."""
     factory = registered_for(path)
     return None if isinstance(factory, StorageFactory) else factory
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Whether a path names a local file: ``prefix:name`` does, unless somebody registered the prefix."""
+    """Tell whether a path names a local file: ``prefix:name`` does, unless somebody registered the prefix."""
     scheme = scheme_of(path)
     if scheme in ("", "file"):
         return registered_for(path) is None
@@ -100,7 +99,7 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 
 @asynccontextmanager
 async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIterator[Storage]:
-    """The storage rooted at a URL or a folder, usable within the context.
+    """Open the storage rooted at a URL or a folder; it is usable within the context.
 
     Args:
         options: for the backend; see its documentation. Plain values, so that they can be handed to other processes.
@@ -121,7 +120,7 @@ async def located(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """The storage that holds ``path``, and the key in it.
+    """Open the storage that holds ``path``; gives it and the key in it.
 
     With ``storage``, the path is a key in it, and it is not closed. Otherwise the path's root is opened with
     ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` where the path names only a
@@ -152,7 +151,9 @@ async def located_folder(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """The storage that holds the folder ``path``, and what the keys in it begin with: ``""``, or ends with a slash.
+    """Open the storage that holds the folder ``path``; gives it and what the keys in it begin with.
+
+    That is ``""``, or ends with a slash.
 
     Arguments and errors are those of `located`.
     """
@@ -162,7 +163,7 @@ async def located_folder(
 
 
 def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFactory | None:
-    """What was registered for the path's prefix by `register_writer_factory`."""
+    """Give what was registered for the path's prefix by `register_writer_factory`."""
     if not isinstance(path, str):
         return None
     prefix, colon, _ = path.partition(":")
@@ -195,7 +196,7 @@ async def _opening(
 
 
 def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) -> bool:
-    """Whether the function can be called so."""
+    """Tell whether the function can be called so."""
     try:
         inspect.signature(function).bind(root, **options)
     except TypeError:

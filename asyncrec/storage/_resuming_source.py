@@ -30,7 +30,7 @@ _FIRST_AHEAD = 1 << 20
 
 
 class ResumingSource(ByteSource):
-    """An async context manager, and the source it gives.
+    """A source that reads on where a connection broke, and its own context.
 
     Args:
         start, end, etag: as for `Storage.open_source`.
@@ -165,7 +165,7 @@ class ResumingSource(ByteSource):
         await self._changed.wait()
 
     async def _read_ahead(self) -> None:
-        """The task."""
+        """Read until there is enough, again and again: the task."""
         try:
             with self._stop:
                 await self._keep_reading()
@@ -174,7 +174,7 @@ class ResumingSource(ByteSource):
             self._changed.set()
 
     async def _keep_reading(self) -> None:
-        """Opens and closes what it reads, so that their scopes are entered and left in one task."""
+        """Open, read and close in one task, so that scopes are entered and left in the same."""
         error: BaseException | None = None
         # In two halves: one is worked on while the other comes. Asking for each little room as it gets free would
         # be a request to the store for each.
@@ -205,7 +205,7 @@ class ResumingSource(ByteSource):
 
 
 async def receive_exactly(source: ByteSource, size: int) -> bytes:
-    """The next ``size`` bytes, fewer only where the range ends before. In one piece, where the source gives it so."""
+    """Receive the next ``size`` bytes, fewer only where the range ends before; without a copy, if they come in one."""
     blocks = []
     while size > 0 and (block := await source.receive(size)):
         blocks.append(block)
@@ -214,7 +214,7 @@ async def receive_exactly(source: ByteSource, size: int) -> bytes:
 
 
 async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, ObjectInfo]:
-    """The first ``size`` bytes of an object, fewer only where it has no more; and what the store says of it.
+    """Read the first ``size`` bytes of an object, fewer only where it has no more, and what the store says of it.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, StorageError: as `Storage.open_source`.
@@ -225,7 +225,7 @@ async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, Objec
 
 
 class _Reader:
-    """One object from ``start`` on, opened as often as needed. Everything it opens it closes, in the same task."""
+    """A reader of one object from ``start`` on, which opens it as often as needed, and closes it in the same task."""
 
     def __init__(self, storage: Storage, key: str, start: int, end: int | None, etag: str | None) -> None:
         self._storage = storage

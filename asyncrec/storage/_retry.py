@@ -1,4 +1,4 @@
-"""The one back-off: how often, how long and how loudly a transient fault is tried again.
+"""There is one back-off: how often, how long and how loudly a transient fault is tried again.
 
 A backend wraps each request in `retrying`; a reader that resumes uses the same `Backoff`. What is transient is said by
 the type of the error (`TransientStorageError`) and nothing else: all other errors pass through at once.
@@ -31,7 +31,7 @@ _jitter = random.Random()
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long to be patient.
+    """A policy of patience: how often to try again, and for how long.
 
     Attributes:
         attempts: calls in all, the first included. 10 doublings of 0.2 s reach about a minute of waiting on average,
@@ -68,7 +68,7 @@ class Backoff:
         self._began: float | None = None
 
     def reset(self) -> None:
-        """Progress was made: the next fault is a first one."""
+        """Begin anew, for progress was made: the next fault is a first one."""
         self.failed = 0
         self._began = None
 

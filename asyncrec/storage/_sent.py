@@ -1,4 +1,4 @@
-"""Whether what a store says it has is what was sent: asked of everything that is published, in one way."""
+"""Of everything that is published it is asked, in one way, whether the store has what was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SinkState`: where a sink stands, and what may be done to it next. For whoever writes a `ByteSink`.
+"""`SinkState` says where a sink stands, and what may be done to it next. It is for whoever writes a `ByteSink`.
 
 A sink is entered once, takes chunks, and is left once. A call that failed or was cancelled cannot be made good, even
 when its caller swallows the exception: part of a chunk may be in the store and part of it not. So the object can then
@@ -143,7 +143,7 @@ class SinkState:
         self._now = following
 
     def _refusal(self, event: Event) -> Exception:
-        """The error for what the table does not have."""
+        """Make the error for what the table does not have."""
         if event == "begin" and self._now == "failed":
             failure = StorageError(f"{self._what}: writing it failed or was cancelled before; it can only be abandoned")
             failure.__cause__ = self._cause

@@ -1,11 +1,11 @@
-"""Paths and URLs: taking them apart, putting them together, and showing them without secrets. Pure.
+"""Paths and URLs are taken apart, put together, and shown without secrets. Pure.
 
 A path is local unless it has a scheme. In URLs of object stores the key is literal: ``%``, ``?``, ``#``, spaces and
 unicode are characters of the name, and nothing is decoded, because that is how S3 and GCS name objects. ``file:``
 URLs alone are decoded, as RFC 8089 says.
 
 A scheme before a single colon (``foo:bar.rec``) counts only where somebody registered ``foo``; these functions only
-parse, and `asyncrec.storage._registry` decides.
+parse, and the registry decides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECRETS = ("sig", "token", "secret", "passw", "credential", "key", "auth", "ses
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """The scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
+    """Give the scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
     if not isinstance(path, str):
         return ""
     match = _SCHEME.match(path)
@@ -35,7 +35,7 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
 
 
 def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """``(root, key)``: what to open as a storage, and the key in it.
+    """Split a path into ``(root, key)``: what to open as a storage, and the key in it.
 
     - ``"data/pages.tfrecord"`` -> ``("data", "pages.tfrecord")``; a bare name has the root ``"."``.
     - ``"file:///my%20data/x"`` -> ``("/my data", "x")``: decoded.
@@ -67,7 +67,7 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def local_path(path: str) -> str:
-    """The local path that a ``file:`` or ``file+driver:`` URL means; a plain path as it is.
+    """Give the local path that a ``file:`` or ``file+driver:`` URL means; a plain path as it is.
 
     ``file:/x``, ``file:///x`` and ``file://localhost/x`` are the same (RFC 8089); percent escapes are decoded.
 
@@ -97,7 +97,7 @@ def local_path(path: str) -> str:
 
 
 def join(root: str, key: str) -> str:
-    """``root`` and ``key`` as one path, the inverse of `split_path` but for file URLs; for messages and for keys."""
+    """Join ``root`` and ``key`` to one path, for messages and for keys; except for file URLs `split_path` undoes it."""
     if root in ("", "."):
         return key
     if not key:
@@ -106,7 +106,7 @@ def join(root: str, key: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """The key itself, when it can be one.
+    """Give the key itself, if it can be one.
 
     Raises:
         ValueError: it is empty, begins with ``/``, has a segment ``.`` or ``..``, or holds a NUL.
@@ -126,7 +126,7 @@ def check_key(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """``text`` with the secrets of every URL in it replaced: user-info, and what a query or fragment calls a secret.
+    """Replace the secrets of every URL in ``text``: user-info, and what a query or fragment calls a secret.
 
     Where it is not clear how far a password reaches, more is replaced rather than less: it may hold ``/`` (AWS keys do)
     and ``@``, escaped or not.
@@ -137,7 +137,7 @@ def redact(text: str) -> str:
 
 
 def _without_users(word: re.Match[str]) -> str:
-    """A word, its URLs without user-info. Linear: what was looked through is not looked through again."""
+    """Take user-info out of the URLs of a word. Linear: what was looked through is not looked through again."""
     text = word[0]
     if "@" not in text:
         return text

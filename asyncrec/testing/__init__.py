@@ -1,4 +1,4 @@
-"""For authors of plugins: what every one must pass, and tools to make one fail.
+"""This is for authors of plugins: what every one must pass, and tools to make one fail.
 
 - `StorageConformance`, `CommandConformance`, `FormatConformance`: the cases, for pytest; `replaces_case` marks one that
   the plugin cannot pass.

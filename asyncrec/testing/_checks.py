@@ -1,4 +1,4 @@
-"""What the checks of sinks and of sources share: content to write, ways to send and to receive it, and what it is like.
+"""The checks of sinks and of sources share these: content to write, ways to send and to receive it, comparisons.
 
 They need no pytest, and raise `AssertionError`, saying what was expected.
 """
@@ -18,12 +18,12 @@ Read = Callable[[str], Awaitable[bytes | None]]
 
 
 def content(size: int, seed: int = 0) -> bytes:
-    """``size`` bytes that repeat nowhere, the same for the same ``seed``."""
+    """Make ``size`` bytes that repeat nowhere, the same for the same ``seed``."""
     return random.Random(f"{seed}/{size}").randbytes(size)
 
 
 def pieces(chunk: Buffer) -> list[Buffer]:
-    """``chunk`` as up to three buffers of unequal length and different types: it must be gathered."""
+    """Cut ``chunk`` into up to three buffers of unequal length and different types: it must be gathered."""
     view = memoryview(chunk)
     cuts = (0, len(view) // 5, len(view) // 2, len(view))
     kinds: Sequence[Callable[[memoryview], Buffer]] = (bytes, bytearray, memoryview)
@@ -40,7 +40,7 @@ async def send_all(sink: ByteSink, data: Buffer) -> None:
 
 
 async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
-    """The rest of ``source``; every answer must have 1 to ``max_bytes`` bytes, and the end must stay the end."""
+    """Receive the rest of ``source``; each answer must have 1 to ``max_bytes`` bytes, and the end must stay the end."""
     blocks = []
     while block := await source.receive(max_bytes):
         assert len(block) <= max_bytes, f"receive({max_bytes}) gave {len(block)} bytes"
@@ -50,7 +50,7 @@ async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
 
 
 def check_info(info: ObjectInfo, key: str, data: bytes) -> None:
-    """``info`` describes ``data`` under ``key``."""
+    """Hold ``info`` against ``data`` under ``key``, which it is to describe."""
     assert info.key == key, f"info of {key!r} has the key {info.key!r}"
     assert info.size == len(data), f"{key}: info.size is {info.size}, the object has {len(data)} bytes"
     assert info.etag, f"{key}: the etag is empty"

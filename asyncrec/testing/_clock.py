@@ -41,7 +41,7 @@ WHILE_THREADS_RUN = 0.05
 
 
 def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str, Any]]:
-    """What an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
+    """Give what an ``anyio_backend`` fixture returns: the backend ``"asyncio"`` or ``"trio"``, and its options.
 
     Each call gives a clock of its own, at 0. See the module's docstring for ``threshold``, in real seconds.
 

@@ -43,7 +43,7 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """Derive from it; see the module's docstring.
+    """The cases that every command passes. Derive from it, as the module's docstring shows.
 
     Attributes:
         name: of the command.
@@ -64,21 +64,21 @@ class CommandConformance(PluginKit):
 
     @pytest.fixture(autouse=True)
     def _set_up(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """This plugin alone, an empty folder, and what is printed."""
+        """Set up this plugin alone, an empty folder, and what is printed."""
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(INSTALLED, "_plugins", self.plugins())
         monkeypatch.setattr(INSTALLED, "_of_plugins", None)
         self._capsys = capsys
 
     def run(self, *arguments: str) -> _Result:
-        """``asyncrec NAME ARGUMENTS``, in this process."""
+        """Run ``asyncrec NAME ARGUMENTS`` in this process."""
         self._capsys.readouterr()
         code = main([self.name, *arguments])
         captured = self._capsys.readouterr()
         return _Result(code, captured.out, captured.err)
 
     def called(self, path: str) -> list[str]:
-        """The arguments, with ``path`` for PATH."""
+        """Give the arguments, with ``path`` for PATH."""
         return [path if each == "PATH" else each for each in self.arguments]
 
     def function(self) -> Callable[..., int]:
@@ -113,7 +113,7 @@ class CommandConformance(PluginKit):
         assert "--no-such-flag" in result.err
 
     def test_it_takes_debug(self) -> None:
-        """As every command does: the traceback of an error is shown."""
+        """``--debug`` is taken, as by every command: the traceback of an error is shown."""
         assert "--debug" in self.run("--help").out
 
     def test_it_does_its_work(self) -> None:

@@ -1,4 +1,4 @@
-"""`StorageConformance`: the cases every `Storage` passes, built in or not. For pytest; both event loops.
+"""`StorageConformance` has the cases that every `Storage` passes, built in or not. For pytest; both event loops.
 
 In a plugin's tests::
 
@@ -38,4 +38,4 @@ __all__ = ["StorageConformance", "replaces_case"]
 
 
 class StorageConformance(WritingCases, ExclusiveCases, KeyCases, ReadingCases, ObjectCases):
-    """Derive from it, and fill in `open_storage` and the ``raw_`` hooks; see the module's docstring."""
+    """The cases that every store passes. Derive from it, and fill in `open_storage` and the ``raw_`` hooks."""

@@ -1,4 +1,4 @@
-"""Storages that fail or are slow on purpose, around one that works: `FlakyStorage`, `SlowStorage`.
+"""`FlakyStorage` fails on purpose, and `SlowStorage` is slow, around a storage that works.
 
 A storage has nine operations: ``open_sink``, ``send``, ``flush``, ``publish`` (a clean exit), ``open_source``,
 ``receive``, ``list``, ``head`` and ``delete``. `FlakyStorage` counts them; to fail each in turn::
@@ -39,7 +39,7 @@ Call = Callable[[], Awaitable[T]]
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one operation.
+    """A fault that happens to one operation.
 
     Attributes:
         kind: ``"error"`` raises ``error``. ``"hang"`` waits until cancelled. ``"short"`` does a part: a receive says
@@ -71,7 +71,7 @@ class _Around(Storage):
         """Await ``call()``, or ``short()`` which does a part of it, or neither."""
 
     async def moved(self, size: int) -> None:
-        """``size`` bytes go over the wire."""
+        """Let ``size`` bytes go over the wire."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -174,7 +174,7 @@ class _SourceAround(ByteSource):
 
 
 class FlakyStorage(_Around):
-    """Fails as scripted, or by chance.
+    """A storage that fails as scripted, or by chance.
 
     Args:
         storage: does the work; its own faults come through as they are.

@@ -33,7 +33,7 @@ _LIMIT = 256 << 20
 
 
 class FormatConformance(PluginKit):
-    """Derive from it, fill in `records` and `content`; see the module's docstring.
+    """The cases that every format passes. Derive from it, and fill in `records` and `content`.
 
     Attributes:
         name: of the format.
@@ -44,11 +44,11 @@ class FormatConformance(PluginKit):
     name: str
 
     def records(self) -> list[bytes]:
-        """Three records at least, each a tf.train.Example."""
+        """Give three records at least, each a tf.train.Example."""
         raise NotImplementedError
 
     def content(self) -> bytes | None:
-        """A file that holds exactly those, made in another way than by the plugin; `None`: the format is not read."""
+        """Give a file that holds exactly those, made without the plugin; `None` for a format that is not read."""
         raise NotImplementedError
 
     @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ class FormatConformance(PluginKit):
         self._folder = tmp_path
 
     async def format(self) -> Format:
-        """The format, as asyncrec takes it in."""
+        """Give the format, as asyncrec takes it in."""
         formats = Formats(self.plugins())
         await formats.look_for(self.name)
         return formats.get(self.name)
@@ -81,7 +81,7 @@ class FormatConformance(PluginKit):
         assert found.bad == []
 
     async def test_it_reads_the_same_however_the_bytes_come(self) -> None:
-        """One at a time, as a slow connection gives them, and from a disk."""
+        """The bytes come one at a time, as from a slow connection, and all at once, from a disk."""
         given, content = await self.format(), self.content()
         if content is None:
             return
@@ -148,7 +148,7 @@ class FormatConformance(PluginKit):
             given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_it_reads_what_it_wrote(self) -> None:
-        """In one list or in many, and with the schema that the records have."""
+        """They are written in one list or in many, and with the schema that the records have."""
         given = await self.format()
         if given.encoder is None:
             return
@@ -163,7 +163,7 @@ class FormatConformance(PluginKit):
                 assert _decoded((await self._read(given, written)).records) == _decoded(records)
 
     async def _read(self, given: Format, content: bytes, *, most: int = 1 << 20, limit: int = _LIMIT) -> Converted:
-        """All that a file gives, in one."""
+        """Read all that a file gives, in one."""
         assert given.open is not None
         found = Converted()
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
@@ -198,7 +198,7 @@ class _File:
 
 
 class _Copy:
-    """No generator, so that one that is never given back is seen, and nothing else happens."""
+    """A local copy that is no generator, so that one that is never given back is seen."""
 
     def __init__(self, file: _File, path: str) -> None:
         self._file, self._path = file, path

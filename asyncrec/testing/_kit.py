@@ -1,4 +1,4 @@
-"""What the conformance kits share: a class of cases for pytest, one of which may be replaced, with the reason.
+"""The conformance kits share this: a class of cases for pytest, any of which may be replaced, with the reason.
 
 A case that a plugin cannot pass is replaced by one that shows what it does instead::
 
@@ -77,7 +77,7 @@ class PluginKit(Kit):
     plugin: str
 
     def plugins(self) -> Plugins:
-        """A manager that has found this plugin alone."""
+        """Make a manager that has found this plugin alone."""
         plugins = Plugins()
         plugins.loaded = True  # nothing else is looked for
         plugins.register(self.plugin, import_module(self.plugin))

@@ -1,4 +1,4 @@
-"""Checks of a `ByteSink` that need no pytest; `StorageConformance` runs the same.
+"""These check a `ByteSink` and need no pytest; `StorageConformance` runs the same.
 
 Each takes a function that opens a sink, and functions that go round it: ``read`` says what the store holds under a key
 (`None` for nothing), ``unfinished`` what was begun there and not ended. Had these gone through the sink's own storage,
@@ -37,7 +37,10 @@ Unfinished = Callable[[], Awaitable[Collection[str]]]
 
 
 async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered") -> None:
-    """Everything a `ByteSink` promises by itself. ``open_sink(key)`` opens one; the keys used begin with ``check-``."""
+    """Check everything that a `ByteSink` promises by itself.
+
+    ``open_sink(key)`` opens one; the keys used begin with ``check-``.
+    """
     await check_sizes(open_sink, read=read)
     await check_buffers_reused(open_sink, read=read)
     await check_abort(open_sink, read=read, unfinished=unfinished)
@@ -77,7 +80,7 @@ async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
 
 
 class _Stop(Exception):
-    """Raised by a body, to see it again outside."""
+    """An error that a body raises, to see it again outside."""
 
 
 async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a `ByteSource` that need no pytest; `StorageConformance` runs the same.
+"""These check a `ByteSource` and need no pytest; `StorageConformance` runs the same.
 
 Each takes a function that opens a source of one object, and what that object holds. Each raises `AssertionError`,
 saying what was expected, or lets through what the source raised.
@@ -34,7 +34,7 @@ class OpenSource(Protocol):
 
 
 async def check_source(open_source: OpenSource, expected: bytes) -> None:
-    """Everything a `ByteSource` promises by itself. The object holds ``expected``: at least 1,000 bytes."""
+    """Check everything that a `ByteSource` promises by itself. The object holds ``expected``: at least 1,000 bytes."""
     await check_ranges(open_source, expected)
     await check_short_reads(open_source, expected)
     await check_receive_cancelled(open_source, expected)

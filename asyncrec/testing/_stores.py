@@ -32,7 +32,7 @@ __all__ = ["LaxStorage"]
 
 
 class LaxStorage(Storage):
-    """See the module. Writers that are to meet share one instance: what is stale is known to it alone.
+    """A storage in memory that keeps the contract badly. Writers that are to meet share one instance.
 
     Args:
         memory: holds the objects, whole and at once; a new one unless given. Its ``chunk_size`` is that of the sinks.

@@ -37,7 +37,7 @@ class NoDirectoryError(ObjectNotFoundError, ValueError):
 
 
 def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
-    """The TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``) too.
+    """List the TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``), too.
 
     Raises:
         NoDirectoryError: there is no such folder; of a store that knows no folders, nothing in it.
@@ -50,7 +50,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
 
 
 def get_examples_list_filepaths(dirpath: Path) -> str:
-    """The CSV file that says which examples the folder's files hold.
+    """Find the CSV file that says which examples the folder's files hold.
 
     Raises:
         NoDirectoryError: as `get_tfrecord_filepaths`.
@@ -60,7 +60,7 @@ def get_examples_list_filepaths(dirpath: Path) -> str:
 
 
 def _names_in(dirpath: Path, suffix: str) -> list[str]:
-    """The files of a folder whose names end so."""
+    """List the files of a folder whose names end so."""
 
     keys = 0
 
@@ -92,7 +92,7 @@ def generate_dataset(
     num_workers: int | None = None,
     worker_index: int | None = None,
 ) -> Any:
-    """The examples as tuples of their fields, in the order of declaration.
+    """Read the examples as tuples of their fields, in the order of declaration.
 
     With TensorFlow installed a ``tf.data.Dataset``, otherwise an iterator. Arrays come flat, as they always did:
     `asyncrec.datasets.generate_dataset` gives them their shape. Without ``example_class`` the manifest of their folder

@@ -26,7 +26,7 @@ def config_of(
     counts: Mapping[str, int],
     kwargs: Mapping[str, Any],
 ) -> str:
-    """The text of the file: the keyword arguments for the examples first, paths made absolute, lists as JSON."""
+    """Make the text of the file: the keyword arguments for the examples first, paths made absolute, lists as JSON."""
     values = {name.replace("examples_", ""): _shown(name, value) for name, value in kwargs.items()}
     values |= {
         "class_name": example_class.__name__,

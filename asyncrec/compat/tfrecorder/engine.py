@@ -90,7 +90,7 @@ def write_examples(
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
-    """Whether a method may be called with an argument of this name; in doubt it may not."""
+    """Tell whether a method may be called with an argument of this name; in doubt it may not."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
@@ -101,7 +101,7 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
 def _made(
     example: DeclaredExample, where: str, csv: bool, for_load: Mapping[str, Any], for_split: Mapping[str, Any]
 ) -> _Made:
-    """What TFRecorder did for an example, in its order: load, the row of CSV, split, serialise, release."""
+    """Do what TFRecorder did for an example, in its order: load, the row of CSV, split, serialise, release."""
     doing = "load"
     line = ""
     try:
@@ -126,7 +126,7 @@ def _made(
 
 
 def _row_of(example: DeclaredExample) -> str:
-    """Which example it is, for an error: as `examples.csv` would say, if it can."""
+    """Say which example it is, for an error: as `examples.csv` would say, if it can."""
     with suppress(Exception):
         return f", row {repr(_settled(example.to_csv_row()))[:_SHOWN_ROW]}"
     return ""
@@ -138,7 +138,7 @@ def _record(part: Any) -> bytes:
 
 
 def _settled(value: Any) -> Any:
-    """An async method's result."""
+    """Await the result of an async method."""
     if not inspect.isawaitable(value):
         return value
 
@@ -149,7 +149,7 @@ def _settled(value: Any) -> Any:
 
 
 def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator[_Made]:
-    """What each job gives, in their order; more than one at a time in threads, and no more than that in memory."""
+    """Yield what each job gives, in order; several run at a time in threads, and no more are in memory."""
     if concurrency == 1:
         for job in jobs:
             yield job()
@@ -169,7 +169,7 @@ def _in_order(jobs: Iterable[Callable[[], _Made]], concurrency: int) -> Iterator
 
 
 def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
-    """What goes to the loop at once: a hop to it takes as long as a hundred small records."""
+    """Collect what goes to the loop at once: a hop to it takes as long as a hundred small records."""
     batch: list[_Made] = []
     size = 0
     for each in made:

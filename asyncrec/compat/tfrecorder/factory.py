@@ -156,7 +156,7 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
 def split_examples_list(
     examples: Sequence[E], examples_train_eval_test_ratio: Ratio
 ) -> tuple[Sequence[E], Sequence[E], Sequence[E] | None]:
-    """The first for train, the next for eval, the rest for test, which is `None` where nothing is left for it.
+    """Take the first for train, the next for eval, the rest for test, which is `None` where nothing is left for it.
 
     One ratio is that of train, and the rest is eval; two are those of train and eval; three of train, eval and test.
     Numbers are rounded down, and the last split has what is left.
@@ -206,7 +206,7 @@ def generate_and_save_tfrecords_files_for_train_eval_test_examples_files(
     examples_log_in_csv_file: bool = True,
     **kwargs: Any,
 ) -> dict[str, int]:
-    """As `generate_and_save_train_eval_test_tfrecords_files`, from a CSV file for each split."""
+    """Do the same as `generate_and_save_train_eval_test_tfrecords_files`, from a CSV file for each split."""
     given = zip(_SPLITS, (train_examples_filepath, eval_examples_filepath, test_examples_filepath), strict=True)
     return generate_and_save_tfrecords_files_for_examples_files_dict(
         save_directory_path,
@@ -242,7 +242,7 @@ def generate_and_save_tfrecords_files_for_examples_file(
 
 
 def _examples_of(kind: type[DeclaredExample], path: Path, kwargs: Mapping[str, Any]) -> list[Any]:
-    """By the class's own ``from_csv_file``, which may be overridden."""
+    """Read them by the class's own ``from_csv_file``, which may be overridden."""
     if issubclass(kind, Example):
         return kind.from_csv_file(path, **kwargs)
     return read_examples(kind, path, **kwargs)

@@ -1,4 +1,4 @@
-"""What the parts of the local backend share: threads, folders, names of unfinished files, and what errors mean."""
+"""The parts of the local backend share these: threads, folders, names of unfinished files, what errors mean."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where an object is.
+    """The address of one object.
 
     Attributes:
         key: in its storage.
@@ -75,21 +75,21 @@ class Disk:
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
-        """A scratch buffer of that size, one for all: only for the loop's thread, and only until the next await."""
+        """Lend a scratch buffer of that size, one for all: for the loop's thread alone, and until the next await."""
         if self._buffer is None or len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
 
     async def in_thread(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """`asyncrec._concurrency.tasks.in_thread`, within this disk's limit."""
+        """Run a function in a worker thread, within this disk's limit (`asyncrec._concurrency.tasks.in_thread`)."""
         return await in_thread(func, *args, limiter=self._limiter)
 
     async def surely_in_thread(self, func: Callable[[], object]) -> None:
-        """`asyncrec._concurrency.tasks.surely_in_thread`, within this disk's limit."""
+        """Run it in a thread even where the task is cancelled (`asyncrec._concurrency.tasks.surely_in_thread`)."""
         await surely_in_thread(func, limiter=self._limiter)
 
     def link(self, partial: str, path: str) -> bool:
-        """Give an unfinished file its name, which nobody else has; whether the first one still leads to it. Blocks.
+        """Give an unfinished file a name that nobody else has, and tell whether the first still leads to it. Blocks.
 
         Raises:
             FileExistsError: something has the name.
@@ -149,7 +149,7 @@ class Disk:
             self._durable.add(wanted)
 
     def lives_in_memory(self, device: int) -> bool:
-        """Whether the filesystem with this ``st_dev`` is a tmpfs: reading and writing it waits for no disk. Blocks.
+        """Tell whether the filesystem with this ``st_dev`` is a tmpfs, so that nothing waits for a disk. Blocks.
 
         It does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
         A page that was swapped out would be waited for: whoever swaps is no faster anywhere.
@@ -173,7 +173,7 @@ class Disk:
 
 
 def _filesystem(device: int) -> str:
-    """The type of the filesystem mounted from a device; empty where the system does not say."""
+    """Look up the type of the filesystem mounted from a device; it is empty where the system does not say."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
@@ -187,7 +187,7 @@ def _filesystem(device: int) -> str:
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
-    """A name for an unfinished file, hidden and at most 255 bytes long: its owner's, or else unlike any other."""
+    """Make a name for an unfinished file, hidden and at most 255 bytes long: its owner's, or else unlike any other."""
     end = f".{secrets.token_hex(4) if owner is None else owner}.partial"
     most = 255 - 1 - len(end)
     encoded = os.fsencode(name)
@@ -197,14 +197,14 @@ def partial_name(name: str, owner: str | None = None) -> str:
 
 
 def is_partial(name: str) -> bool:
-    """Whether a file of that name is unfinished."""
+    """Tell whether a file of that name is unfinished."""
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
 
 
 def open_own(
     path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = os
 ) -> int:
-    """A descriptor of a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
+    """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
     For the files that this library keeps beside objects (locks, notes, journals) in a folder that others may write to,
     or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
@@ -251,7 +251,7 @@ def open_own(
 
 
 def read_at(fd: int, size: int, position: int) -> bytes:
-    """So many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
+    """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
     blocks = []
     while size and (block := os.pread(fd, size, position)):
         blocks.append(block)
@@ -267,7 +267,7 @@ def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> Stora
 
 
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    """What a file's status says of the object it holds."""
+    """Describe the object that a file holds, by its status."""
     return ObjectInfo(
         key=key,
         size=status.st_size,
@@ -296,7 +296,7 @@ _ADVICE = {
 
 
 def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """The error of our tree for what the system said while ``doing`` (a gerund) ``path``; to be raised from it."""
+    """Make the error of our tree for what the system said while ``doing`` (a gerund) ``path``; to be raised from it."""
     code = error.errno or 0
     kind: type[StorageError] = StorageError
     if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):

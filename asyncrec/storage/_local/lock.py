@@ -1,4 +1,4 @@
-"""`FileLock`: a lock on a file, held by one process, which dies with it. Blocking; for worker threads.
+"""A `FileLock` is held by one process, and dies with it. Taking it blocks: it is for worker threads.
 
 This is the one module that calls flock(2). The system gives a lock up when the process ends, however it ends. A child
 made by fork would keep it alive beyond its parent, so children close their copy at once.
@@ -21,7 +21,7 @@ _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class FileLock:
-    """A locked file. It owns the descriptor it was made of.
+    """A lock on a file, which owns the descriptor it was made of.
 
     Attributes:
         fd: the descriptor; -1 once the lock was given up, and in a child made by fork.
@@ -60,7 +60,7 @@ class FileLock:
 
     @classmethod
     def attempt(cls, fd: int, path: str) -> FileLock | None:
-        """The lock; or `None` where somebody else has it, and then the descriptor is closed."""
+        """Take the lock, or give `None` where somebody else has it; then the descriptor is closed."""
         try:
             return cls(fd, path)
         except StorageError:
@@ -73,7 +73,7 @@ class FileLock:
             self._finalizer()
 
     def forked(self) -> None:
-        """In a child: the lock stays its parent's."""
+        """Close the copy of a child, so that the lock stays its parent's."""
         self.release()
 
 
@@ -99,7 +99,7 @@ def unlock(fd: int) -> None:
 
 
 def _in_use(fd: int, path: str) -> StorageError:
-    """The error that names who has the lock, by the process number that stands first in the file."""
+    """Make the error that names who has the lock, by the process number that stands first in the file."""
     try:
         owner = os.pread(fd, 20, 0).partition(b"\n")[0].decode("ascii", "replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""`LocalSink`: one file being written, seen by nobody until it is whole, and until then its user's alone (mode 0600).
+"""A `LocalSink` writes a file that nobody sees until it is whole, and that is its user's alone until then (mode 0600).
 
 What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that neither a
 descriptor nor a file is left by a cancellation. Only chunks for a filesystem that lives in memory are copied there and
@@ -67,7 +67,7 @@ class LocalSink(ByteSink):
         self.chunk_size = min(self.chunk_size, max(size, _LEAST_CHUNK))
 
     def write_behind(self, other: LocalSink, tail: Callable[[], Sequence[Buffer]]) -> None:
-        """From now on, put what ``other`` was not sent yet into its file before each write to this one.
+        """Put what ``other`` was not sent yet into its file before each write to this one, from now on.
 
         ``tail`` gives it. So a crash of the process leaves nothing in this file of which the other's part is missing;
         nor does a failure, behind which the other's unfinished file is kept if this one's is.

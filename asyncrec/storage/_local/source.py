@@ -34,7 +34,7 @@ _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only
 
 
 class LocalSource(ByteSource):
-    """A file descriptor and a position.
+    """An open file and a position in it.
 
     What is in the page cache is copied on the event loop, without a hop: ``RWF_NOWAIT`` promises not to wait for the
     disk (at 256 KiB a quarter of a hop's time). So is all of a filesystem that lives in memory, which has no disk to
@@ -103,7 +103,7 @@ class LocalSource(ByteSource):
         return block
 
     def _held(self, wanted: int) -> bytes | None:
-        """From the blocks read ahead."""
+        """Take from the blocks read ahead."""
         if not self._ahead:
             return None
         block = self._ahead[0]  # empty where the file was cut meanwhile
@@ -116,7 +116,7 @@ class LocalSource(ByteSource):
         return block[begin:] if begin else block
 
     def _cached(self, wanted: int) -> bytes | None:
-        """From the page cache, without waiting; `None` where it is not there, or is not to be asked."""
+        """Read from the page cache, without waiting; `None` where it is not there, or is not to be asked."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
             return self._read_whole(self._position, wanted) or None
         if self._hops:
@@ -169,7 +169,7 @@ class LocalSource(ByteSource):
         return blocks
 
     def _read_whole(self, position: int, size: int) -> bytes:
-        """Linux answers with 2 GiB at most, and with less at a signal: one record is still one block."""
+        """Read until it is whole: Linux answers with 2 GiB at most, and with less at a signal."""
         block: bytes = self._disk.system.pread(self._fd, size, position)
         if len(block) == size or not block:
             return block

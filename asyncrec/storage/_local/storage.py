@@ -1,4 +1,4 @@
-"""Files as objects: `LocalStorage`, the backend of plain paths and of ``file:`` URLs.
+"""`LocalStorage` is the backend of plain paths and of ``file:`` URLs: files are its objects.
 
 A key is a path below the root; what lies between two slashes is a folder, made when needed and never listed. Keys
 cannot climb; a symbolic link that the user put under the root is followed (one that stands for the object itself is
@@ -52,7 +52,7 @@ _LIST_BATCH = 500
 
 
 class LocalStorage(Storage):
-    """Objects are files below ``root``, which need not exist yet.
+    """A folder whose files are objects. It need not exist yet.
 
     Args:
         root: a path; relative ones are taken from where the process stands now. Shown in errors as it was given.
@@ -77,7 +77,7 @@ class LocalStorage(Storage):
         return f"LocalStorage({self.root!r})"
 
     def path_of(self, key: str) -> Path:
-        """The absolute path of the file that holds ``key``.
+        """Give the absolute path of the file that holds ``key``.
 
         Raises:
             ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
@@ -88,7 +88,7 @@ class LocalStorage(Storage):
         return Path(self.folder, key)
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
-        """The same folder for one writer, whose unfinished files have its id in their names.
+        """Give the same folder for one writer, whose unfinished files have its id in their names.
 
         They are made when their sink is opened, not by its first `send`: what a crash leaves tells what was open. What
         lies in folders that begin with ``_`` goes to the disk in chunks of `BESIDE_CHUNK`. Without ``keep`` a flush
@@ -101,12 +101,12 @@ class LocalStorage(Storage):
         return owned
 
     def partial_of(self, key: str) -> Path:
-        """Where the owner's unfinished file for ``key`` is."""
+        """Tell where the owner's unfinished file for ``key`` is."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, self.owner))
 
     def begun_of(self, key: str) -> Path:
-        """Where that file is before it begins with its zeros."""
+        """Tell where that file is before it begins with its zeros."""
         path = self.path_of(key)
         return path.with_name(partial_name(path.name, f"{self.owner}~begun"))
 
@@ -114,7 +114,7 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=exclusive)
 
     def open_sink_of_zeros(self, key: str, zeros: int) -> LocalSink:
-        """A sink of the owner's whose unfinished file begins with so many zeros, durably, once it is there.
+        """Open a sink of the owner's whose unfinished file begins with so many zeros, durably, once it is there.
 
         They are still to be sent.
         """
@@ -146,7 +146,7 @@ class LocalStorage(Storage):
         return LocalSource(self.disk, place, start=start, end=end, etag=etag)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """See `Storage.list_objects`. Holds the names of one folder per level of the tree at a time."""
+        """List the objects, holding the names of one folder per level of the tree at a time."""
         return self._walk(prefix, start_after, partial=False)
 
     async def head(self, key: str) -> ObjectInfo:
@@ -162,7 +162,7 @@ class LocalStorage(Storage):
             await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Files begun and not published, those being written now included; their keys can be read and deleted."""
+        """List the files begun and not published, those being written now included. They can be read and deleted."""
         return self._walk(prefix, "", partial=True)
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
@@ -215,7 +215,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """The folder that a storage is, or is a part of; `None` when it is none of this backend."""
+    """Find the folder that a storage is, or is a part of; `None` when it is none of this backend."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:
@@ -228,7 +228,7 @@ def local_folder(storage: Storage) -> LocalStorage | None:
 
 @asynccontextmanager
 async def open_local(url: str, *, chunk_size: int = _CHUNK_SIZE) -> AsyncIterator[Storage]:
-    """The storage rooted at a folder: a path or a ``file:`` URL."""
+    """Open the storage rooted at a folder: a path or a ``file:`` URL."""
     yield LocalStorage(local_path(url), chunk_size=chunk_size)
 
 

@@ -1,4 +1,4 @@
-"""`UnfinishedFile`: what becomes an object, on the disk. Everything here blocks, and is called in worker threads.
+"""An `UnfinishedFile` becomes an object. Everything here blocks, and is called in worker threads.
 
 The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening where the storage
 has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publishing is the mode that an object has, fsync,
@@ -32,7 +32,7 @@ _UNPUBLISHED = 0o600
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Place):
-    """The object that a file is to become.
+    """An object that a file is to become.
 
     Attributes:
         exclusive: whether it must be new.
@@ -78,7 +78,7 @@ class UnfinishedFile:
         return self._lock is not None or self._partial is not None
 
     def write_behind(self, other: UnfinishedFile, tail: Callable[[], Sequence[Buffer]]) -> None:
-        """See `LocalSink.write_behind`."""
+        """Put what ``other`` still waits for into its file before each write: see `LocalSink.write_behind`."""
         self._before_write = lambda: other.push(tail())
         other._ahead_of = self
 
@@ -116,7 +116,7 @@ class UnfinishedFile:
         self.in_memory = self._disk.lives_in_memory(status.st_dev)
 
     def write(self, buffers: Sequence[Buffer]) -> int:
-        """Append them; returns how many bytes they are."""
+        """Append the buffers; returns how many bytes they are."""
         if self._before_write is not None:
             self._before_write()
         self.create()
@@ -159,7 +159,7 @@ class UnfinishedFile:
         self._pushed = max(self._pushed, position)
 
     def publish(self) -> ObjectInfo:
-        """Make it the object.
+        """Make the file the object.
 
         Raises:
             ObjectExistsError: it had to be new, and is there.
@@ -250,7 +250,7 @@ class UnfinishedFile:
         return True
 
     def _create_exclusively(self, partial: str) -> bool:
-        """Whether the object is a second name of the unfinished file, which then is there still."""
+        """Create it, and tell whether it is a second name of the unfinished file, which then is there still."""
         try:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
@@ -265,7 +265,7 @@ def nbytes(buffer: Buffer) -> int:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
-    """What is left of ``buffers`` after ``written`` bytes.
+    """Give what is left of ``buffers`` after ``written`` bytes.
 
     Raises:
         OSError: nothing was written of something, which would go on for ever.

@@ -18,7 +18,7 @@ __all__ = ["walk"]
 
 
 def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
-    """``(key, status)`` of the regular files whose keys begin with ``prefix`` and are greater than ``start_after``.
+    """Yield ``(key, status)`` of the regular files whose keys begin with ``prefix`` and come after ``start_after``.
 
     Unfinished files alone when ``partial``, else all but those. Symbolic links are followed, but for one that leads
     back to a folder it lies in. What vanishes meanwhile is left out; no descriptor stays open between two items.
@@ -44,7 +44,7 @@ def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterat
 
 
 def _ancestors(folder: str, base: str) -> frozenset[tuple[int, int]]:
-    """The identities of the folders on the way from the root to the first that is listed."""
+    """Collect the identities of the folders on the way from the root to the first that is listed."""
     found = {_identity(os.stat(folder))}
     for end, character in enumerate(base):
         if character == "/":
@@ -75,7 +75,7 @@ def _below(
 
 
 def _entries(path: str, base: bytes, prefix: bytes, start_after: bytes) -> list[tuple[bytes, str]]:
-    """``(key, path)`` of what may matter in a folder, sorted; the keys of folders end in a slash."""
+    """List ``(key, path)`` of what may matter in a folder, sorted; the keys of folders end in a slash."""
     found = []
     try:
         with os.scandir(path) as entries:

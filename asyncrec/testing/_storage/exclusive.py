@@ -1,4 +1,4 @@
-"""Which of several writers wins, and whether it is told so."""
+"""These cases ask which of several writers wins, and whether it is told so."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ExclusiveCases(StorageHooks):
             await self._race(storage, [b"one", b"two!"])
 
     async def test_exclusive_race_of_several_parts(self) -> None:
-        """The same for objects longer than a chunk; where `exclusive_parts` is `False` the last one may win, too.
+        """The same holds for objects longer than a chunk; where `exclusive_parts` is `False` the last one may win, too.
 
         Without it two writers of one shard are both told that it is theirs, and one of them has lost it.
         """

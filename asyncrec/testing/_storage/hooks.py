@@ -1,4 +1,4 @@
-"""`StorageHooks`: what a plugin's tests fill in, and what the cases have in common."""
+"""A plugin's tests fill in `StorageHooks`, which all cases have in common."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StorageHooks(Kit):
     pytestmark = pytest.mark.anyio
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
-        """A new, empty storage, open while the context is."""
+        """Open a new, empty storage, for as long as the context lasts."""
         raise NotImplementedError
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
@@ -27,19 +27,19 @@ class StorageHooks(Kit):
         raise NotImplementedError
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        """What a visible object holds; `None` where there is none."""
+        """Give what a visible object holds; `None` where there is none."""
         raise NotImplementedError
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
-        """The keys of all visible objects."""
+        """Give the keys of all visible objects."""
         raise NotImplementedError
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Names of whatever was begun and neither published nor taken away. Always empty, where nothing can dangle."""
+        """Name whatever was begun and neither published nor taken away. It is always empty where nothing can dangle."""
         raise NotImplementedError
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
-        """While it is entered, the answer to one request that publishes an object is lost, after its effect.
+        """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
 
         `None`: the tests of this store cannot do that.
         """
@@ -51,13 +51,13 @@ class StorageHooks(Kit):
             await self.raw_put(storage, key, b"x")
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[tuple[Storage, Callable[[str], AbstractAsyncContextManager[ByteSink]]]]:
+    async def _sinks(self) -> AsyncIterator[tuple[Storage, Callable[[str], AbstractAsyncContextManager[ByteSink]]]]:
         async with self.open_storage() as storage:
             yield storage, storage.open_sink
 
 
 async def chunk_of(storage: Storage) -> int:
-    """How long a chunk of its sinks is."""
+    """Ask how long a chunk of its sinks is."""
     async with storage.open_sink("chunk") as sink:
         chunk = sink.chunk_size
     await storage.delete("chunk")
@@ -65,10 +65,10 @@ async def chunk_of(storage: Storage) -> int:
 
 
 async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") -> list[str]:
-    """The keys that a listing gives, in its order."""
+    """List the keys, in the order that they come in."""
     return [info.key async for info in storage.list_objects(prefix, start_after=start_after)]
 
 
 def by_bytes(keys: Iterable[str]) -> list[str]:
-    """In the order that a listing has."""
+    """Sort keys into the order that a listing has."""
     return sorted(keys, key=str.encode)

@@ -1,4 +1,4 @@
-"""What a key may be, and how keys are listed."""
+"""These cases ask what a key may be, and how keys are listed."""
 
 from __future__ import annotations
 

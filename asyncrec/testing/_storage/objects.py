@@ -1,4 +1,4 @@
-"""What a storage says of one object, by whatever way it is asked; objects of no bytes among them."""
+"""These cases ask what a storage says of one object, in whatever way; objects of no bytes are among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source gives: ranges, one version, nothing twice."""
+"""These cases ask what a source gives: ranges, one version, nothing twice."""
 
 from __future__ import annotations
 

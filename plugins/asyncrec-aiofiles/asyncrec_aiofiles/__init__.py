@@ -1,4 +1,4 @@
-"""Local files through aiofiles, as a storage of asyncrec: ``file+aiofiles:///data/crawl``.
+"""Local files are a storage of asyncrec here, through aiofiles: ``file+aiofiles:///data/crawl``.
 
 The smallest complete plugin; "Write a storage plugin" in asyncrec's documentation walks through it. This module is
 what the entry point names: it says which schemes the plugin answers to, and imports nothing else until one is opened.
@@ -20,7 +20,7 @@ __all__ = ["asyncrec_storage_factories", "open_files"]
 
 @asynccontextmanager
 async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -> AsyncIterator[Storage]:
-    """The folder that ``url`` names, as a storage; asyncio only.
+    """Open the folder that ``url`` names, as a storage; asyncio only.
 
     Args:
         url: ``file+aiofiles:///absolute/folder``, percent-encoded as every file URL. It need not exist yet.

@@ -1,4 +1,4 @@
-"""`Files`: a folder reached through aiofiles, and what is done in its threads."""
+"""`Files` is a folder reached through aiofiles; what is done in its threads is below."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Files", "info_of", "make_folder", "scan", "sync_folder", "unlink"]
 
 
 class Files:
-    """The folder that a URL names, reached through the threads of ``executor``."""
+    """A folder that a URL names, reached through the threads of ``executor``."""
 
     def __init__(self, url: str, executor: Executor) -> None:
         self.root = url
@@ -37,7 +37,7 @@ class Files:
         self._executor = executor
 
     def path_of(self, key: str) -> str:
-        """The path of the file that holds ``key``.
+        """Give the path of the file that holds ``key``.
 
         Raises:
             ValueError: there is none.
@@ -49,12 +49,12 @@ class Files:
         return os.path.join(self.folder, *parts)
 
     async def call(self, function: Any, *args: Any) -> Any:
-        """``function(*args)`` in a thread of the executor, to its end, unless cancelled before it began."""
+        """Call ``function(*args)`` in a thread of the executor, to its end, unless cancelled before it began."""
         await anyio.lowlevel.checkpoint()
         return await settled(aiofiles.os.wrap(function)(*args, executor=self._executor))
 
     async def open(self, path: str, mode: str, **options: Any) -> Any:
-        """A file of aiofiles. Whoever calls this has had a checkpoint before."""
+        """Open a file of aiofiles. Whoever calls this has had a checkpoint before."""
         return await settled(aiofiles.open(path, mode, executor=self._executor, **options))  # type: ignore[call-overload]
 
     @contextmanager
@@ -82,7 +82,7 @@ class Files:
 
 
 def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str, ObjectInfo | None]]:
-    """What matters in one folder, in the order of the whole keys: a folder sorts as its name with the slash."""
+    """List what matters in one folder, in the order of the whole keys: a folder sorts as its name with the slash."""
     found: list[tuple[str, ObjectInfo | None]] = []
     first = os.fsencode(start_after)
     try:
@@ -121,7 +121,7 @@ def unlink(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """With its parents, each durable in its own parent: a file is no safer than the names that lead to it."""
+    """Make a folder, each parent durable in its own: a file is no safer than the names that lead to it."""
     if not os.path.isdir(path):
         parent = os.path.dirname(path)
         make_folder(parent)

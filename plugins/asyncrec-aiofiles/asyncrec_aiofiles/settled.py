@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def settled(call: Awaitable[T]) -> T:
-    """The result of ``call``, which is never cancelled. The caller's own cancellation comes at its next checkpoint.
+    """Give the result of ``call``, which is never cancelled. Its caller's cancellation comes at the next checkpoint.
 
     No other `settled` is one: a caller has a checkpoint before each, or it cannot be cancelled at all.
     """

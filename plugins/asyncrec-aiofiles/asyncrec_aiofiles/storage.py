@@ -113,7 +113,7 @@ class _FileSink(ByteSink):
             self._sent += sum(map(len, buffers))
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """To the system, no further: this plugin keeps no unfinished files, so there is nothing to recover."""
+        """Hand it to the system, and no further: this plugin keeps no unfinished files to recover."""
         with self._state.working(), self._files.mapped("flush", self._key):
             await anyio.lowlevel.checkpoint()
             await settled(self._file.flush())

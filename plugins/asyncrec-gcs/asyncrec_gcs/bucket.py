@@ -58,7 +58,7 @@ class Bucket:
         data: Buffer | None = None,
         media: bool = False,
     ) -> Answer:
-        """One request; see `Client.request` and `asyncrec_gcs.errors.of_answer`.
+        """Make one request; see `Client.request` and `asyncrec_gcs.errors.of_answer`.
 
         Raises:
             StorageError: of the kind that a status not in ``expect`` means.
@@ -72,7 +72,7 @@ class Bucket:
         )
 
     async def resource(self, key: str, what: str, policy: RetryPolicy | None = None) -> Resource:
-        """What the store says of an object.
+        """Ask for the metadata of an object.
 
         Raises:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError.
@@ -100,7 +100,7 @@ class Bucket:
     async def page(
         self, *, prefix: str, start_offset: str, page: str, size: int, what: str
     ) -> tuple[list[ObjectInfo], str]:
-        """Some objects from ``start_offset`` on (inclusive), and the token of the next page; ``""`` after the last.
+        """List some objects from ``start_offset`` on (inclusive), with the token of the next page; ``""`` at the end.
 
         Raises:
             StorageError: not repeated here.
@@ -112,13 +112,13 @@ class Bucket:
             return await in_thread(parse_listing, listing)  # a thousand objects with their times: some milliseconds
 
     def _session(self, what: str, **options: Any) -> Any:
-        """For one of the library's calls: the library names the type of session that aiohttp has."""
+        """Make a session for one of the library's calls: the library names the type of session that aiohttp has."""
         return LibrarySession(partial(self.request, what=what, **options))
 
 
 @contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """An answer that the library, or we, cannot read is an error of the store's."""
+    """Make an answer that the library, or we, cannot read an error of the store's."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):

@@ -24,7 +24,7 @@ _PARSED_ON_LOOP = 16 * 1024
 
 
 class LibrarySession:
-    """For one call. ``send`` is given method and URL, and raises for every status that is not expected.
+    """A session for one call. ``send`` is given method and URL, and raises for every status that is not expected.
 
     The library's headers and timeouts are left out: it has no token to send, and its timeouts count bodies.
     """

@@ -51,7 +51,7 @@ def of_answer(
     condition: Condition = "",
     secret: str | None = None,
 ) -> StorageError:
-    """The error that an answer means.
+    """Make the error that an answer means.
 
     Args:
         what: the object and the operation: ``"gs://bucket/key: reading"``.
@@ -86,7 +86,7 @@ def of_answer(
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """The error that a failure of the connection means. Only its type is told: its text may hold the address."""
+    """Make the error that a failure of the connection means. Only its type is told: its text may hold the address."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
@@ -104,13 +104,13 @@ def is_transient(status: int) -> bool:
 
 
 def strike(text: str, secret: str | None = None) -> str:
-    """``text`` without tokens and ids of uploads."""
+    """Strike tokens and ids of uploads out of ``text``."""
     text = _SECRETS.sub(r"\1***", text)
     return text.replace(secret, "***") if secret else text
 
 
 def _explanation(body: bytes) -> tuple[str, str]:
-    """The reason, one word, and the message of an error's JSON; empty where there is none."""
+    """Read the reason, one word, and the message of an error's JSON; empty where there is none."""
     try:
         error = json.loads(body)["error"]
         reasons = [str(each.get("reason", "")) for each in error.get("errors", [])]
@@ -121,7 +121,7 @@ def _explanation(body: bytes) -> tuple[str, str]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from either form of the header (RFC 9110, 10.2.3)."""
+    """Read the seconds from either form of the header (RFC 9110, 10.2.3)."""
     value = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", value):
         return float(value)

@@ -1,4 +1,4 @@
-"""What can be said of a bucket and of the way to it, checked before anything is opened."""
+"""What can be said of a bucket and of the way to it is checked here, before anything is opened."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """All that can be said of one storage.
+    """All options of one storage.
 
     Attributes:
         bucket: from the URL.
@@ -65,7 +65,7 @@ class Options:
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
-        """The options of a URL, and the prefix it names (``""`` for the bucket itself).
+        """Make the options of a URL, and give the prefix it names (``""`` for the bucket itself).
 
         Raises:
             ValueError: the URL or an option cannot be; credentials are not shown.

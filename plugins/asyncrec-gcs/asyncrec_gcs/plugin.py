@@ -18,7 +18,7 @@ __all__ = ["asyncrec_storage_factories", "open_gcs"]
 
 @asynccontextmanager
 async def open_gcs(url: str, **options: Any) -> AsyncIterator[Storage]:
-    """``gs://bucket`` or ``gs://bucket/prefix``, with the fields of `asyncrec_gcs.options.Options` as options.
+    """Open ``gs://bucket`` or ``gs://bucket/prefix``, with the fields of `asyncrec_gcs.options.Options` as options.
 
     The client runs on asyncio; under trio it runs on a thread of its own, behind `BridgedStorage`.
 

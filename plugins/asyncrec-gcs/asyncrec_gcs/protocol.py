@@ -1,4 +1,4 @@
-"""The words of the JSON API and of its resumable uploads, formed and parsed. Pure.
+"""The words of the JSON API and of its resumable uploads are formed and parsed here. Pure.
 
 Sources: https://cloud.google.com/storage/docs/performing-resumable-uploads and
 https://cloud.google.com/storage/docs/json_api/v1/objects.
@@ -70,13 +70,16 @@ class Resource:
 
 
 def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
-    """Of one object's metadata, or with ``alt="media"`` of its content. ``.`` is the only character left as it is that
-    a path could be folded by, and the keys ``.`` and ``..`` are refused before."""
+    """Make the URL of one object's metadata, or with ``alt="media"`` of its content.
+
+    ``.`` is the only character left as it is that a path could be folded by, and the keys ``.`` and ``..`` are refused
+    before.
+    """
     return f"{endpoint}/storage/v1/b/{quote(bucket, safe='')}/o/{_quoted(name)}{_query(params)}"
 
 
 def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict[str, str]:
-    """Of a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
+    """Make the parameters for a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
     params = {"maxResults": str(size), "fields": f"nextPageToken,items({_FIELDS})"}
     params |= {"prefix": prefix} if prefix else {}
     params |= {"startOffset": start_offset} if start_offset else {}
@@ -85,18 +88,18 @@ def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict
 
 
 def session_url(endpoint: str, bucket: str, name: str, *, exclusive: bool) -> str:
-    """To open an upload session. With ``exclusive`` only generation 0, that is nothing, may be replaced."""
+    """Make the URL that opens an upload session; with ``exclusive`` only generation 0, nothing, may be replaced."""
     params = {"uploadType": "resumable", "name": name} | ({"ifGenerationMatch": "0"} if exclusive else {})
     return f"{endpoint}/upload/storage/v1/b/{quote(bucket, safe='')}/o{_query(params)}"
 
 
 def session_body(name: str, upload: str) -> bytes:
-    """The metadata of the object to be, with the id of this upload."""
+    """Make the metadata of the object to be, with the id of this upload."""
     return json.dumps({"name": name, "metadata": {_UPLOAD: upload}}).encode()
 
 
 def content_range(start: int, length: int, total: int | None) -> str:
-    """Of a PUT of ``length`` bytes from ``start``; ``total`` in the last one, which publishes.
+    """Make the header of a PUT of ``length`` bytes from ``start``; ``total`` is in the last one, which publishes.
 
     An upload that has all its bytes stored, none included, is ended by ``bytes */TOTAL``.
     """
@@ -108,7 +111,7 @@ def content_range(start: int, length: int, total: int | None) -> str:
 
 
 def parse_stored(header: str | None) -> int:
-    """How many bytes a 308 says are stored: ``Range: bytes=0-N``, or no such header for none.
+    """Read how many bytes a 308 says are stored: ``Range: bytes=0-N``, or no such header for none.
 
     Raises:
         ValueError: it is something else.
@@ -122,12 +125,12 @@ def parse_stored(header: str | None) -> int:
 
 
 def range_header(start: int, end: int) -> str:
-    """For the bytes ``[start, end)``."""
+    """Make the header that asks for the bytes ``[start, end)``."""
     return f"bytes={start}-{end - 1}"
 
 
 def parse_content_range(header: str | None) -> tuple[int, int]:
-    """The bytes ``[start, end)`` that a 206 says it carries.
+    """Read which bytes ``[start, end)`` a 206 says it carries.
 
     Raises:
         ValueError: it does not say.
@@ -139,12 +142,12 @@ def parse_content_range(header: str | None) -> tuple[int, int]:
 
 
 def crc32c_header(value: int) -> str:
-    """``X-Goog-Hash`` of a last PUT: the store refuses to publish what has another checksum."""
+    """Make ``X-Goog-Hash`` of a last PUT: the store refuses to publish what has another checksum."""
     return f"crc32c={base64.b64encode(value.to_bytes(4, 'big')).decode()}"
 
 
 def parse_object(answer: object) -> Resource:
-    """An object's metadata, of an answer's body or of its JSON.
+    """Read an object's metadata from an answer's body or from its JSON.
 
     Raises:
         ValueError: it is not what it should be.
@@ -153,7 +156,7 @@ def parse_object(answer: object) -> Resource:
 
 
 def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
-    """A page of a listing, and the token of the next; ``""`` after the last.
+    """Read a page of a listing, and the token of the next; ``""`` after the last.
 
     Raises:
         ValueError: it is not what it should be.

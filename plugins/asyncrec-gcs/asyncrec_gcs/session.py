@@ -76,7 +76,7 @@ class Client:
 
     @property
     def secret(self) -> str | None:
-        """The access token in use, to be struck out of what the store echoes."""
+        """The access token in use, which is struck out of what the store echoes."""
         return self.gcloud.token.access_token
 
     async def request(
@@ -152,7 +152,7 @@ class Client:
             task.exception()  # seen, even when all who waited were cancelled
 
     def _of_token(self, error: Exception, what: str) -> StorageError:
-        """A failure to get a token; the library has tried five times."""
+        """Make the error of a failure to get a token; the library has tried five times."""
         name, kind = type(error).__name__, self.gcloud.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
@@ -253,7 +253,7 @@ _clients: anyio.lowlevel.RunVar[dict[Access, _Shared]] = anyio.lowlevel.RunVar("
 
 @asynccontextmanager
 async def shared_client(access: Access) -> AsyncIterator[Client]:
-    """A client for ``access``, made now or shared with others on this event loop.
+    """Give a client for ``access``, made now or shared with others on this event loop.
 
     Raises:
         StoragePermissionError: the file of credentials cannot be used.
@@ -280,7 +280,7 @@ async def shared_client(access: Access) -> AsyncIterator[Client]:
 
 
 def _token(access: Access) -> Token:
-    """Where tokens come from. It reads files."""
+    """Make what tokens come from. It reads files."""
     if access.token is not None or access.emulator or access.anonymous:
         return _Given(access.token)
     try:

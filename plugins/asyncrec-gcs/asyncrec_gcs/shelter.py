@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def sheltered(operation: Coroutine[Any, Any, T], *, limit: float) -> T:
-    """The result of ``operation``. Cancelled meanwhile, it may go on for ``limit`` seconds more.
+    """Give the result of ``operation``. Cancelled meanwhile, it may go on for ``limit`` seconds more.
 
     When it then succeeds its result is returned, and the cancellation comes at the caller's next await. When it fails,
     or has to be cancelled, the cancellation is raised now.

@@ -37,7 +37,7 @@ logger = logging.getLogger("asyncrec.storage")
 
 
 class GcsSink(ByteSink):
-    """See `asyncrec.storage._base.ByteSink`.
+    """A sink of one object, over a resumable upload.
 
     Memory: at most one chunk, counted in the bucket's slots, and 256 KiB. A failure on the way is raised by the next
     call, and by the exit.

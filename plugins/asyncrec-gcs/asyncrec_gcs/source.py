@@ -24,7 +24,7 @@ WINDOW = 8 * 1024 * 1024
 
 
 class GcsSource(ByteSource):
-    """See `asyncrec.storage._base.ByteSource`."""
+    """A source of one object, by its generation."""
 
     def __init__(self, bucket: Bucket, key: str, *, start: int, end: int | None, etag: str | None) -> None:
         self._bucket = bucket
@@ -67,7 +67,7 @@ class GcsSource(ByteSource):
         return block
 
     async def _fetch(self, start: int, end: int) -> bytes:
-        """Exactly the bytes ``[start, end)``. Not repeated here: the core goes on from where it is."""
+        """Fetch exactly the bytes ``[start, end)``. Not repeated here: the core goes on from where it is."""
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
         headers = {"Range": range_header(start, end)}
         answer = await self._bucket.request(

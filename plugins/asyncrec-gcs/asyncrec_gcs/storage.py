@@ -22,7 +22,7 @@ _PAGE = 1_000
 
 
 class GcsStorage(Storage):
-    """See `asyncrec.storage._base.Storage`; keys are the names of objects, etags their generations.
+    """A bucket as a `Storage`: keys are the names of objects, etags their generations.
 
     An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
     """
@@ -73,7 +73,7 @@ class GcsStorage(Storage):
 
 @asynccontextmanager
 async def open_bucket(options: Options, *, policy: RetryPolicy = DEFAULT) -> AsyncIterator[Storage]:
-    """The storage that ``options`` say, on the running asyncio loop.
+    """Open the storage that ``options`` describe, on the running asyncio loop.
 
     Raises:
         StoragePermissionError: the file of credentials cannot be used.

@@ -147,7 +147,7 @@ class Upload:
         self._address = address
 
     async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:
-        """The last request, sent until its outcome is known."""
+        """Send the last request until its outcome is known."""
         try:
             resource = await self._push(data, total, {"X-Goog-Hash": crc32c_header(checksum)})
             assert resource is not None, "an upload with a total ends with an object"
@@ -167,7 +167,7 @@ class Upload:
         return found
 
     async def _ours(self) -> Resource | None:
-        """The object, if it is this upload that made it."""
+        """Give the object, if it is this upload that made it."""
         try:
             found = await self._bucket.resource(self._key, self._what, self._brief)
         except ObjectNotFoundError:

@@ -73,7 +73,7 @@ class Body:
 
 
 class _Payload(aiohttp.Payload):
-    """How aiohttp sends a `Body`."""
+    """A payload of aiohttp that sends a `Body`."""
 
     _autoclose = True  # there is nothing to close
     _value: Body
@@ -99,7 +99,7 @@ aiohttp.PAYLOAD_REGISTRY.register(_Payload, Body)
 
 
 async def body_of(data: Buffer, *, hashed: bool, limiter: anyio.CapacityLimiter) -> Body:
-    """A fresh body for one attempt; shares ``data``'s memory."""
+    """Make a fresh body for one attempt, which shares ``data``'s memory."""
     body = Body(data)
     if hashed:
         body.sha256 = await in_thread(_sha256, data, limiter=limiter)

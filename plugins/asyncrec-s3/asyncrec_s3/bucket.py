@@ -44,7 +44,7 @@ _WRITER = "asyncrec-writer"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What HEAD says of an object: ``writer`` is the id it was written with, `None` where there is none."""
+    """An object as HEAD describes it: ``writer`` is the id it was written with, `None` where there is none."""
 
     info: ObjectInfo
     writer: str | None
@@ -80,7 +80,7 @@ class Bucket:
         return f"{operation} {self.shown(key)}"
 
     async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
-        """One attempt of one request of the SDK; ``size`` bytes are to be transferred by it.
+        """Make one attempt of one request of the SDK, which transfers ``size`` bytes.
 
         Raises:
             StorageError: of the tree; `TransientStorageError` also when the time is over.
@@ -93,7 +93,7 @@ class Bucket:
         return await retrying(operation, what=what, policy=policy)
 
     async def head(self, key: str, *, shown: str, policy: RetryPolicy = DEFAULT) -> Found:
-        """``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
+        """Ask for an object; ``shown`` is the key as the caller of the storage knows it, for the `ObjectInfo`."""
         what = self.what("head", key)
 
         async def once() -> Found:
@@ -107,7 +107,7 @@ class Bucket:
         return await self.repeat(once, what, policy)
 
     async def read(self, key: str, start: int, end: int, etag: str) -> deque[bytes]:
-        """Bytes from ``start``, up to ``end``, in blocks: fewer when the body broke off, but at least one.
+        """Read from ``start`` up to ``end``, in blocks: fewer when the body broke off, but at least one.
 
         One attempt; when it returns no connection is held. Joined, the blocks would be copied once more, which is
         most of what reading costs.
@@ -157,7 +157,7 @@ class Bucket:
                 raise
 
     def objects(self, prefix: str, start_after: str) -> Listing:
-        """The entries of all objects, ascending by UTF-8 bytes, or a `StorageError`."""
+        """List the entries of all objects, ascending by UTF-8 bytes; any other order is a `StorageError`."""
         params: dict[str, Any] = {"Prefix": prefix}
         if start_after:
             params["StartAfter"] = start_after
@@ -165,7 +165,7 @@ class Bucket:
         return Listing(self, "list_objects_v2", self.what("list", prefix), params, "Contents", marks, ordered=True)
 
     def uploads(self, prefix: str) -> Listing:
-        """The entries of the multipart uploads begun and not ended."""
+        """List the entries of the multipart uploads begun and not ended."""
         marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         what = self.what("list the unfinished uploads of", prefix)
         return Listing(self, "list_multipart_uploads", what, {"Prefix": prefix}, "Uploads", marks, ordered=False)
@@ -176,7 +176,7 @@ class Bucket:
         return bool((await self.repeat(request, what)).get("Parts"))
 
     def parts(self, key: str, upload_id: str) -> Listing:
-        """The entries of the parts that the store has of an upload."""
+        """List the entries of the parts that the store has of an upload."""
         marks = {"PartNumberMarker": "NextPartNumberMarker"}
         what = self.what("list the parts of an upload to", key)
         return Listing(self, "list_parts", what, {"Key": key, "UploadId": upload_id}, "Parts", marks, ordered=False)
@@ -195,7 +195,7 @@ class Bucket:
 
 
 class _Blocks:
-    """What came of a body."""
+    """The blocks that came of a body."""
 
     def __init__(self) -> None:
         self._done: deque[bytes] = deque()
@@ -222,7 +222,7 @@ class _Blocks:
 
 
 class _Limited:
-    """``with``: a limit of time, and errors translated."""
+    """A context that limits the time of a request, and translates its errors."""
 
     def __init__(self, what: str, condition: Condition, seconds: float) -> None:
         self._what = what
@@ -247,22 +247,22 @@ def writer_metadata(writer: str) -> dict[str, str]:
 
 
 def bare(etag: str) -> str:
-    """An ETag without its quotes."""
+    """Take the quotes off an ETag."""
     return etag.strip('"')
 
 
 def crc_of(answer: dict[str, Any]) -> int | None:
-    """The CRC32C of the whole object, where the store keeps one."""
+    """Give the CRC32C of the whole object, where the store keeps one."""
     return None if answer.get("ChecksumType") == "COMPOSITE" else crc_of_base64(answer.get("ChecksumCRC32C"))
 
 
 def is_encrypted(answer: dict[str, Any]) -> bool:
-    """Whether the object is stored in a way that makes its ETag something else than an MD5."""
+    """Tell whether the object is stored in a way that makes its ETag something else than an MD5."""
     return str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
 
 
 def date_of(answer: dict[str, Any]) -> datetime:
-    """When the store answered, by its own clock; by ours where it does not say."""
+    """Give the time of an answer by the store's clock, or by ours where it does not say."""
     try:
         return email.utils.parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
     except (KeyError, TypeError, ValueError):

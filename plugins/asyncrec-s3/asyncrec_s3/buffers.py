@@ -10,7 +10,7 @@ __all__ = ["Buffers"]
 
 
 class Buffers:
-    """At most as many as there are parts on their way; when none is, none is kept.
+    """Buffers for parts: at most as many as there are parts on their way. When none is, none is kept.
 
     Args:
         size: bytes of each. What is larger (parts that have grown) is not kept.
@@ -22,14 +22,14 @@ class Buffers:
         self._out = 0
 
     def take(self, size: int) -> memoryview:
-        """``size`` bytes of memory, with anything in it."""
+        """Give ``size`` bytes of memory, with anything in it."""
         self._out += 1
         if size > self._size:
             return memoryview(bytearray(size))
         return memoryview(self._free.pop() if self._free else bytearray(self._size))[:size]
 
     def give(self, view: memoryview, *, reusable: bool) -> None:
-        """It is needed no more. Not ``reusable`` is what a connection that broke may still be sending from."""
+        """Take back one that is not needed. It is not ``reusable`` while a broken connection may send from it."""
         self._out -= 1
         buffer = view.obj
         if reusable and isinstance(buffer, bytearray) and len(buffer) == self._size:

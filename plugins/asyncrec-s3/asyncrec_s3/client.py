@@ -1,4 +1,4 @@
-"""One client per event loop for all storages that agree in endpoint, credentials and the like.
+"""There is one client per event loop for all storages that agree in endpoint, credentials and the like.
 
 Making a client parses the SDK's model of the service and may ask the machine for credentials: up to 0.1 s the first
 time, so it is done in a worker thread. The model is kept for the process; later clients take a tenth of that. The
@@ -91,7 +91,7 @@ _shared: anyio.lowlevel.RunVar[dict[_Key, _Shared]] = anyio.lowlevel.RunVar("asy
 
 @asynccontextmanager
 async def connect(options: ClientOptions) -> AsyncIterator[Connection]:
-    """A client for ``options``, made now or shared with others on this event loop.
+    """Give a client for ``options``, made now or shared with others on this event loop.
 
     Raises:
         StoragePermissionError: the profile is not there, or the credentials are incomplete.
@@ -137,7 +137,7 @@ async def _open(options: ClientOptions) -> Connection:
 
 
 def _check_authorities(options: ClientOptions, session: Any) -> None:
-    """Whether the bundle that is named can be used: else every request would fail, hours of back-off later, unnamed.
+    """Check that the bundle that is named can be used: else every request would fail, hours of back-off later, unnamed.
 
     Raises:
         StorageError: it cannot; names the file, and who named it.
@@ -167,7 +167,7 @@ class _Session(AioSession):  # type: ignore[misc]  # without types
 
 
 async def _make(options: ClientOptions, backend: str) -> Any:
-    """Runs in a worker thread, on an event loop of its own, of the kind the client will run on."""
+    """Make the client, in a worker thread, on an event loop of its own, of the kind the client will run on."""
     global _loader
     quieten()
     session = _Session(profile=options.profile)

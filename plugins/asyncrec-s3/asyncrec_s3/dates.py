@@ -15,7 +15,9 @@ __all__ = ["parse_date"]
 
 
 def parse_date(value: Any) -> datetime:
-    """With a time zone. RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) directly, anything else as the SDK does it.
+    """Parse a date, with its time zone.
+
+    RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, anything else as the SDK does it.
 
     Raises:
         ValueError: no date.

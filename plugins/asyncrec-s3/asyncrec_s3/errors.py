@@ -69,7 +69,7 @@ class InvalidPartError(IntegrityError):
 
 
 def translate(error: Exception, what: str, *, condition: Condition = "") -> StorageError:
-    """The error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
+    """Make the error to raise in place of ``error``, for the operation ``what`` (``"get s3://bucket/key"``).
 
     ``condition`` is the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
     already, with ``"same"`` it has changed.
@@ -137,7 +137,7 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds, from either form of the header (RFC 9110, 10.2.3)."""
+    """Read the seconds from either form of the header (RFC 9110, 10.2.3)."""
     value = headers.get("retry-after", "").strip()
     if not value:
         return None

@@ -18,7 +18,7 @@ __all__ = ["Listing"]
 
 
 class Listing:
-    """An async iterator.
+    """An async iterator over the entries of a listing.
 
     Args:
         verb, params: of the SDK's request.

@@ -1,4 +1,4 @@
-"""What can be said of a bucket and of the way to it, checked before anything is opened.
+"""What can be said of a bucket and of the way to it is checked here, before anything is opened.
 
 What is not said is found as the AWS SDK finds it: its environment variables, its configuration files, the role of the
 machine. Credentials found there are refreshed by the SDK as they expire; those given as options are used as they are.
@@ -109,7 +109,7 @@ class Options(ClientOptions):
 
     @classmethod
     def of(cls, url: str, **options: Any) -> Options:
-        """The options of a URL, with the endpoint taken from the environment where none is given.
+        """Make the options of a URL, with the endpoint taken from the environment where none is given.
 
         Raises:
             ValueError: the URL or an option cannot be; credentials are not shown.

@@ -30,7 +30,7 @@ _DOUBLED_EVERY = 900
 
 
 def part_size(number: int, first: int) -> int:
-    """Bytes of part ``number`` (from 1), when the first has ``first``.
+    """Give the bytes of part ``number`` (from 1), when the first has ``first``.
 
     Raises:
         ValueError: there is no such part.
@@ -66,12 +66,12 @@ class Digest:
 
 
 def base64_of_crc(value: int) -> str:
-    """As S3 writes a CRC32C: base64 of four bytes, big endian."""
+    """Write a CRC32C as S3 does: base64 of four bytes, big endian."""
     return base64.b64encode(value.to_bytes(4, "big")).decode()
 
 
 def crc_of_base64(text: str | None) -> int | None:
-    """The CRC32C of a whole object; `None` where there is none, or a checksum of checksums (``...-N``)."""
+    """Read the CRC32C of a whole object; `None` where there is none, or a checksum of checksums (``...-N``)."""
     if not text or "-" in text:
         return None
     try:
@@ -82,12 +82,12 @@ def crc_of_base64(text: str | None) -> int | None:
 
 
 def is_md5(etag: str) -> bool:
-    """Whether an ETag may be the MD5 of the body (or, with ``-N``, that of a multipart upload): by its form."""
+    """Tell whether an ETag may be the MD5 of the body (or, with ``-N``, that of a multipart upload): by its form."""
     return re.fullmatch(r"[0-9a-f]{32}(-[0-9]+)?", etag) is not None
 
 
 def multipart_etag(etags: Iterable[str]) -> str | None:
-    """The ETag of an object put together of parts with these; `None` where they are no MD5s."""
+    """Make the ETag of an object put together of parts with these; `None` where they are no MD5s."""
     raw = []
     for etag in etags:
         if not is_md5(etag) or "-" in etag:

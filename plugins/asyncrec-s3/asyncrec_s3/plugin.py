@@ -21,7 +21,7 @@ __all__ = ["asyncrec_storage_factories", "open_s3"]
 
 
 def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
-    """``s3://bucket`` or ``s3://bucket/prefix``, with the fields of `asyncrec_s3.options.Options` as options.
+    """Open ``s3://bucket`` or ``s3://bucket/prefix``, with the fields of `asyncrec_s3.options.Options` as options.
 
     Raises:
         ValueError, TypeError: the URL or an option cannot be.

@@ -1,4 +1,4 @@
-"""Whether an object was published, whatever the answers were.
+"""A `Publication` finds out whether an object was published, whatever the answers were.
 
 The last request of an object (a put, or the Complete of an upload) may take effect and its answer be lost; repeated,
 it is then refused. So each object is written with an id of its writer in its metadata, and HEAD decides: an object
@@ -7,9 +7,9 @@ one, ETag where it follows from the MD5s.
 
 Of an exclusive object the condition on the last request decides, ``If-None-Match: *``. A store whose answers have not
 shown that it honours it is not believed: its first put comes after a look, is sent once more, and has to be refused
-then. The
-completion of an upload cannot be tried in this way, for it may replace what is there; so there is a look before it, and
-one behind it. Two that complete at the same moment may still both be told that they won: see `asyncrec.storage._base`.
+then. The completion of an upload cannot be tried in this way, for it may replace what is there; so there is a look
+before it, and one behind it. Two that complete at the same moment may still both be told that they won: see
+`Storage.open_sink`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What was sent.
+    """The content that was sent.
 
     Attributes:
         size: bytes.
@@ -65,7 +65,7 @@ class Publication:
         return {"IfNoneMatch": "*"} if self._exclusive else {}
 
     def refuse_unable(self) -> None:
-        """Where the object must be new, and the store was seen to ignore that.
+        """Refuse an object that must be new on a store that was seen to ignore that.
 
         Raises:
             StorageError
@@ -77,7 +77,7 @@ class Publication:
             )
 
     async def refuse_existing(self) -> None:
-        """Where the object must be new and is there: say so before all of it is uploaded.
+        """Refuse an object that must be new and is there, before all of it is uploaded.
 
         What decides is the condition on the last request; so a store that does not let us look is no obstacle.
 
@@ -145,7 +145,7 @@ class Publication:
         return await self._settle(error, *self._tried)
 
     async def _prove(self, request: Callable[[], Awaitable[dict[str, Any]]], what: str) -> None:
-        """The object is there: the same request has to be refused now.
+        """Send the same request again, which has to be refused now that the object is there.
 
         Raises:
             StorageError: it was not, so nothing is proven by its success either; the object was taken away again.

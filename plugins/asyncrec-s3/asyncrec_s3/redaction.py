@@ -1,4 +1,4 @@
-"""Striking credentials out of errors and of what the SDK logs.
+"""Credentials are struck out of errors, and of what the SDK logs.
 
 What was given as an option or was seen in a signed request is known by value, for stores echo it; what is only known
 by its place (a header in a canonical request, a field in an answer of STS) is found by its name. The SDK logs such
@@ -28,7 +28,7 @@ _LOGGERS = (
 
 
 def remember(value: str | None) -> None:
-    """A credential that from now on nothing shows. Very short ones are a toy's, and would be found within words."""
+    """Remember a credential, which from now on nothing shows. Very short ones would be found within words."""
     if value and len(value) >= 8 and value not in _known:
         _known.append(value)
 

@@ -1,4 +1,4 @@
-"""`SentParts`: the parts of one upload that the store has, and what follows from them."""
+"""`SentParts` are the parts of one upload that the store has, and what follows from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SentParts"]
 
 
 class SentParts:
-    """What the store has said of each part, by its number."""
+    """The parts of one upload, as the store has described each, by its number."""
 
     def __init__(self) -> None:
         self._entries: dict[int, dict[str, Any]] = {}
@@ -30,12 +30,12 @@ class SentParts:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """What completes the upload, in order."""
+        """The entries that complete the upload, in order."""
         return [self._entries[number] for number in sorted(self._entries)]
 
     @property
     def etag(self) -> str | None:
-        """What the object's ETag will be, by the ETags of its parts; `None` where they are no MD5s."""
+        """The ETag that the object will have, by those of its parts; `None` where they are no MD5s."""
         return multipart_etag(bare(entry["ETag"]) for entry in self.entries)
 
     @property
@@ -66,7 +66,7 @@ class SentParts:
         self._sizes[number] = size
 
     def correct(self, listed: dict[str, Any]) -> bool | None:
-        """Take a part's ETag from a listing; whether it was another. `None` where it is a part of somebody else's."""
+        """Take a part's ETag from a listing, and tell whether it was another; `None` for a part of somebody else's."""
         number = listed["PartNumber"]
         entry = self._entries.get(number)
         if entry is None or listed.get("Size") != self._sizes[number]:

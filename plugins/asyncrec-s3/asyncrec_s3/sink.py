@@ -46,7 +46,7 @@ _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 
 class S3Sink(ByteSink):
-    """See the module; made by `S3Storage.open_sink`, and its own context."""
+    """A sink of one object, which `S3Storage.open_sink` makes; its own context."""
 
     def __init__(self, storage: S3Storage, key: str, *, exclusive: bool) -> None:
         self.chunk_size = storage.options.chunk_size
@@ -123,7 +123,7 @@ class S3Sink(ByteSink):
             self.chunk_size = part_size(self._upload.started + 1, self._storage.options.chunk_size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """0: nothing of an unfinished upload can be read back. Raises what a part has failed with."""
+        """Return 0, for nothing of an unfinished upload can be read back. Raises what a part has failed with."""
         self._check()
         await anyio.lowlevel.checkpoint()
         return 0
@@ -134,7 +134,7 @@ class S3Sink(ByteSink):
         self._upload.check()
 
     async def _copy(self, buffers: Sequence[Buffer], size: int, into: B) -> B:
-        """The chunk, copied into memory of our own; in a thread where that takes more than about 1 ms."""
+        """Copy the chunk into memory of our own, in a thread where that takes more than about 1 ms."""
         if size <= MIB:
             await anyio.lowlevel.checkpoint()
             self._crc = _gather(buffers, into, self._crc)
@@ -152,7 +152,7 @@ class S3Sink(ByteSink):
                 await self._wait_for_completion(backoff, TransientStorageError(str(error)))
 
     async def _wait_for_completion(self, backoff: Backoff, busy: TransientStorageError) -> None:
-        """A while; not shielded, so that who is cancelled need not wait. At the end of patience: it is there, or not.
+        """Wait a while, unshielded, so that who is cancelled need not wait. When patience ends, it is there or not.
 
         Raises:
             TransientStorageError: patience has run out, and it is not there.

@@ -32,7 +32,7 @@ bytes(WINDOW)
 
 
 class S3Source(ByteSource):
-    """See the module; made by `S3Storage.open_source`, and its own context."""
+    """A source of one object, which `S3Storage.open_source` makes; its own context."""
 
     def __init__(self, storage: S3Storage, key: str, start: int, end: int | None, etag: str | None) -> None:
         self._storage = storage

@@ -46,15 +46,15 @@ class Slots:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits for one."""
+        """Whether somebody waits for room."""
         return self._turn.statistics().locked
 
     def of(self, size: int) -> int:
-        """How many a part of ``size`` bytes takes."""
+        """Count the slots that a part of ``size`` bytes takes."""
         return min(self._count, -(-size // self._chunk))
 
     async def acquire(self, slots: int) -> None:
-        """Wait for so many; all or, on cancellation, none."""
+        """Wait for so many slots; cancelled, take none."""
         async with self._turn:
             taken = 0
             try:
@@ -71,7 +71,7 @@ class Slots:
 
 
 class S3Storage(Storage):
-    """See the module. Attributes beyond `Storage` are for its sinks and sources."""
+    """A bucket, or a prefix in one, as a `Storage`. Attributes beyond `Storage` are for its sinks and sources."""
 
     flush_level = "buffered"
     # Half of it is asked for at a time: a request of 8 MiB is on its way while the last one's bytes are worked on.
@@ -184,7 +184,7 @@ class S3Storage(Storage):
     # UnfinishedUploads -------------------------------------------------------------------------------------------
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Multipart uploads begun and neither completed nor aborted; ``size`` is 0, for S3 does not say it here."""
+        """List the multipart uploads neither completed nor aborted; ``size`` is 0, for S3 does not say it here."""
         self.check()
         return _Infos(self, self.options.prefix + prefix, self.bucket.uploads(self.options.prefix + prefix), _upload)
 
@@ -195,7 +195,7 @@ class S3Storage(Storage):
     # ExclusiveParts ----------------------------------------------------------------------------------------------
 
     async def excludes_parts(self, key: str) -> bool:
-        """Whether the store honours the condition of a multipart completion; tried, with eight requests."""
+        """Try, with eight requests, whether the store honours the condition of a multipart completion."""
         self.check()
         return await excludes_parts(self.bucket, self.options.prefix + check_key(key))
 

@@ -1,4 +1,4 @@
-"""`Tasks`: what one upload does in the background, in tasks of its storage."""
+"""An upload does its work in the background in `Tasks`, which its storage runs."""
 
 from __future__ import annotations
 

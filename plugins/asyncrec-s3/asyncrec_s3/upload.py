@@ -83,11 +83,11 @@ class MultipartUpload:
 
     @property
     def completion(self) -> dict[str, Any]:
-        """What completes it."""
+        """The parameters of the request that completes it."""
         return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": self.sent.entries}}
 
     async def correct_etags(self) -> bool:
-        """Take the ETags of the parts from the store, for an answer may have named a wrong one; whether one was.
+        """Take the ETags of the parts from the store, for an answer may have been wrong; tells whether.
 
         No other writer has parts in this upload, and the store has compared the checksum of each with its body.
         """
@@ -116,7 +116,7 @@ class MultipartUpload:
             await self._storage.settle(self._clean)
 
     async def tidy(self) -> None:
-        """After the end: remove what a lost answer may have left behind."""
+        """Remove, after the end, what a lost answer may have left behind."""
         if self._stray:
             await self._storage.settle(self._clean)
 

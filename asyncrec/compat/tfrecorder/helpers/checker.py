@@ -1,4 +1,4 @@
-"""Checks that examples are read as they were written."""
+"""This checks that examples are read as they were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``@tfrecordable``, and the types it takes, under TFRecorder's own numbers."""
+"""``@tfrecordable`` takes the types that are here, under TFRecorder's own numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NATIVE", "Field", "tfrecordable"]
 
 
 class Field(enum.IntEnum):
-    """What a field holds, under TFRecorder's own numbers. TYPE_BYTES is ours."""
+    """The kinds of values that a field holds, under TFRecorder's own numbers. TYPE_BYTES is ours."""
 
     TYPE_BOOL = 8
     TYPE_INT32 = 5
@@ -31,7 +31,7 @@ NATIVE = {field: FieldType[field.name] for field in Field}
 
 
 def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
-    """Declares an attribute, as ``property`` does, that is stored as ``dtype``, one of ``Example.Field``.
+    """Declare an attribute, as ``property`` does, that is stored as ``dtype``, one of ``Example.Field``.
 
     Raises TypeError for another ``dtype``.
     """

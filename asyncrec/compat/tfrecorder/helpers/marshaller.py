@@ -73,24 +73,24 @@ class Example(DeclaredExample):
 
     @classmethod
     def get_tfrecordable_attribute_names(cls) -> list[str]:
-        """Of the fields, in the order of declaration."""
+        """Give the names of the fields, in the order of declaration."""
         return list(cls.fields())
 
     @classmethod
     def get_tfrecordable_ordered_dict(cls) -> OrderedDict[str, FieldOf]:
-        """The fields and their types, in the order of declaration."""
+        """Give the fields and their types, in the order of declaration."""
         return OrderedDict((name, _THEIRS[dtype]) for name, dtype in cls.fields().items())
 
     def serialize_to_string(self) -> bytes:
-        """The record: `encode` under its old name."""
+        """Make the record: `encode` under its old name."""
         return self.encode()
 
     def get_byte_size(self) -> int:
-        """Of the record. Nothing is kept: it is encoded each time."""
+        """Give the size of the record. Nothing is kept: it is encoded each time."""
         return len(self.encode())
 
     def encode(self) -> bytes:
-        """The record. Raises FieldError, a TypeError, for a value that its field cannot hold."""
+        """Make the record. Raises FieldError, a TypeError, for a value that its field cannot hold."""
         try:
             return super().encode()
         except SchemaError as error:
@@ -98,7 +98,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """The values of a record, in the order of declaration; arrays flat; what is missing as 0, "" or no value."""
+        """Give the values of a record, as declared in order; arrays flat; what is missing as 0, "" or no value."""
         try:
             values = cls._read_with(frozenset()).decode(record)
         except SchemaError:
@@ -111,7 +111,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def parse_from_string(cls, serialized_examples: Any) -> tuple[Any, ...]:
-        """The values of a record, as tensors, for the ``map`` of a dataset; without TensorFlow as `decode`."""
+        """Give the values of a record as tensors, for the ``map`` of a dataset; without TensorFlow as `decode` does."""
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)
@@ -138,7 +138,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def from_csv_file(cls, filepath: Path, **kwargs: Any) -> list[Any]:
-        """An example of each row of a CSV file, local or at the URL of any store; not loaded. See `read_examples`."""
+        """Make an example of each row of a CSV file, local or at a URL; it is not loaded. See `read_examples`."""
         return read_examples(cls, filepath, **kwargs)
 
     def release(self) -> Any:
@@ -147,7 +147,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def _read_with(cls, exact: frozenset[str]) -> Schema:
-        """The schema records are read with; ``exact`` fields are doubles of eight bytes."""
+        """Make the schema that records are read with; ``exact`` fields are doubles of eight bytes."""
         if exact not in cls._schemas:
             entries = {name: _EXACT if name in exact else _READ[dtype] for name, dtype in cls._fields.items()}
             cls._schemas[exact] = Schema(entries, allow_extra=True)
@@ -155,7 +155,7 @@ class Example(DeclaredExample):
 
     @classmethod
     def _exact(cls, record: bytes) -> frozenset[str]:
-        """The fields declared as numbers with a point that this record holds in eight bytes."""
+        """Find the fields declared as numbers with a point that this record holds in eight bytes."""
         features = decode_example(record)
         return frozenset(
             name
@@ -179,7 +179,7 @@ class Example(DeclaredExample):
 
 
 def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) -> list[Any]:
-    """What ``from_csv_row`` makes of each row; rows of which it raises IgnoreExampleException are left out.
+    """Yield what ``from_csv_row`` makes of each row, but for rows of which it raises IgnoreExampleException.
 
     Raises:
         ObjectNotFoundError: there is no such file.
@@ -201,7 +201,7 @@ def read_examples(kind: type[DeclaredExample], filepath: Path, **kwargs: Any) ->
 
 
 def read_file(path: Path) -> bytes:
-    """A file, local or at the URL of any store."""
+    """Read a file, local or at the URL of any store."""
 
     async def read() -> bytes:
         async with located(path) as (store, key):

@@ -20,9 +20,9 @@ from typing import Any, Literal
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
+from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
-from asyncrec._sampling.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.stream_state import check_ordered, ordered_state
 from asyncrec.errors import ArgumentValueError
 

@@ -1,4 +1,5 @@
-"""datum's two JSON files beside the shards, for those who read them: what they hold is derived, never the truth.
+"""datum's two JSON files are written beside the shards for those who read them; what they hold is derived, never the
+truth.
 
 ``shard_info.json``: ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json``: the features of all
 splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both are for a whole folder, and several writers may

@@ -1,4 +1,4 @@
-"""Reading for training: streams, random access, shuffled epochs and balanced batches. Private.
+"""This package reads for training: streams, random access, shuffled epochs and balanced batches. It is private.
 
 The public names are those of `asyncrec`. A room imports from those above it in this list, never from one below.
 

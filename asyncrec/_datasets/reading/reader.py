@@ -1,4 +1,4 @@
-"""`open_split`: the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
+"""`open_split` reads the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class Found:
 
 
 class SplitReader:
-    """Made by `open_split`. A single pass; used by one task. ``len`` is the number of records it gives.
+    """The records of parts of splits, made by `open_split`.
+
+    A single pass; used by one task. ``len`` is the number of records it gives.
 
     ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` lists of records
     as they are stored.

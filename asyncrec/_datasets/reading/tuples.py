@@ -1,4 +1,4 @@
-"""Reading examples back as tuples in declared order: `get_tfrecord_filepaths` and `generate_dataset`."""
+"""`get_tfrecord_filepaths` and `generate_dataset` read examples back as tuples in declared order."""
 
 from __future__ import annotations
 

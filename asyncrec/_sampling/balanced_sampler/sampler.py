@@ -1,4 +1,4 @@
-"""Balanced batches over random access, for classes scattered over all shards.
+"""`ClassBalancedSampler` makes balanced batches by random access, for classes that are scattered over all shards.
 
 (For shards that each hold one class after another, `InterleaveSampler` reads in order instead.)
 """

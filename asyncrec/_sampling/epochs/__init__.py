@@ -1,4 +1,4 @@
-"""The order of one epoch over numbered records, and each worker's part of it.
+"""This room orders an epoch over numbered records, and says which part of it is each worker's.
 
 shuffled_stream   `asyncrec.ShuffledStream`
 shuffled_order    the numbers of the records at positions of any epoch

@@ -1,4 +1,5 @@
-"""The records of a data set in a seeded order, dealt to workers by batches, resumable anywhere.
+"""`ShuffledStream` gives the records of a data set in a seeded order, dealt to workers by batches, and resumes
+anywhere.
 
 There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec._sampling.epochs.epoch_order`),
 and one number that says where in it all workers stand. From there the batches are counted; worker (i, n) takes those

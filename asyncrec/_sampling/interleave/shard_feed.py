@@ -1,4 +1,5 @@
-"""Record batches of one shard, one after the other: read when asked for (`ShardReader`), or kept coming (`PooledFeed`).
+"""A feed gives the record batches of one shard: a `ShardReader` reads them when it is asked, a `PooledFeed` ahead of
+that.
 
 A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
 into a bounded queue; it waits for room there before it asks the pool for a turn, so that shards that are full never

@@ -1,4 +1,4 @@
-"""The shards that a stream reads, each in its store (`ShardInputs`), and one of them being read (`ShardReader`).
+"""`ShardInputs` opens the shards that a stream reads, each in its store; a `ShardReader` reads one of them.
 
 Records are also read again by their sources, and what was skipped of damaged shards is recorded here.
 """

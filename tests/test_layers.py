@@ -61,7 +61,6 @@ ROOMS = {
     "asyncrec._sampling": (
         "stream_state",
         "damage",
-        "read_ahead_items",
         "interleave",
         "interleave_sampler",
         "epochs",

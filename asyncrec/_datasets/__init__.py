@@ -1,4 +1,4 @@
-"""Whole jobs: from what makes examples to data sets that are shuffled, sharded and described, and back.
+"""Data sets are made here of what makes examples, shuffled, sharded and described; and they are read back.
 
 Of `DatasetWriter`, in ``writer``: ``source`` runs the generator, ``taker`` keeps what it yields, made ready by
 ``examples`` and described by ``description``; ``shuffler`` orders the records by the hashes of their keys, on disk in

@@ -1,4 +1,5 @@
-"""What all examples of a split hold, feature by feature: a `Schema`, and datum's table of types and shapes.
+"""`Description` learns what all examples of a split hold, by feature: as a `Schema`, and as datum's table of types and
+shapes.
 
 Every example counts, not the last: types that are stored alike are made one, lengths that differ become VarLen, and
 what contradicts itself is an error that names the feature and two examples. Pure.

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, where rich is installed; nothing elsewhere. May be advanced from any thread."""
+"""`Progress` shows a bar on a terminal, where rich is installed. It may be advanced from any thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""datum's two JSON files beside the shards, for those who read them: what they hold is derived, never the truth.
+"""datum's two JSON files are written beside the shards for those who read them; what they hold is derived, never the
+truth.
 
 ``shard_info.json``: ``{split: {file name: records}}``. ``datum_to_type_and_shape_mapping.json``: the features of all
 splits, ``{feature: {"type": ..., "shape": ..., "dense": ...}}``. Both are for a whole folder, and several writers may
@@ -16,7 +17,7 @@ from typing import Any
 
 from asyncrec._datasets.description import FeatureTable
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec._shards.manifest.snapshot import load_manifests
 from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 
@@ -36,7 +37,6 @@ ShardInfo = dict[str, dict[str, int]]
 SHARD_INFO = "shard_info.json"
 TABLE = "datum_to_type_and_shape_mapping.json"
 
-_MANIFESTS = "_manifest/"
 # A million shards have about 50 MB of names.
 _MAX_BYTES = 256 << 20
 # Each further one means that another writer wrote in between.
@@ -68,13 +68,8 @@ async def read_table(folder: Storage) -> FeatureTable:
 
 async def manifests_of_splits(folder: Storage) -> dict[str, Manifest]:
     """The manifests of all data sets in the folder that `DatasetWriter` wrote, by split."""
-    names = sorted({info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)})
-    found = {}
-    for name in names:
-        manifest = await load_manifest(folder, name, path=f"{folder.root}/{name}")
-        if manifest is not None and manifest.metadata.get("split") == name:
-            found[name] = manifest
-    return found
+    manifests = await load_manifests(folder)
+    return {name: manifest for name, manifest in manifests.items() if manifest.metadata.get("split") == name}
 
 
 async def update(folder: Storage, shard_info: ShardInfo, split: str | None = None) -> None:

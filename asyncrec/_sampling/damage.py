@@ -1,4 +1,4 @@
-"""What a stream over many shards skipped: each range with the path of its shard."""
+"""`DamageByShard` lists what a stream over many shards skipped: each range with the path of its shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The envelopes of every stream's state: version, kind, what it was taken of. JSON all through.
+"""Every stream's state is put into an envelope here: version, kind, and what it was taken of. All of it is JSON.
 
 There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, and from version 2
 on also which version of them it stands in (`asyncrec._sampling.interleave.shard_version`). A stream over numbered

@@ -1,4 +1,4 @@
-"""The ``asyncrec`` command: thin over `asyncrec.tools`, where all that it does can be had as functions.
+"""The ``asyncrec`` command is a thin layer over `asyncrec.tools`, where all that it does can be called as functions.
 
     __init__         `main`, the entry point
     _table           the commands that are built in; NAME is the function ``command`` of ``_NAME``, and does what the

@@ -1,4 +1,4 @@
-"""The group of all commands, and what becomes of their errors: a message and an exit code, never a traceback.
+"""`run` calls the command that a line names, and turns its errors into a message and an exit code, never a traceback.
 
 With ``--debug`` anywhere in the line the traceback is shown as well.
 """

@@ -1,4 +1,6 @@
-"""What is said on stderr: messages, and what the library warns of, in lines that a terminal does not act on."""
+"""`complain` writes to stderr, in lines that a terminal does not act on; `Warnings` does so for what the library warns
+of.
+"""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def command(
 ) -> int:
     """Other formats to records, and records to other formats: JSON lines, and what plugins bring.
 
-    What is bad in a source is skipped and told, and the exit code is then 1. Run again after an interruption, it passes
-    over the source files that are done. Parquet and WARC (to records only) need asyncrec-formats.
+    What is bad in a source is skipped and reported, and the exit code is then 1. Run again after an interruption, it
+    passes over the source files that are done. Parquet and WARC (to records only) need asyncrec-formats.
     """
     from asyncrec import tools
 

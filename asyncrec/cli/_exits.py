@@ -1,4 +1,5 @@
-"""What an error means to whoever called the command: an exit code, and lines that say what happened and what to do.
+"""`explained` says what an error means to whoever called the command: an exit code, and lines with what happened and
+what to do.
 
 The type of the error decides, and nothing else: see the tree in `asyncrec.errors`.
 """

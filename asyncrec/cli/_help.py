@@ -1,4 +1,4 @@
-"""The page of ``asyncrec --help``: written here, so that it needs neither typer nor what a command needs."""
+"""The page of ``asyncrec --help`` is written here, so that it needs neither typer nor what a command needs."""
 
 from __future__ import annotations
 

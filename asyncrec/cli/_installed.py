@@ -1,4 +1,4 @@
-"""Which commands there are: those that are built in, and those of plugins.
+"""`Installed` knows which commands there are: those that are built in, and those of plugins.
 
 A command that is built in is found without looking for plugins, and no plugin can claim its name. One that is known and
 not installed says what to install.

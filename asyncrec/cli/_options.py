@@ -1,4 +1,4 @@
-"""The options that several commands share, and what turns their text into values."""
+"""The options that several commands share are here, and what turns their text into values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text and JSON for a terminal or a pipe.
+"""Text and JSON for a terminal or a pipe are printed by these functions.
 
 What comes out of records, names and messages may hold anything, escape sequences among it. So no control character of
 theirs is ever written: `clean` is applied to all text, and JSON is ASCII. (``cat --format raw`` alone writes bytes as

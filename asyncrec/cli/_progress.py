@@ -1,4 +1,4 @@
-"""A bar on stderr while a command works: on a terminal only, and only where rich is installed."""
+"""`Bar` shows progress on stderr while a command works: on a terminal only, and only where rich is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Showing records, for ``head`` and ``cat``: decoded, as JSON lines, hex or text; raw only where no terminal reads."""
+"""`printer` shows records, for ``head`` and ``cat``: decoded, as JSON lines, hex or text; raw only where no terminal
+reads.
+"""
 
 from __future__ import annotations
 

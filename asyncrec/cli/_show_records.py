@@ -1,4 +1,4 @@
-"""What ``head`` and ``cat`` share: the options that say which records are shown and how, and the showing."""
+"""``head`` and ``cat`` share this: the options that say which records are shown and how, and the showing."""
 
 from __future__ import annotations
 

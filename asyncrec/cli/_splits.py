@@ -1,4 +1,4 @@
-"""What ``from-csv`` and ``from-folder`` share: their options, and what is said of the splits that were made."""
+"""``from-csv`` and ``from-folder`` share this: their options, and what is said of the splits that were made."""
 
 from __future__ import annotations
 

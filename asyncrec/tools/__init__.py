@@ -1,4 +1,5 @@
-"""What the command line does, as functions: ``report = await asyncrec.tools.verify("s3://crawl/pages")``.
+"""All that the command line does can be called as functions: ``report = await
+asyncrec.tools.verify("s3://crawl/pages")``.
 
 Each takes a path (a file, a folder, a pattern, or a data set) with ``storage=`` or ``storage_options=``, and returns a
 report, a dataclass with ``to_json()``. A tool of your own begins with `selected`, which finds what a path names, and

@@ -1,4 +1,4 @@
-"""One shard, checked: every checksum, and whether it is what its manifest, its index and its keys say."""
+"""`check_shard` checks one shard: every checksum, and whether it is what its manifest, its index and its keys say."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Problem:
 
 @dataclass(slots=True, kw_only=True)
 class ShardReport:
-    """What was found.
+    """What `check_shard` found.
 
     Attributes:
         records: that are whole.

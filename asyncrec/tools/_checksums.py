@@ -1,4 +1,4 @@
-"""`ChecksummedStorage`: reads of one object pass through, and the CRC32C of all its bytes is known afterwards."""
+"""`ChecksummedStorage` passes the reads of one object through, and knows the CRC32C of all its bytes afterwards."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`convert`: files of other formats to records, and records to such files.
+"""`convert` turns files of other formats into records, and records into such files.
 
 To records: every source file is a job of its own, whose id is made of the file's name and size, and is committed whole
 or not at all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once
 write no file twice. Each record has the key ``<file>#<number>``.
 
-What is bad in a source is skipped and told. Which formats there are is `asyncrec.tools._formats`'s to say.
+What is bad in a source is skipped and reported. `asyncrec.tools._formats` says which formats there are.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MAX_SHARD_BYTES = 256 << 20
 
 @dataclass(slots=True, kw_only=True)
 class ConvertReport:
-    """What was done.
+    """What `convert` did.
 
     Attributes:
         records: written now.

@@ -1,4 +1,4 @@
-"""`copy`: files and data sets from one store to another, byte for byte, held against their checksums on the way.
+"""`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
 Of a data set every shard goes with its index and its keys, and its manifest comes last: a copy that was interrupted is
 no data set yet, and is taken up again by copying once more. What is there already and is the same is left alone.
@@ -38,7 +38,7 @@ _BLOCK = 1 << 20
 
 @dataclass(slots=True, kw_only=True)
 class CopyReport:
-    """What was done.
+    """What `copy` did.
 
     Attributes:
         copied: paths of new objects, manifests aside.

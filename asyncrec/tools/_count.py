@@ -1,4 +1,4 @@
-"""`count`: how many records, by manifests, by indexes that fit, or by reading lengths."""
+"""`count` says how many records there are, by manifests, by indexes that fit, or by reading lengths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONCURRENT = 16
 
 @dataclass(slots=True, kw_only=True)
 class CountReport:
-    """How many records; of each shard as well."""
+    """How many records there are, and how many in each shard."""
 
     path: str
     shards: list[tuple[str, int]] = field(default_factory=list)

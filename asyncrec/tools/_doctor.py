@@ -1,4 +1,4 @@
-"""`doctor`: whether a store, with the rights at hand, does what asyncrec needs of it.
+"""`doctor` finds out whether a store, with the rights at hand, does what asyncrec needs of it.
 
 It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing.
 
@@ -42,7 +42,7 @@ _CLEAN_UP_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was tried. ``ok`` is `None` for what is told and is neither good nor bad."""
+    """One thing that was tried. ``ok`` is `None` for what is reported and is neither good nor bad."""
 
     name: str
     ok: bool | None
@@ -54,7 +54,7 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What was found. ``installed`` has the versions of Python, asyncrec and every plugin, and what of it is in C."""
+    """What `doctor` found. ``installed`` has the versions of Python, asyncrec and every plugin, and what is in C."""
 
     path: str
     installed: dict[str, str] = field(default_factory=dict)

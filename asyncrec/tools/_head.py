@@ -35,7 +35,7 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which records: those of which a feature has a value among its values, or has it not.
+    """A condition on records: it holds for those of which a feature has a value among its values, or has it not.
 
     A number stands for int64 and float features, text for bytes ones. A record without the feature, or that is no
     Example, has not.
@@ -76,7 +76,10 @@ class Where:
 
 
 class RecordStream:
-    """Made by `open_records`; a single pass. ``async for records in stream``: lists, none empty, of one shard each."""
+    """A single pass over records, made by `open_records`.
+
+    ``async for records in stream``: lists, none empty, of one shard each.
+    """
 
     def __init__(self, selection: Selection, where: Sequence[Where], stack: AsyncExitStack) -> None:
         self.selection = selection

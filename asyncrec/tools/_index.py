@@ -1,4 +1,4 @@
-"""`index`: where each record begins, written where readers look for it.
+"""`index` writes where each record begins, where readers look for it.
 
 layout       written to                       read by
 asyncrec     _index/<shard>.index             asyncrec's random access
@@ -37,7 +37,7 @@ _CONCURRENT = 4
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """What was done: paths of the indexes made, of those that were there and fit, and why a shard has none."""
+    """What `index` did: paths of the indexes made, of those that were there and fit, and why a shard has none."""
 
     path: str
     made: list[str] = field(default_factory=list)

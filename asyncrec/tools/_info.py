@@ -1,4 +1,4 @@
-"""`info`: what a path holds, from manifests, indexes and the first records, without reading the rest."""
+"""`info` says what a path holds, from manifests, indexes and the first records, without reading the rest."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class DatasetInfo:
 
 @dataclass(slots=True, kw_only=True)
 class InfoReport:
-    """What a path holds.
+    """What `info` found at a path.
 
     Attributes:
         files: that are in no data set.

@@ -1,4 +1,4 @@
-"""A record as a JSON value, and back, without loss. Pure.
+"""A record is turned into a JSON value here, and back, without loss. Pure.
 
 An Example is an object: its features by name. A feature with one value is that value, any other a list; a feature that
 the schema says is a list is always one. int64 values are numbers without a fraction, floats numbers with one, in the
@@ -10,8 +10,8 @@ marked:
     {"$context": {...}, "$lists": {...}}    a SequenceExample; a feature list is a list of features
     {"$record": ...}                        a record that is no Example: its bytes
 
-``to_json`` and ``from_json`` are inverses, but for what decoding an Example forgets (of which kind an empty list was,
-the order and packing of the features on the wire), and which of the many NaNs one was.
+``to_json`` and ``from_json`` are inverses, except for what decoding an Example forgets (of which kind an empty list
+was, the order and packing of the features on the wire), and which of the many NaNs one was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tool says of its progress: the type of its ``progress=``, and a sum of what is done."""
+"""A tool reports its progress by these: the type of its ``progress=``, and a sum of what is done."""
 
 from __future__ import annotations
 

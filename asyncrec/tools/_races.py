@@ -1,4 +1,4 @@
-"""`race`: exclusive writers of one key that all have sent everything before the first of them publishes."""
+"""`race` has exclusive writers of one key send everything before the first of them publishes."""
 
 from __future__ import annotations
 

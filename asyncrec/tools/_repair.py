@@ -1,4 +1,4 @@
-"""`repair`: what is whole of a damaged file, into a new one.
+"""`repair` writes what is whole of a damaged file into a new one.
 
 The damaged file stays as it is: it is the only one there is.
 """
@@ -36,7 +36,7 @@ _MOST_INDEX = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """What was saved and what was lost.
+    """What `repair` saved, and what was lost.
 
     Attributes:
         records: whole, and in the target now.

@@ -1,4 +1,5 @@
-"""`reshard`: the same records in other shards: their number or size, compression, order, and what stands together.
+"""`reshard` writes the same records to other shards: other in number or size, compression, order, or what stands
+together.
 
 As they are, records keep their order. ``shuffle`` puts them in a random order that depends on the seed and on the
 order they have; ``group_by`` puts records with equal values of a feature side by side (as samplers that interleave
@@ -41,7 +42,7 @@ _MAX_SHARD_BYTES = 256 << 20
 
 @dataclass(slots=True, kw_only=True)
 class ReshardReport:
-    """What was written. ``spilled_bytes`` went through files on disk to be sorted."""
+    """What `reshard` wrote. ``spilled_bytes`` went through files on disk to be sorted."""
 
     source: str
     target: str

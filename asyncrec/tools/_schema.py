@@ -1,4 +1,4 @@
-"""`schema`: what a manifest says of the features, or what fits every record."""
+"""`schema` gives the schema that a manifest holds, or one that fits every record."""
 
 from __future__ import annotations
 

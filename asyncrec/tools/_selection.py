@@ -1,4 +1,4 @@
-"""What a path names: one file, those of a folder or a pattern, or a data set by its manifest.
+"""`selected` finds what a path names: one file, those of a folder or a pattern, or a data set by its manifest.
 
 Looked for in this order: the object itself; a data set's manifest; a folder, with all below it; shards whose names
 begin with the path's last part. Every tool takes its paths so.

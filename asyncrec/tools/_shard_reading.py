@@ -1,4 +1,4 @@
-"""Reading one shard of a `Selection`: from its beginning, or by its index from any record on."""
+"""`open_shard` reads one shard of a `Selection` from its beginning, or by its index from any record on."""
 
 from __future__ import annotations
 

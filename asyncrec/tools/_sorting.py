@@ -1,4 +1,4 @@
-"""Sorting records by a place of their own, by `HashShuffler`: what `reshard` shuffles and groups with.
+"""`Sorter` sorts records by a place of their own, with `HashShuffler`; `reshard` shuffles and groups with it.
 
 Everything but `Sorted` blocks, and is meant for worker threads.
 """

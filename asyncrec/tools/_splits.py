@@ -1,4 +1,5 @@
-"""What `from_csv` and `from_folder` share: examples are dealt to train, eval and test, and written as data sets.
+"""`write_splits` is what `from_csv` and `from_folder` share: it deals examples to train, eval and test, and writes
+them.
 
     target/train-<writer>-000000.tfrecord ...   and _manifest/train/, _index/ beside them: the data set target/train
     target/eval-...   target/test-...

@@ -1,4 +1,4 @@
-"""`uploads`: what was begun to be written and never published, and its removal.
+"""`uploads` lists what was begun to be written and never published, and removes it.
 
 S3 keeps (and bills) multipart uploads, a disk the unfinished files of a process that was killed. Other stores have none
 that can be listed.
@@ -29,7 +29,7 @@ _OLDER_THAN = 86400.0
 
 @dataclass(slots=True, kw_only=True)
 class UploadsReport:
-    """What was found.
+    """What `uploads` found.
 
     Attributes:
         supported: whether the store can say at all.

@@ -1,4 +1,4 @@
-"""`verify`: everything that a path names, held against its checksums, its manifest, its indexes and its keys."""
+"""`verify` checks everything that a path names against its checksums, its manifest, its indexes and its keys."""
 
 from __future__ import annotations
 

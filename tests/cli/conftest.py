@@ -9,9 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+# Tests are imported by path; what they share is imported by name.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from cli_data import Result, Run, write_data  # found by the line above
+from cli_data import Result, Run, write_data  # found by the lines above
 
 from asyncrec.cli import main
 

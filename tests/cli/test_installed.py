@@ -11,24 +11,11 @@ from typing import Any
 
 import pytest
 from cli_data import Run
+from plugin_modules import found, plugin
 
 from asyncrec.cli._installed import INSTALLED, Installed
 from asyncrec.plugins import Command, hookimpl
 from asyncrec.plugins._manager import Plugins
-
-
-def plugin(name: str, *commands: object) -> ModuleType:
-    module = ModuleType(name)
-    module.asyncrec_commands = hookimpl(lambda: list(commands))  # type: ignore[attr-defined]  # as plugins are made
-    return module
-
-
-def found(*modules: ModuleType) -> Plugins:
-    plugins = Plugins()
-    plugins.loaded = True
-    for module in modules:
-        plugins.register(module.__name__, module)
-    return plugins
 
 
 def greet(debug: bool = False) -> int:
@@ -51,7 +38,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_command_of_a_plugin_is_in_the_help_and_runs(run: Run, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = plugin("polite", Command("greet-all", "say something", "polite:greet", section="Look"))
+    module = plugin("commands", "polite", Command("greet-all", "say something", "polite:greet", section="Look"))
     module.greet = greet  # type: ignore[attr-defined]  # as a module has it
     monkeypatch.setitem(sys.modules, "polite", module)
     there(module)
@@ -93,8 +80,8 @@ def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
     ],
 )
 def test_what_cannot_be_a_command_is_named_and_stops_no_other(command: object, says: str) -> None:
-    odd = plugin("odd", Command("b", "never taken", "a:b"), command)
-    plugins = found(odd, plugin("good", Command("c", "w", "a:b")))
+    odd = plugin("commands", "odd", Command("b", "never taken", "a:b"), command)
+    plugins = found(odd, plugin("commands", "good", Command("c", "w", "a:b")))
     names = set(Installed(plugins).all())
     assert "c" in names
     assert "b" not in names, "of one plugin it is all or nothing"
@@ -109,7 +96,7 @@ def test_a_hook_that_fails_is_named_on_stderr_and_the_help_is_shown(run: Run, th
         raise RuntimeError("at once\x1b[1m")
 
     failing.asyncrec_commands = hookimpl(fail)  # type: ignore[attr-defined]  # as plugins are made
-    there(failing, plugin("good", Command("c", "what it does", "a:b")))
+    there(failing, plugin("commands", "good", Command("c", "what it does", "a:b")))
     result = run("--help")
     assert "what it does" in result.ok()
     assert "'failing' cannot be used" in result.err
@@ -117,7 +104,9 @@ def test_a_hook_that_fails_is_named_on_stderr_and_the_help_is_shown(run: Run, th
 
 
 def test_of_two_commands_of_one_name_the_first_plugin_has_it() -> None:
-    plugins = found(plugin("b", Command("c", "of b", "a:b")), plugin("a", Command("c", "of a", "a:b")))
+    plugins = found(
+        plugin("commands", "b", Command("c", "of b", "a:b")), plugin("commands", "a", Command("c", "of a", "a:b"))
+    )
     assert Installed(plugins).all()["c"].words == "of a"
     assert "another plugin's" in str(plugins.broken["b"])
 

@@ -29,14 +29,24 @@ GROUPS = (
         "tools",
         ("asyncrec/tools/*.py",),
         40,
-        dict.fromkeys(("_copy.py", "_convert.py", "_reshard.py", "_uploads.py", "_verify.py"), _PROMISES),
+        dict.fromkeys(
+            ("_copy.py", "_convert.py", "_recover.py", "_reshard.py", "_uploads.py", "_verify.py"), _PROMISES
+        ),
     ),
     Group(
         "sampling",
         ("asyncrec/_sampling/**/*.py", "asyncrec/_concurrency/*.py"),
         40,
         dict.fromkeys(
-            ("stream_state.py", "stream.py", "shard_cursor.py", "sampler.py", "shuffled_stream.py", "shard_version.py"),
+            (
+                "stream_state.py",
+                "stream.py",
+                "passes.py",
+                "shard_cursor.py",
+                "sampler.py",
+                "shuffled_stream.py",
+                "shard_version.py",
+            ),
             _PROMISES,
         ),
     ),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import ModuleType
 from typing import Any
 
 import pytest
+from plugin_modules import found, plugin
 
 import asyncrec
 from asyncrec import tools
 from asyncrec.errors import PluginError
-from asyncrec.plugins import BadMember, Converted, Format, SourceFile, hookimpl
+from asyncrec.plugins import BadMember, Converted, Format, SourceFile
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._base import Storage
 from asyncrec.tools._formats import Formats
@@ -42,23 +42,9 @@ class Joined:
 GOOD = Format(name="bytes", suffixes=(".bytes",), open=open_bytes, encoder=lambda name, schema: Joined())
 
 
-def plugin(name: str, *formats: object) -> ModuleType:
-    module = ModuleType(name)
-    module.asyncrec_formats = hookimpl(lambda: list(formats))  # type: ignore[attr-defined]  # as plugins are made
-    return module
-
-
-def found(*modules: ModuleType) -> Plugins:
-    plugins = Plugins()
-    plugins.loaded = True
-    for module in modules:
-        plugins.register(module.__name__, module)
-    return plugins
-
-
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> Formats:
-    formats = Formats(found(plugin("good", GOOD)))
+    formats = Formats(found(plugin("formats", "good", GOOD)))
     monkeypatch.setattr("asyncrec.tools._convert.FORMATS", formats)
     return formats
 
@@ -114,7 +100,7 @@ async def test_json_lines_need_no_plugin(storage: Storage, monkeypatch: pytest.M
     ],
 )
 async def test_what_cannot_be_a_format_is_named_and_stops_no_other(given: object, says: str) -> None:
-    plugins = found(plugin("odd", given), plugin("good", GOOD))
+    plugins = found(plugin("formats", "odd", given), plugin("formats", "good", GOOD))
     formats = Formats(plugins)
     await formats.look_for("bytes")
     assert formats.get("bytes") is GOOD
@@ -125,7 +111,7 @@ async def test_what_cannot_be_a_format_is_named_and_stops_no_other(given: object
 
 async def test_of_two_formats_of_one_name_the_first_plugin_has_it() -> None:
     other = Format(name="bytes", suffixes=(".other",), open=open_bytes)
-    plugins = found(plugin("b", other), plugin("a", GOOD))
+    plugins = found(plugin("formats", "b", other), plugin("formats", "a", GOOD))
     formats = Formats(plugins)
     await formats.look_for("bytes")
     assert formats.get("bytes") is GOOD
@@ -136,7 +122,7 @@ async def test_of_two_formats_of_one_name_the_first_plugin_has_it() -> None:
 async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Format(name="sink", suffixes=(".sink",), encoder=lambda name, schema: Joined())
     well = Format(name="well", suffixes=(".well",), open=open_bytes)
-    monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(found(plugin("both", sink, well))))
+    monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(found(plugin("formats", "both", sink, well))))
     await storage.put("x.sink", b"")
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
     with pytest.raises(ValueError, match="target only"):

@@ -1,4 +1,5 @@
-"""The rows of a CSV file, each with its line: as Python's csv module reads them, none lost to damage in silence. Pure.
+"""`CsvRows` are the rows of a CSV file, each with its line, as Python's csv module reads them; damage never loses one
+in silence. Pure.
 
 The text is held once, with the places where rows begin and end, and a row is parsed when it is asked for: lists of
 strings would take some ten times the memory.

@@ -1,4 +1,4 @@
-"""From what describes an example to its records, by the methods of its class, some examples at a time, in order.
+"""`make` turns what describes an example into its records, by the methods of its class.
 
 For each example: ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each part.
 All of that runs in one hop to a worker thread; what a method gives that is awaitable is awaited on the event loop, and

@@ -1,4 +1,4 @@
-"""Which example goes to which split: ratios, shuffled by a seed, stratified. Pure.
+"""`deal` says which example goes to which split: by ratios, shuffled by a seed, stratified. Pure.
 
 The same seed and the same number of rows, of the same strata, give the same splits, on every machine and every Python.
 """
@@ -21,7 +21,7 @@ _ROUNDING = 1e-6
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     """The splits and their shares: 0.8 is train and eval; two ratios likewise; three are train, eval and test.
 
-    Raises ValueError unless there are one to three, each greater than 0, that sum to 1 but for rounding.
+    Raises ValueError unless there are one to three, each greater than 0, whose sum is 1, apart from rounding.
     """
     given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
     if len(given) not in (2, 3) or not all(0 < ratio < 1 for ratio in given):

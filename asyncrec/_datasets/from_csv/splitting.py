@@ -1,4 +1,4 @@
-"""Several splits written as one: shards and ``examples.csv`` in a folder each, all of them committed at the end.
+"""`open_splits` writes several splits as one: shards and ``examples.csv`` in a folder each, all committed at the end.
 
 What is there already is replaced, and only by the last step: nothing of it changes before everything has been handed to
 the store. Then the splits are committed one by one. A store that fails between two of those commits leaves some splits
@@ -36,7 +36,7 @@ _CSV_BLOCK = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """One split.
+    """One split that is to be written.
 
     Attributes:
         folder: a key; ``""`` is the storage's root.

@@ -1,4 +1,4 @@
-"""The files of a shuffle: records with their hashes, appended to buckets and read back, checked.
+"""`BucketFiles` are the files of a shuffle: records with their hashes are appended to buckets and read back, checked.
 
 They are TFRecord frames, so that what the disk garbled is found and not written on. They lie in a folder of their own,
 which is made when it is needed, readable by this user alone, and removed with the object, or with the process. What a
@@ -35,7 +35,7 @@ Item = tuple[int, str, bytes]
 
 
 class BucketFiles:
-    """See the module.
+    """The files of one shuffle, one for each bucket.
 
     Args:
         parent: where the folder is made; the system's folder for temporary files unless given.

@@ -1,4 +1,4 @@
-"""What becomes of each example on its way from the generator into the shuffle: checked, described, kept.
+"""`ExampleSink` takes each example on its way from the generator into the shuffle: it checks, describes and stores it.
 
 Called in worker threads, one at a time; see `asyncrec._datasets.from_generator.source.Receiver`.
 """
@@ -20,7 +20,7 @@ __all__ = ["ExampleSink"]
 
 
 class ExampleSink:
-    """See the module.
+    """What takes the examples of one split, each as it comes.
 
     Args:
         sparse_features: get their shapes beside them.

@@ -1,4 +1,4 @@
-"""What a generator yields, made ready for an Example: nested dicts flattened, nested lists made arrays, images read.
+"""What a generator yields is made ready for an Example: nested dicts flattened, nested lists made arrays, images read.
 
     {"image": "cat.png", "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
     {"image": b"\\x89PNG...", "box/x": 1, "box/y": 2, "mask": array of shape (2, 2)}

@@ -1,4 +1,4 @@
-"""Which hashes came before: a set in 16 bytes a key, whose steps are too short to keep the event loop waiting.
+"""`Fingerprints` tell which hashes came before, in 16 bytes a key; no step is long enough to hold the event loop.
 
 (`_shards.writing.keys.KeySet` is exact and as small, but takes in a hundred thousand keys by sorting a million, which
 holds the interpreter for a third of a second.)
@@ -16,7 +16,7 @@ _HALVES = Struct("<QQ").unpack
 class Fingerprints:
     """A table of 64-bit fingerprints of 16-byte hashes, as many as ``capacity``; those beyond are not kept.
 
-    A hash that is told to be there is there but for one chance in 2^60: whoever must know, looks it up.
+    A hash that was never added is taken for one that was with a chance of 1 in 2^60: who has to be sure looks it up.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""How many pixels an image has, and of how many values each, from the first bytes of its file: PNG and JPEG.
+"""The size of a PNG or JPEG, and how many values a pixel has, are read from the first bytes of its file.
 
 As NumPy shows what Pillow opens: ``[height, width]`` for grey and for palettes, else a third axis. Blocks.
 """

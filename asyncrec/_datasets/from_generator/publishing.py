@@ -1,4 +1,4 @@
-"""Where a split goes, and making it appear there: the records of a shuffler, whole or not at all."""
+"""`SplitTarget` knows where a split goes, and publishes the records of a shuffler there, whole or not at all."""
 
 from __future__ import annotations
 

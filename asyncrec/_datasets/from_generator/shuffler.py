@@ -1,4 +1,5 @@
-"""Records in the order of their keys' hashes: a shuffle that does not depend on the order in which they came.
+"""`HashShuffler` orders records by the hashes of their keys: a shuffle that does not depend on the order in which they
+came.
 
 The hash is ``md5(salt + key)``, 128 bits, the key as text or bytes: datum's and TFDS's scheme, so records come in the
 order that datum gives them. The salt is the split's name, so that equal keys stand at different places in two splits.

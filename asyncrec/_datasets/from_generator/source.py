@@ -1,4 +1,4 @@
-"""Running a user's generator and serializer without holding the event loop.
+"""`run` calls a user's generator and serializer without holding the event loop.
 
 A synchronous generator runs in one worker thread from its first example to its last, so that what belongs to a thread
 (a database's connection, a lock) stays in it, and its examples are serialised there: nothing hops per example. An

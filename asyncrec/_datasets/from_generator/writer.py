@@ -1,4 +1,4 @@
-"""`DatasetWriter`: a generator of examples becomes one split: shuffled, sharded, described, whole or not at all."""
+"""`DatasetWriter` makes one split of a generator of examples: shuffled, sharded, described, whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`open_split`: the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
+"""`open_split` reads the records of a split, or of parts of several, as `DatasetWriter` or datum wrote them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_tab
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec._shards.manifest.snapshot import dataset_names, load_manifest
 from asyncrec._shards.manifest.splits import Split, parse_split
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
-from asyncrec.storage._registry import located
+from asyncrec.storage._registry import located_folder
 from asyncrec.storage._url import redact
 
-__all__ = ["Found", "Slice", "SplitReader", "find_split", "open_split"]
-
-_MANIFESTS = "_manifest/"
+__all__ = ["Found", "Slice", "SplitReader", "find_split", "open_folder", "open_split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,9 @@ class Found:
 
 
 class SplitReader:
-    """Made by `open_split`. A single pass; used by one task. ``len`` is the number of records it gives.
+    """The records of parts of splits, made by `open_split`.
+
+    A single pass; used by one task. ``len`` is the number of records it gives.
 
     ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` lists of records
     as they are stored.
@@ -126,7 +126,7 @@ async def open_split(
         DatasetError: while reading: a shard has fewer records than the data set says.
     """
     wanted = parse_split(split) if isinstance(split, str) else split
-    async with _folder(path, wanted, storage, storage_options) as folder:
+    async with open_folder(path, storage, storage_options) as folder:
         found = await _find(folder, wanted, display_path=redact(os.fspath(path)))
         batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
         reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
@@ -148,19 +148,16 @@ async def find_split(
         ValueError, SchemaError, StorageError: as `open_split` on entering.
     """
     wanted = parse_split(split)
-    async with _folder(path, wanted, None, storage_options) as folder:
+    async with open_folder(path, None, storage_options) as folder:
         return await _find(folder, wanted, display_path=redact(os.fspath(path)))
 
 
 @asynccontextmanager
-async def _folder(
-    path: str | os.PathLike[str], split: Split, storage: Storage | None, storage_options: dict[str, Any] | None
+async def open_folder(
+    path: str | os.PathLike[str], storage: Storage | None, storage_options: dict[str, Any] | None
 ) -> AsyncIterator[Storage]:
-    text = os.fspath(path)
-    # A path with a name in it, as of a data set, so that the folder is found the same way.
-    whole = f"{text.rstrip('/')}/{split.names[0]}" if text else split.names[0]
-    async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
-        prefix = key.rpartition("/")[0]
+    """The folder at a path, as a storage; ``""`` is the one at hand, or the root of ``storage``."""
+    async with located_folder(path, storage=storage, storage_options=storage_options) as (store, prefix):
         yield folder_at(store, prefix)
 
 
@@ -202,8 +199,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
 
 async def _names(folder: Storage) -> set[str]:
     """Of all splits there are: for an error."""
-    names = {info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)}
-    return names | (await read_shard_info(folder)).keys()
+    return {*await dataset_names(folder)} | (await read_shard_info(folder)).keys()
 
 
 def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:

@@ -1,4 +1,4 @@
-"""Reading examples back as tuples in declared order: `get_tfrecord_filepaths` and `generate_dataset`."""
+"""`get_tfrecord_filepaths` and `generate_dataset` read examples back as tuples in declared order."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from typing import Any
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._datasets.reading.reader import open_folder
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
-from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec._shards.manifest.snapshot import load_manifests
 from asyncrec.errors import DatasetError, DecodeError, ObjectNotFoundError, SchemaError
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import folder_at
-from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
 __all__ = ["TupleReader", "generate_dataset", "get_tfrecord_filepaths", "stored_schema"]
 
-_MANIFESTS = "_manifest/"
 _DATA_FILES = "*.tfrec*"
 
 Path = str | PathLike[str]
@@ -43,8 +41,8 @@ async def get_tfrecord_filepaths(
         ObjectNotFoundError: there are none.
     """
     text = fspath(dirpath).rstrip("/") or fspath(dirpath)
-    async with _folder_at(f"{text}/_" if text else "_", storage, storage_options) as folder:
-        manifests = await _manifests(folder)
+    async with open_folder(text, storage, storage_options) as folder:
+        manifests = list((await load_manifests(folder)).values())
         if manifests:
             keys = [shard.path for manifest in manifests for shard in manifest.shards]
         else:
@@ -187,8 +185,8 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
     for path in paths:
         parent, slash, name = path.rpartition("/")
         if parent + slash not in listed:
-            async with _folder_at(path, storage, storage_options) as folder:
-                manifests = await _manifests(folder)
+            async with open_folder(parent + slash, storage, storage_options) as folder:
+                manifests = list((await load_manifests(folder)).values())
             listed[parent + slash] = {shard.path: manifest for manifest in manifests for shard in manifest.shards}
         manifest = listed[parent + slash].get(name)
         if manifest is None or manifest.schema is None:
@@ -202,20 +200,3 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
         found = schema
     assert found is not None, "there is a path"
     return found
-
-
-async def _manifests(folder: Storage) -> list[Manifest]:
-    """All manifests of a folder, by name."""
-    names = {info.key.split("/")[1] async for info in folder.list_objects(_MANIFESTS)}
-    loaded = [await load_manifest(folder, name, path=join(folder.root, name)) for name in sorted(names)]
-    return [manifest for manifest in loaded if manifest is not None]
-
-
-@asynccontextmanager
-async def _folder_at(
-    path: str, storage: Storage | None, storage_options: dict[str, Any] | None
-) -> AsyncIterator[Storage]:
-    """The folder of the object at ``path``."""
-    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
-        prefix = key.rpartition("/")[0]
-        yield folder_at(store, prefix)

@@ -1,4 +1,4 @@
-"""Batches balanced by class, from a data set with random access.
+"""`ClassBalancedSampler` makes batches balanced by class from a data set with random access.
 
 sampler       `asyncrec.ClassBalancedSampler`
 order         which records make up which batch, pure

@@ -1,4 +1,5 @@
-"""The class of every record of a data set, as one column: read once, and kept beside the index where that is allowed.
+"""`ClassColumn` holds the class of every record of a data set; it is read once, and stored beside the index where that
+is allowed.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON.
 The hash is of the snapshot and of the feature, so that another snapshot is another object. Whoever may write to the

@@ -1,4 +1,5 @@
-"""Which records make the t-th balanced batch: a function of t alone, so that any worker begins anywhere. Pure.
+"""`BalancedOrder` says which records make the t-th balanced batch. It is a function of t alone, so any worker can begin
+anywhere. Pure.
 
 Time goes in rounds. In each the classes are permuted afresh and cut into batches of ``classes_per_batch``; those that
 are left over sit out, others each time. So every class comes equally often in the long run, and never twice in a batch.

@@ -1,4 +1,4 @@
-"""Balanced batches over random access, for classes scattered over all shards.
+"""`ClassBalancedSampler` makes balanced batches by random access, for classes that are scattered over all shards.
 
 (For shards that each hold one class after another, `InterleaveSampler` reads in order instead.)
 """
@@ -16,8 +16,8 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec._sampling.epochs.permutation import key_of
+from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec._sampling.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.stream_state import check_ordered, ordered_state
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 

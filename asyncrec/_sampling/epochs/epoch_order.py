@@ -1,4 +1,4 @@
-"""The order of an epoch over a data set whose counts are known: which record stands at which position. Pure.
+"""`EpochOrder` says which record stands at which position of an epoch, for a data set whose counts are known. Pure.
 
 Two steps. Records *enter* in one of three ways:
 

@@ -1,4 +1,4 @@
-"""Seeded permutations that stay the same in every process, on every machine and in every release. Pure.
+"""Seeded permutations are made here that stay the same in every process, on every machine and in every release. Pure.
 
 NumPy's generators may change what they draw from a seed (NEP 19); these do not: they are made of `mix64` alone, the
 finaliser of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
@@ -53,7 +53,7 @@ def permuted(
     with arbitrary finite domains", CT-RSA 2002): fewer than 4 steps for a number on average.
     """
     counts = np.broadcast_to(np.asarray(counts, np.int64), positions.shape)
-    # Mixed first, as in `permutation`: keys that differ in low bits alone would give the same but for other names.
+    # Mixed first, as in `permutation`: keys that differ in low bits alone would give the same order under other names.
     keys = np.broadcast_to(mix64(np.atleast_1d(np.asarray(keys, np.uint64))), positions.shape)
     # The exponent of a float is the bit length of what it holds, exactly up to 2**53 records.
     bits = np.frexp((counts - 1).astype(np.float64))[1]

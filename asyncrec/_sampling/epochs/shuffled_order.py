@@ -1,4 +1,4 @@
-"""`ShuffledOrder`: the records of a data set in a seeded order, as numbers, by their positions in an epoch.
+"""`ShuffledOrder` gives the numbers of a data set's records in a seeded order, by their positions in an epoch.
 
 How many records share a window, and how many a block, follows from their size on average: what is held is bounded in
 bytes.

@@ -1,4 +1,5 @@
-"""The records of a data set in a seeded order, dealt to workers by batches, resumable anywhere.
+"""`ShuffledStream` gives the records of a data set in a seeded order, dealt to workers by batches, and resumes
+anywhere.
 
 There is one order for an epoch, made of the snapshot, the seed and the epoch (`asyncrec._sampling.epochs.epoch_order`),
 and one number that says where in it all workers stand. From there the batches are counted; worker (i, n) takes those
@@ -20,9 +21,9 @@ from typing import Any, Literal
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
+from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
-from asyncrec._sampling.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.stream_state import check_ordered, ordered_state
 from asyncrec.errors import ArgumentValueError
 

@@ -1,4 +1,4 @@
-"""Which positions of an epoch are a worker's next batch. Pure.
+"""`WorkerBatches` says which positions of an epoch are a worker's next batch. Pure.
 
 From the position where everybody stands batches are counted; worker (i, n) takes those whose count is i modulo n. After
 as many batches each, all workers stand at the same position, from where any number of them may go on.

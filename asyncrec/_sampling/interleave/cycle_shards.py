@@ -13,7 +13,7 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._records.position import Position
 from asyncrec._sampling.interleave.order import InterleaveOrder
 from asyncrec._sampling.interleave.shard_cursor import ShardCursor
-from asyncrec._sampling.interleave.shard_feed import InlineFeed, PooledFeed, ReadPool, ShardFeed
+from asyncrec._sampling.interleave.shard_feed import PooledFeed, ReadPool, ShardFeed
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 
 __all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "CycleShards", "InterleavePlan"]
@@ -89,10 +89,10 @@ class CycleShards:
     def open_cursor(self, place: int, start: Position) -> ShardCursor:
         """Begin to read the shard at a place, from a position on."""
         shard = self._sequence[place]
-        reader = self._inputs.reader(shard, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes)
         feed: ShardFeed
-        if self.pool is None:
-            feed = InlineFeed(reader, park=self._park)
-        else:
-            feed = PooledFeed(self.pool, reader, park=self._park)
+        feed = reader = self._inputs.reader(
+            shard, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes, park=self._park
+        )
+        if self.pool is not None:
+            feed = PooledFeed(self.pool, reader)
         return ShardCursor(shard, feed, start)

@@ -1,4 +1,4 @@
-"""The interleave order of tf.data, exactly. Pure: it says what to take next, and is told what came.
+"""`InterleaveOrder` is exactly tf.data's: it says what to take next, and is told what came. Pure.
 
 There are ``cycle_length`` slots, each with an open input. Up to ``block_length`` records are taken from a slot, then
 from the next. When an input ends inside a block, its slot is cleared and the cycle moves on; the slot gets the next

@@ -1,4 +1,4 @@
-"""Where each record of an interleaved stream comes from: which shard, and which position in it.
+"""A `RecordSource` says where a record of an interleaved stream comes from: which shard, and which position in it.
 
 A `RecordSource` is computed when it is asked for: most records never need one. Until then a record is known by the
 `SourcedBatch` it lies in; `TracedRecords` are records of many shards with what traces them.

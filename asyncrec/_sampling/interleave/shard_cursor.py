@@ -1,4 +1,6 @@
-"""Where one shard of an interleave is being read, and the record batches of it that are in memory."""
+"""`ShardCursor` knows where one shard of an interleave is being read, and holds the record batches of it that are in
+memory.
+"""
 
 from __future__ import annotations
 

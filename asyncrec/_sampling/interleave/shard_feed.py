@@ -1,4 +1,5 @@
-"""Record batches of one shard, one after the other: read when asked for (`InlineFeed`), or kept coming (`PooledFeed`).
+"""A feed gives the record batches of one shard: a `ShardReader` reads them when it is asked, a `PooledFeed` ahead of
+that.
 
 A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
 into a bounded queue; it waits for room there before it asks the pool for a turn, so that shards that are full never
@@ -16,7 +17,7 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._records.position import RecordBatch
 from asyncrec._sampling.interleave.shard_inputs import ShardReader
 
-__all__ = ["ShardFeed", "InlineFeed", "ReadPool", "PooledFeed"]
+__all__ = ["ShardFeed", "ReadPool", "PooledFeed"]
 
 
 class ShardFeed(Protocol):
@@ -31,22 +32,6 @@ class ShardFeed(Protocol):
 
     async def aclose(self) -> None:
         """Close what is open. It may be called before the end."""
-
-
-class InlineFeed:
-    """A feed that reads in the task that asks. ``park``: hold no open file between reads."""
-
-    ready = True
-
-    def __init__(self, reader: ShardReader, *, park: bool) -> None:
-        self._reader = reader
-        self._park = park
-
-    async def next_batch(self) -> RecordBatch | None:
-        return await self._reader.next_batch(park=self._park)
-
-    async def aclose(self) -> None:
-        await self._reader.aclose()
 
 
 class ReadPool:
@@ -66,10 +51,9 @@ class ReadPool:
 class PooledFeed:
     """A feed with a task of its own, which begins at once and ends at the shard's end or with the pool's scope."""
 
-    def __init__(self, pool: ReadPool, reader: ShardReader, *, park: bool) -> None:
+    def __init__(self, pool: ReadPool, reader: ShardReader) -> None:
         self._pool = pool
         self._reader = reader
-        self._park = park
         self._batches: deque[RecordBatch] = deque()
         self._room = anyio.Event()
         self._changed = anyio.Event()
@@ -103,7 +87,7 @@ class PooledFeed:
                     self._room = anyio.Event()
                     await self._room.wait()
                 async with self._pool.turns:
-                    batch = await self._reader.next_batch(park=self._park)
+                    batch = await self._reader.next_batch()
                 if batch is None:
                     break
                 self._batches.append(batch)

@@ -1,4 +1,4 @@
-"""The shards that a stream reads, each in its store (`ShardInputs`), and one of them being read (`ShardReader`).
+"""`ShardInputs` opens the shards that a stream reads, each in its store; a `ShardReader` reads one of them.
 
 Records are also read again by their sources, and what was skipped of damaged shards is recorded here.
 """
@@ -99,9 +99,9 @@ class ShardInputs:
         await concurrently(look, versions, tasks=_LOOKED_AT)
         self.check_known(versions)
 
-    def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> ShardReader:
-        """A shard from a position on; opened when something of it is asked for."""
-        return ShardReader(self, shard, position, chunk_size, inflate_bytes)
+    def reader(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int, park: bool) -> ShardReader:
+        """A shard from a position on; opened when something of it is asked for. ``park``: see `ShardReader`."""
+        return ShardReader(self, shard, position, (chunk_size, inflate_bytes), park=park)
 
     @property
     def damage(self) -> list[ShardDamage]:
@@ -181,23 +181,26 @@ class ShardInputs:
 
 
 class ShardReader:
-    """Reads one shard from a position on, for one task at a time.
+    """Reads one shard from a position on, in the task that asks; for one task at a time.
 
-    It holds nothing open before the first `next_batch` and after `aclose`.
+    It holds nothing open before the first `next_batch` and after `aclose`; with ``park``, not between two either.
     """
 
+    ready = True
+
     def __init__(
-        self, inputs: ShardInputs, shard: int, position: Position, chunk_size: int, inflate_bytes: int
+        self, inputs: ShardInputs, shard: int, position: Position, sizes: tuple[int, int], *, park: bool
     ) -> None:
         self._inputs = inputs
         self._shard = shard
         self._position = position
-        self._sizes = chunk_size, inflate_bytes
+        self._sizes = sizes
+        self._park = park
         self._reader: RecordReader | None = None
         self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
 
-    async def next_batch(self, *, park: bool) -> RecordBatch | None:
-        """`None` at the end. ``park``: hold no open file until the next. Cancelled, nothing is lost."""
+    async def next_batch(self) -> RecordBatch | None:
+        """The next records; `None` at the end. Cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -205,7 +208,7 @@ class ShardReader:
             )
         if self._batch is None:
             self._batch = await self._reader.next_batch()
-        if self._batch is not None and park:
+        if self._batch is not None and self._park:
             await self._reader.park()
         batch, self._batch = self._batch, None
         return batch

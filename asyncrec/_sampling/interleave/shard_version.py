@@ -1,4 +1,4 @@
-"""Which version of a shard a state stands in: a position means something else in one that was replaced."""
+"""A state says which version of a shard it stands in: in a shard that was replaced, a position means something else."""
 
 from __future__ import annotations
 

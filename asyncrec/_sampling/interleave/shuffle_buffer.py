@@ -1,4 +1,4 @@
-"""`ShuffleBuffer`: a reservoir that gives out its items in random order. Pure.
+"""`ShuffleBuffer` is a reservoir that gives out its items in random order. Pure.
 
 The buffer fills first; from then on each item that comes in takes the place of one drawn at random, which goes out.
 At the end what is left is drawn, too. With room for all, every order is equally likely; with less, an item can come

@@ -1,4 +1,4 @@
-"""One pass over shards: interleaved and, if asked for, shuffled. Its state is positions."""
+"""`SinglePass` reads its shards once: interleaved and, if asked for, shuffled. Its state is positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`interleave`: the records of many shards in tf.data's order, as one stream that can be taken up again."""
+"""`interleave` gives the records of many shards in tf.data's order, as one stream that can be resumed."""
 
 from __future__ import annotations
 

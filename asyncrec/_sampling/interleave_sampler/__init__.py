@@ -1,4 +1,4 @@
-"""Batches of deserialised examples from interleaved shards, made ahead of the trainer.
+"""`InterleaveSampler` makes batches of deserialised examples from interleaved shards, ahead of the trainer.
 
 sampler        `asyncrec.InterleaveSampler`
 prefetch       a task that makes batches ahead

@@ -1,4 +1,4 @@
-"""The batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
+"""`BatchBuilder` makes the batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
 
 Without a class function a batch is the next records, and runs on into the next pass. With one, `ClassQueues` makes the
 batches.

@@ -1,4 +1,4 @@
-"""Batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
+"""`ClassQueues` makes batches of exactly P distinct classes, K examples each, from a stream of unknown classes. Pure.
 
 Each class has a queue; one that holds K is ready. When P are ready, the P that became so first give their K oldest.
 At most ``capacity`` items are held. When there is no room and fewer than P classes are ready, the longest queue drops

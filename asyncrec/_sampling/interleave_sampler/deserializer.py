@@ -1,4 +1,4 @@
-"""A user's function applied to many records: inline, in worker threads, or as coroutines side by side."""
+"""`Deserializer` applies a user's function to many records: inline, in threads, or as coroutines side by side."""
 
 from __future__ import annotations
 

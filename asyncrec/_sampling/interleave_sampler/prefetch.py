@@ -1,4 +1,4 @@
-"""Batches made ahead of whoever takes them, by a task, with what it takes to go on after each of them."""
+"""`Prefetcher` makes batches ahead of whoever takes them, in a task, and knows how to resume after each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`InterleaveSampler`: class-balanced batches by interleaving shards, kept ahead of the trainer by a task.
+"""`InterleaveSampler` makes class-balanced batches by interleaving shards, kept ahead of the trainer by a task.
 
 TensorFlow Similarity's ``TFRecordDatasetSampler``, async: each cycle takes ``example_per_class`` records from a shard
 and goes to the next, so that shards whose classes lie together give batches of many classes. Where they do not, or

@@ -1,4 +1,4 @@
-"""`ShardFolder`: the shards of an `asyncrec.InterleaveSampler`, found in a folder by a pattern."""
+"""`ShardFolder` finds the shards of an `asyncrec.InterleaveSampler` in a folder, by a pattern."""
 
 from __future__ import annotations
 

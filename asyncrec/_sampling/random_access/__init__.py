@@ -1,4 +1,4 @@
-"""Any record of a data set, by its number or its key.
+"""`Dataset` reads any record of a data set, by its number or its key.
 
 dataset          `asyncrec.open_dataset` and `asyncrec.Dataset`
 scan_manifest    a manifest for shards that have none

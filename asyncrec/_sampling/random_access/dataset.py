@@ -1,4 +1,4 @@
-"""`open_dataset` and `Dataset`: any record of a data set, by its number or its key.
+"""`open_dataset` opens a `Dataset`, which reads any record of a data set by its number or its key.
 
 Records are numbered through the shards in the order of their names, as the manifest counts them. Opening reads the
 manifest and nothing else; indexes and keys are read when they are first needed.

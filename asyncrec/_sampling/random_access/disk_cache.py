@@ -1,4 +1,4 @@
-"""`ShardCache`: whole shards of a store, kept in a local folder that the processes of a machine share.
+"""`ShardCache` keeps whole shards of a store in a local folder that the processes of a machine share.
 
 A file's name is made of the store's root, the key and the etag, so that another version is another file. It appears by
 an atomic rename after its size and its checksum were found right, and is never changed. One process downloads a shard
@@ -47,7 +47,7 @@ _ABANDONED_SECONDS = 24 * 3600
 
 
 class ShardCache:
-    """Used by any number of tasks and processes.
+    """A folder that holds whole shards, used by any number of tasks and processes.
 
     Args:
         folder: made when it is not there; nothing else should be kept in it.

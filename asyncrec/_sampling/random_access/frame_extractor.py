@@ -1,4 +1,4 @@
-"""From the bytes of a read to the records in it, checked. Pure.
+"""`FrameExtractor` takes the records out of the bytes of a read, and checks them. Pure.
 
 Where records stand is known from an index, so damage to one says nothing of its neighbours.
 """

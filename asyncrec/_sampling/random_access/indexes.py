@@ -1,4 +1,4 @@
-"""Where the records of each shard begin: read when first needed, checked against the shard, and made anew if need be.
+"""`Indexes` says where the records of each shard begin: read when first needed, checked, and made anew if need be.
 
 An index is believed when it has as many records as the manifest says, begins at 0, leaves no gap and ends where the
 shard ends; for GZIP, when its members lie in the shard, in order. Any other, and a missing one, is made by reading the

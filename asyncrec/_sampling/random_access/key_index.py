@@ -1,4 +1,4 @@
-"""From a key to the number of its record: the ``.keys`` files of all shards, sorted, in 24 bytes a record."""
+"""`KeyIndex` finds the number of a record by its key, in the sorted keys of all shards: 24 bytes a record."""
 
 from __future__ import annotations
 

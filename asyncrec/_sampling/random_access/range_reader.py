@@ -1,4 +1,4 @@
-"""Reading chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
+"""`RangeReader` reads chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
 
 An uncompressed shard is read in ranges: records with less than 512 KiB between them share one, up to a bound. Of a
 compressed one, members are decompressed in a worker thread from their beginning; small ones are kept for a while, so

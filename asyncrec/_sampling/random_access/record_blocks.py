@@ -1,4 +1,4 @@
-"""Blocks: runs of neighbouring records, which stay together when a data set is permuted by blocks. Pure."""
+"""`record_blocks` cuts a data set into runs of neighbours, which stay together when it is permuted by blocks. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of records that were asked for, as an array: checked, counted from the beginning, and each once. Pure."""
+"""The numbers that were asked for are checked here, counted from the beginning, and made distinct. Pure."""
 
 from __future__ import annotations
 

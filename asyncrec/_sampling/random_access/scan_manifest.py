@@ -1,4 +1,4 @@
-"""A manifest for shards that have none: counts and sizes, from their indexes or by reading them through."""
+"""`scan_manifest` makes a manifest for shards that have none, from their indexes or by reading them through."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
 
 
 async def unlisted_entry(storage: Storage, key: str, *, path: str | None = None) -> tuple[ShardEntry, ObjectInfo]:
-    """What a manifest would say of an object that none names, but for the number of its records, which is 0.
+    """What a manifest would say of an object that none names, except the number of its records: that is 0.
 
     Args:
         path: what it is called in that manifest; ``key`` unless told.

@@ -1,4 +1,4 @@
-"""Where a data set's shards are, and opening them: in the store, or in the local cache; always the same version.
+"""`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
 
 The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard whose size is not the
 manifest's is refused.

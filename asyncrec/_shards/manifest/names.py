@@ -29,6 +29,7 @@ from asyncrec.errors import ArgumentValueError
 
 __all__ = [
     "CLOSED",
+    "MANIFESTS",
     "check_relative",
     "claim_key",
     "closing_segment_key",
@@ -52,6 +53,8 @@ __all__ = [
     "with_maker",
 ]
 
+# Below it, a folder for each data set.
+MANIFESTS = "_manifest/"
 CLOSED = "-closed"
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
@@ -87,7 +90,7 @@ def with_maker(name: str, shard: str, maker: str) -> str:
 
 
 def manifest_prefix(name: str) -> str:
-    return f"_manifest/{name}/"
+    return f"{MANIFESTS}{name}/"
 
 
 def segment_key(name: str, writer: str, sequence: int) -> str:

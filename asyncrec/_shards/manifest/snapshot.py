@@ -12,18 +12,20 @@ from typing import Any
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
-from asyncrec._shards.manifest.names import CLOSED, check_relative, is_segment, manifest_prefix
+from asyncrec._shards.manifest.names import CLOSED, MANIFESTS, check_relative, is_segment, manifest_prefix
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
 from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
-from asyncrec.storage._url import redact
+from asyncrec.storage._url import join, redact
 
 __all__ = [
     "dataset_at",
+    "dataset_names",
     "load_manifest",
+    "load_manifests",
     "load_segments",
     "manifest_of",
     "merged",
@@ -104,6 +106,19 @@ async def manifest_of(path: str, segments: list[Segment], *, at: str | datetime 
 async def merged(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest:
     """`merge_segments`, in a worker thread: it takes some microseconds for each shard."""
     return await in_thread(partial(merge_segments, path, segments, at=at))
+
+
+async def dataset_names(folder: Storage) -> list[str]:
+    """The names of all data sets in a folder that have a manifest, ascending."""
+    return sorted({info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS)})
+
+
+async def load_manifests(folder: Storage) -> dict[str, Manifest]:
+    """The manifests of all data sets in a folder, by name, ascending."""
+    loaded = {
+        name: await load_manifest(folder, name, path=join(folder.root, name)) for name in await dataset_names(folder)
+    }
+    return {name: manifest for name, manifest in loaded.items() if manifest is not None}
 
 
 async def load_segments(folder: Storage, name: str) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""The formats that `asyncrec.tools.convert` knows: JSON lines, which are built in, and those of plugins.
+"""`Formats` are what `asyncrec.tools.convert` knows: JSON lines, which are built in, and the formats of plugins.
 
 The built-in one is found without looking for plugins, and no plugin can claim its name or its suffixes, nor those of
 records. A format that is known and not installed says what to install.

@@ -1,4 +1,4 @@
-"""JSON lines: one JSON object a line, one record each, as `asyncrec.tools._json_values` says; plain or GZIP.
+"""A file of JSON lines has one JSON object a line, each of which is a record; it is plain or GZIP.
 
 A line that is no JSON object, or holds what no feature can be, is bad and skipped.
 """

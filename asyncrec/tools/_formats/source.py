@@ -1,4 +1,4 @@
-"""A file to be converted, as a format's reader gets it: `asyncrec.plugins.SourceFile` over any storage."""
+"""`StoredFile` is a file to be converted, as a format's reader gets it: a `SourceFile` over any storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of an HTTP message in a web archive, without its encodings, and never more of it than was asked for. Pure.
+"""The body of an HTTP message in a web archive is decoded here, and never more of it than was asked for. Pure.
 
 warcio removes the encodings of a whole chunk at once, and a chunk of some megabytes may hold gigabytes. So it is asked
 for the bytes as they came, without their chunks; what they decode to is counted as it comes.

@@ -1,4 +1,4 @@
-"""Parquet, by pyarrow: a row is a record, a column a feature.
+"""Parquet is read and written with pyarrow: a row is a record, a column a feature.
 
 Reading: booleans and integers become int64, floats float32 (doubles are rounded), text and binary bytes; a list becomes
 a feature of many values, a struct features named ``column/field``, null a feature that is absent. Times, dates and

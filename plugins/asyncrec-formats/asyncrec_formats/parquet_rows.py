@@ -1,4 +1,4 @@
-"""The rows of a Parquet file as records, as many at once as memory has room for, and each by itself. Blocks.
+"""The rows of a Parquet file become records, as many at once as memory has room for, or each by itself. Blocks.
 
 A file of some hundred bytes may hold gigabytes: a value that stands in a dictionary once is the value of any number of
 rows. So text and bytes are left in their dictionaries where those are small, what is read at once is limited by what

@@ -1,4 +1,6 @@
-"""The hook: which formats, and what opens them. pyarrow and warcio are imported when a file is read or written."""
+"""The hook says which formats there are, and what opens them. pyarrow and warcio are imported when a file is read or
+written.
+"""
 
 from __future__ import annotations
 

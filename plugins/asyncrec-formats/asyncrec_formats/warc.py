@@ -1,4 +1,4 @@
-"""WARC, plain and GZIP: web archives, a record for each response and resource, parsed by warcio.
+"""WARC files, plain and GZIP, are web archives: each response and resource in them is a record, parsed by warcio.
 
     url            bytes    WARC-Target-URI
     date           bytes    WARC-Date, as it is

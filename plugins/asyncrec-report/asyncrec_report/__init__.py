@@ -1,4 +1,4 @@
-"""One page about a data set, made to be looked at: `report`, and the command ``asyncrec report``.
+"""`report` makes one page about a data set, to be looked at; so does the command ``asyncrec report``.
 
     plugin.py      the hook
     command.py     ``asyncrec report``

@@ -1,4 +1,4 @@
-"""One card for each feature: what it is, how its values are spread, some of them to look at. Pure."""
+"""Each feature gets a card: what it is, how its values are spread, and some of them to look at. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, without text in them: they stretch to the width there is, and what they say stands beside them.
+"""Charts are inline SVG without text in them: they stretch to the width there is, and what they say stands beside them.
 
 Every bar tells its value when it is pointed at. Pure.
 """

@@ -1,4 +1,4 @@
-"""The parts of the page that show what the records are: sizes, classes, features, and records of other kinds. Pure."""
+"""These parts of the page show what the records are: sizes, classes, features, and records of other kinds. Pure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _all_classes(classes: list[tuple[str, int]]) -> Element:
     for first in range(0, len(classes), groups):
         part = classes[first : first + groups]
         mean = sum(times for _, times in part) / len(part)
-        which = part[0][0] if len(part) == 1 else f"{part[0][0]} and {count(len(part) - 1, 'other')}, in the mean"
+        which = part[0][0] if len(part) == 1 else f"{part[0][0]} and {count(len(part) - 1, 'other')}, on average"
         bars.append((mean, f"{which}: {number(mean)}", ""))
     return el(
         "div",

@@ -1,4 +1,4 @@
-"""What a report shows: of the whole, of each shard, and what is wrong. Pure."""
+"""`Findings` are what a report shows: of the whole, of each shard, and what is wrong. Pure."""
 
 from __future__ import annotations
 

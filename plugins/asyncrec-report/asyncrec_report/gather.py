@@ -1,4 +1,4 @@
-"""Reading for a report: what the manifests say, and the records, all of them or some of many places."""
+"""`gather` reads for a report: what the manifests say, and the records, all of them or some at many places."""
 
 from __future__ import annotations
 

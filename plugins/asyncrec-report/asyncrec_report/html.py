@@ -1,4 +1,5 @@
-"""HTML that cannot be injected into: a tree of elements, written by the standard library's serialiser.
+"""HTML is made of a tree of elements here, written by the standard library's serialiser, so that nothing can be
+injected.
 
 Text is text wherever it comes from: `el` takes elements and strings, and a string becomes escaped text or an escaped
 attribute, never markup. What could run or fetch has no way in at all: an element or an attribute that is not on the

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as a person reads them. Pure."""
+"""Numbers, sizes and times are written here as a person reads them. Pure."""
 
 from __future__ import annotations
 

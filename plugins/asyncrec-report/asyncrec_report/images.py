@@ -1,4 +1,4 @@
-"""What kind of image some bytes are, and how large: by what they begin with, never by what somebody says of them.
+"""An image's kind and size are told by the bytes it begins with, never by what somebody says of it.
 
 Only what browsers show and what cannot hold a script: PNG, JPEG, GIF and WebP; not SVG. The width and the height are
 read from the header, since a small file can be an image of 50,000 by 50,000 pixels, which no page should show. Pure.

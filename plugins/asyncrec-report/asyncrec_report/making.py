@@ -1,4 +1,4 @@
-"""`report`: one page about a data set, made to be looked at."""
+"""`report` makes one page about a data set, to be looked at."""
 
 from __future__ import annotations
 

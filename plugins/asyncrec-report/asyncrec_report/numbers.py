@@ -1,4 +1,4 @@
-"""Numbers by the million in bounded memory: what they range over, and how they are spread. Pure.
+"""`Numbers` summarises numbers by the million in bounded memory: their range, and how they are spread. Pure.
 
 Counts, extremes, mean and spread are of every number seen; histogram and quantiles of a sample of them, drawn evenly.
 """
@@ -53,7 +53,7 @@ class Histogram:
 
 
 class Numbers:
-    """Takes arrays of numbers, of integers or of floats.
+    """A bounded summary of arrays of numbers, of integers or of floats.
 
     Attributes:
         count: of all, NaN and infinities among them.

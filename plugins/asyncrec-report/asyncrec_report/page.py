@@ -1,4 +1,4 @@
-"""The page of a report, from what was found. Pure: the same findings make the same page."""
+"""The page of a report is made here of what was found: the same findings make the same page. Pure."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def _tile(name: str, value: str, note: str, kind: str = "") -> Element:
 
 def _mean_size(findings: Findings) -> str:
     sizes = findings.profile.sizes
-    return f"{size(sizes.mean)} in the mean" if sizes.count else "none"
+    return f"{size(sizes.mean)} on average" if sizes.count else "none"
 
 
 def _shard_note(findings: Findings) -> str:
-    return f"{size(findings.bytes / len(findings.shards))} in the mean" if findings.shards else "none"
+    return f"{size(findings.bytes / len(findings.shards))} on average" if findings.shards else "none"
 
 
 def _compressions(findings: Findings) -> str:

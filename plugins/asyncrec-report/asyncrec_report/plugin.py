@@ -1,4 +1,4 @@
-"""The hook: the command ``asyncrec report``."""
+"""The hook brings the command ``asyncrec report``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What records hold, feature by feature: `Profile` takes them in lists, and keeps a bounded summary. Pure.
+"""`Profile` learns what records hold, by feature: it takes them in lists, and keeps a bounded summary. Pure.
 
 A record is an Example, a SequenceExample, or neither; of those that are neither kinds and beginnings are kept.
 """
@@ -127,7 +127,7 @@ class Feature:
 
 
 class Profile:
-    """Takes records.
+    """A bounded summary of records, taken in lists.
 
     ``labels`` are the names of classes that are numbers: the place of each in this list.
 

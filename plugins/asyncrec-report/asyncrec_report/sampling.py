@@ -1,4 +1,4 @@
-"""Which records of a large data set are read for a report: a few at many places. Pure.
+"""`plan` chooses which records of a large data set are read for a report: a few at many places. Pure.
 
 Places are drawn one in each of as many equal pieces of the whole, so that every part of it is seen, and records that
 follow each other are read together, so that it costs few reads.

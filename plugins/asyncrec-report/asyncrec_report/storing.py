@@ -1,4 +1,4 @@
-"""The parts of the page that show how records are stored: shards, writers, commits, metadata. Pure."""
+"""These parts of the page show how records are stored: shards, writers, commits, metadata. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _skyline(
     for first in range(0, len(shards), groups):
         part = values[first : first + groups]
         bad = any(shard.faults for shard in shards[first : first + groups])
-        which = shards[first].name if groups == 1 else f"shards {first + 1:,} to {first + len(part):,}, in the mean"
+        which = shards[first].name if groups == 1 else f"shards {first + 1:,} to {first + len(part):,}, on average"
         mean = sum(part) / len(part)
         bars.append((float(mean), f"{which}: {text(mean)}" + (", damaged" if bad else ""), "bad" if bad else ""))
     facts = [("smallest", min(values)), ("mean", sum(values) / len(values)), ("largest", max(values))]

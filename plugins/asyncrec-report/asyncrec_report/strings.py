@@ -1,4 +1,5 @@
-"""Byte strings by the million in bounded memory: how long they are, what they are, which come often; some to look at.
+"""`Strings` summarises byte strings by the million in bounded memory: how long they are, what they are, which come
+often.
 
 Pure.
 """
@@ -51,7 +52,7 @@ class PictureRoom:
 
 
 class Strings:
-    """Takes the values of one feature.
+    """A bounded summary of the values of one feature.
 
     Attributes:
         lengths: of all.

@@ -1,4 +1,4 @@
-"""What bytes are, guessed from how they begin, and a short piece of them to be beginning. Pure."""
+"""What bytes are is guessed here from how they begin, and a short piece of them is cut to be shown. Pure."""
 
 from __future__ import annotations
 

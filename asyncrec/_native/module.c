@@ -11,6 +11,9 @@ static PyMethodDef methods[] = {
     {"cut_frames", FAST(py_cut_frames),
      "cut_frames(data, position, max_record_bytes, verify, records) -> where the first frame begins that is not whole\n"
      "and good in data; those before it are appended to records"},
+    {"encode_example", FAST(py_encode_example),
+     "encode_example(features, narrow, array_type, raw_of) -> bytes, or None where something is refused: Python says\n"
+     "what. raw_of(value, narrow) gives the kind and payload of values of rarer types"},
     {"encode_frames", FAST(py_encode_frames),
      "encode_frames(records, handed_on) -> list of buffers; see asyncrec._framing.encoding"},
     {"example_columns", FAST(py_example_columns),

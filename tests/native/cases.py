@@ -15,10 +15,13 @@ from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 from asyncrec._framing.frames import FrameDecoder
 from asyncrec._native import native
 from asyncrec.errors import DecodeError, FormatError, SchemaError
+from asyncrec.example import _codec
+from asyncrec.example._codec import encode_example
 from asyncrec.example._columns import column_of, read_columns, read_columns_in_python
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
 from .messages import some_example
+from .values import some_features
 
 assert native is not None, "there is no C to try"
 
@@ -150,3 +153,16 @@ def example_columns(random: Random) -> None:
     else:  # the same kind of fault of the same record
         assert found[0] is expected[0], (found, expected)
         assert found[1].split(":")[0] == expected[1].split(":")[0], (found, expected)
+
+
+def example_encoded(random: Random) -> None:
+    features, narrow = some_features(random), random.random() < 0.8
+
+    def encoded() -> Any:
+        return outcome(lambda: encode_example(features, narrow=narrow), Exception)
+
+    in_c = encoded()
+    with mock.patch.object(_codec, "native", None):
+        assert encoded() == in_c, features
+    if isinstance(in_c, bytes):
+        parse_example(in_c)

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from asyncrec._framing.crc import Buffer
@@ -22,3 +22,5 @@ def example_columns(
     ask: Callable[[int, bool], bytes | None],
     /,
 ) -> list[tuple[bytearray | list[bytes], bytearray]]: ...
+def key_digest(key: str | Buffer, /) -> bytes: ...
+def key_digests(keys: Iterable[str | Buffer], /) -> list[bytes]: ...

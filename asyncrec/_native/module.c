@@ -20,6 +20,8 @@ static PyMethodDef methods[] = {
      "example_columns(records, names, kinds, ask) -> for each name its values, as a bytearray of int64 or float32 or a\n"
      "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. ask(row, odd) is called\n"
      "for one row of each layout, and raises if that is refused; and for an odd row, to return it in the usual form"},
+    {"key_digest", py_key_digest, METH_O, "key_digest(key) -> 16 bytes of BLAKE2b; a str is taken as UTF-8"},
+    {"key_digests", py_key_digests, METH_O, "key_digests(keys) -> the digest of each, in a list"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -84,5 +84,7 @@ PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t n
 PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_example_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_key_digest(PyObject *module, PyObject *key);
+PyObject *py_key_digests(PyObject *module, PyObject *keys);
 
 #endif

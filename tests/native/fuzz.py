@@ -26,6 +26,8 @@ SUBJECTS: dict[str, str] = {
     "cut_frames": "frames_cut",
     "encode_example": "example_encoded",
     "example_columns": "example_columns",
+    "key_digest": "keys_digested",
+    "key_digests": "keys_digested",
 }
 """The functions in C, and what tries each: the name of a function in `cases`."""
 

@@ -1,6 +1,6 @@
 """Records become frames: the half of `asyncrec._framing.frames` that writes.
 
-In C where the package was built with a compiler (`_native.c`, optional), by NumPy otherwise: the same buffers.
+In C where the package was built with a compiler (`asyncrec/_native/frames.c`), by NumPy otherwise: the same buffers.
 """
 
 from __future__ import annotations

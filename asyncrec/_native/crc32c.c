@@ -9,7 +9,11 @@
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #define HARDWARE "sse4.2"
+#if defined(__clang__) && __clang_major__ >= 14 /* there the instruction has a name of its own */
+#define TARGET __attribute__((target("sse4.2,crc32")))
+#else
 #define TARGET __attribute__((target("sse4.2")))
+#endif
 #define STEP8(crc, value) ((uint32_t)_mm_crc32_u64((crc), (value)))
 #define STEP1(crc, value) _mm_crc32_u8((crc), (value))
 #elif defined(__aarch64__)

@@ -11,12 +11,17 @@ static PyMethodDef methods[] = {
     {"cut_frames", FAST(py_cut_frames),
      "cut_frames(data, position, max_record_bytes, verify, records) -> where the first frame begins that is not whole\n"
      "and good in data; those before it are appended to records"},
+    {"encode_example", FAST(py_encode_example),
+     "encode_example(features, narrow, array_type, raw_of) -> bytes, or None where something is refused: Python says\n"
+     "what. raw_of(value, narrow) gives the kind and payload of values of rarer types"},
     {"encode_frames", FAST(py_encode_frames),
      "encode_frames(records, handed_on) -> list of buffers; see asyncrec._framing.encoding"},
     {"example_columns", FAST(py_example_columns),
      "example_columns(records, names, kinds, ask) -> for each name its values, as a bytearray of int64 or float32 or a\n"
      "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. ask(row, odd) is called\n"
      "for one row of each layout, and raises if that is refused; and for an odd row, to return it in the usual form"},
+    {"key_digest", py_key_digest, METH_O, "key_digest(key) -> 16 bytes of BLAKE2b; a str is taken as UTF-8"},
+    {"key_digests", py_key_digests, METH_O, "key_digests(keys) -> the digest of each, in a list"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError, DecodeError, SchemaError
 from asyncrec.example._values import CONVERTERS, raw_of
 from asyncrec.example._varints import int64_values, varint
@@ -52,7 +53,12 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
     Raises SchemaError, naming the feature, for a value that no feature holds or that would change; TypeError when
     ``features`` is neither a mapping nor an Example.
     """
-    if type(features) is not dict and not isinstance(features, Mapping):
+    if type(features) is dict:
+        if native is not None:
+            data = native.encode_example(features, bool(narrow), np.ndarray, raw_of)
+            if data is not None:
+                return data  # or something is refused, which is told below
+    elif not isinstance(features, Mapping):
         return _serialised(features, "Example")
     return _features(b"\x0a", features, narrow)
 

@@ -165,7 +165,8 @@ def _array(array: Array, narrow: bool) -> Raw:
 
 
 def _float32(array: Array, narrow: bool) -> Array:
-    with np.errstate(over="ignore"):  # an infinity that was none before is found below, and refused by name
+    # An infinity that was none before is found below, and refused by name; a NaN that signals stays a NaN.
+    with np.errstate(over="ignore", invalid="ignore"):
         narrowed = array.astype(_FLOAT32)
     if array.dtype.itemsize <= 4:
         return narrowed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from asyncrec._native import native
-from asyncrec.example import _columns
+from asyncrec.example import _codec, _columns
 
 
 @pytest.fixture(
@@ -17,5 +17,6 @@ from asyncrec.example import _columns
 )
 def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(_columns, "native", request.param)
+        for module in (_codec, _columns):
+            monkeypatch.setattr(module, "native", request.param)
         yield

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import struct
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +18,8 @@ from hypothesis import strategies as st
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
 from asyncrec.example._features import Example, Feature, FeatureList, FeatureLists, Features, SequenceExample
+
+pytestmark = pytest.mark.usefixtures("implementation")
 
 NAMES = st.text(max_size=6)
 VALUES = st.one_of(
@@ -197,3 +203,59 @@ def test_whatever_the_bytes_decoding_gives_values_or_a_decode_error(data: bytes)
 def test_a_float_is_rounded_to_32_bits_as_every_writer_rounds_it() -> None:
     found = decode_example(encode_example({"x": 0.1}))["x"]
     assert list(found) == [struct.unpack("<f", struct.pack("<f", 0.1))[0]]
+
+
+class Column:
+    """What gives an array, and does something else meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile = meanwhile
+
+    def __array__(self, dtype: object = None, copy: object = None) -> npt.NDArray[np.int64]:
+        self._meanwhile()
+        return np.arange(3)
+
+
+def test_what_a_value_changes_while_it_is_asked_does_no_harm() -> None:
+    values = [f"text {n}" for n in range(100)]
+    features: dict[str, object] = {"b": Column(lambda: (features.clear(), values.clear(), gc.collect()))}
+    features |= {"a": values, "c": values, "d": np.arange(100.0), "e": "word" * 100}
+    with contextlib.suppress(KeyError):  # in Python what is gone is missed
+        assert decode_example(encode_example(features))["b"].tolist() == [0, 1, 2]  # type: ignore[union-attr]  # of int64
+
+
+def test_an_interrupt_while_a_value_is_asked_is_not_lost() -> None:
+    def interrupt() -> None:
+        nonlocal times
+        times += 1
+        raise KeyboardInterrupt
+
+    times = 0
+    with pytest.raises(KeyboardInterrupt):
+        encode_example({"a": 1, "b": Column(interrupt)})
+    assert times == 1
+
+
+def test_encoding_leaves_no_reference_behind() -> None:
+    values: list[object] = [
+        1 << 40,
+        2.5,
+        "text" * 9,
+        b"bytes" * 9,
+        [b"in a list" * 2],
+        (1.5,),
+        np.arange(5.0),
+        np.int64(3),
+    ]
+    before = [sys.getrefcount(value) for value in values]
+    for _ in range(10):
+        encode_example({f"feature {n}": value for n, value in enumerate(values)})
+        with pytest.raises(SchemaError):
+            encode_example({"a": values[2], "b": values[4], "c": values[6], "z": None})
+    assert [sys.getrefcount(value) for value in values] == before
+
+
+def test_features_come_in_the_order_of_their_utf8() -> None:
+    names = ["b", "a", "\U0001f600", "é", "ab", "", "\uffff", *(f"n{n}" for n in range(40))]
+    encoded = encode_example(dict.fromkeys(names, 1))
+    assert list(decode_example(encoded)) == sorted(names, key=str.encode)

@@ -184,3 +184,10 @@ def test_float_arrays_of_up_to_32_bits_keep_their_values(array: np.ndarray, tran
     kind, payload = raw_of(array)
     assert kind == FLOAT
     assert np.array_equal(np.frombuffer(payload, "<f4"), array.reshape(-1), equal_nan=True)  # type: ignore[call-overload]  # no list: of FLOAT
+
+
+def test_a_nan_that_signals_is_stored_as_one_without_a_warning() -> None:
+    signalling = np.array([0x7FF0000000000001], np.uint64).view(np.float64)
+    kind, payload = raw_of(signalling)
+    assert kind == FLOAT
+    assert np.isnan(np.frombuffer(payload, "<f4")).all()  # type: ignore[arg-type]  # a list comes with BYTES only

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
 from asyncrec.example._schema import FixedLen, Schema, VarLen
+
+pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def payloads(path: Path) -> Iterator[bytes]:

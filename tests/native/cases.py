@@ -14,11 +14,15 @@ from asyncrec._framing import frames
 from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 from asyncrec._framing.frames import FrameDecoder
 from asyncrec._native import native
+from asyncrec._shards.writing.keys import key_digest_in_python, key_digests_in_python
 from asyncrec.errors import DecodeError, FormatError, SchemaError
+from asyncrec.example import _codec
+from asyncrec.example._codec import encode_example
 from asyncrec.example._columns import column_of, read_columns, read_columns_in_python
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
 from .messages import some_example
+from .values import some_features
 
 assert native is not None, "there is no C to try"
 
@@ -150,3 +154,36 @@ def example_columns(random: Random) -> None:
     else:  # the same kind of fault of the same record
         assert found[0] is expected[0], (found, expected)
         assert found[1].split(":")[0] == expected[1].split(":")[0], (found, expected)
+
+
+def example_encoded(random: Random) -> None:
+    features, narrow = some_features(random), random.random() < 0.8
+
+    def encoded() -> Any:
+        return outcome(lambda: encode_example(features, narrow=narrow), Exception)
+
+    in_c = encoded()
+    with mock.patch.object(_codec, "native", None):
+        assert encoded() == in_c, features
+    if isinstance(in_c, bytes):
+        parse_example(in_c)
+
+
+def keys_digested(random: Random) -> None:
+    keys: list[Any] = [_key(random) for _ in range(random.randrange(6))]
+    for key in keys:
+        assert native.key_digest(key) == key_digest_in_python(key)
+    assert native.key_digests(keys) == key_digests_in_python(keys)
+
+
+def _key(random: Random) -> Any:
+    size = random.choice((0, 1, 20, 127, 128, 129, 255, 256, 257, 1000, random.randrange(600)))
+    match random.randrange(4):
+        case 0:
+            return "".join(random.choice("a/é\U0001f600\ud800") for _ in range(size // 2))
+        case 1:
+            return "https://example.org/" + "x" * size
+        case 2:
+            return random.choice((bytearray, memoryview))(random.randbytes(size))
+        case _:
+            return random.randbytes(size)

@@ -24,7 +24,10 @@ SUBJECTS: dict[str, str] = {
     "crc32c": "crc32c",
     "encode_frames": "frames_encoded",
     "cut_frames": "frames_cut",
+    "encode_example": "example_encoded",
     "example_columns": "example_columns",
+    "key_digest": "keys_digested",
+    "key_digests": "keys_digested",
 }
 """The functions in C, and what tries each: the name of a function in `cases`."""
 

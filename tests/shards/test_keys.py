@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._shards.writing.keys import NO_KEY, KeySet, key_digest, partition_of
+from asyncrec._native import native
+from asyncrec._shards.writing.keys import (
+    NO_KEY,
+    KeySet,
+    key_digest,
+    key_digest_in_python,
+    key_digests,
+    key_digests_in_python,
+    partition_of,
+)
+
+WAYS = [
+    # Where no compiler was at hand, and the ids say so, there is one way only.
+    pytest.param((key_digest, key_digests), id="c" if native else "python"),
+    pytest.param((key_digest_in_python, key_digests_in_python), id="python"),
+]
+Ways = tuple[Callable[[str | bytes], bytes], Callable[[Iterable[str | bytes]], list[bytes]]]
 
 
-def test_text_and_its_utf8_bytes_are_one_key() -> None:
-    assert key_digest("é") == key_digest("é".encode())
-    assert len(key_digest("")) == 16
+@pytest.mark.parametrize("ways", WAYS)
+def test_text_and_its_utf8_bytes_are_one_key(ways: Ways) -> None:
+    digest, _ = ways
+    assert digest("é") == digest("é".encode())
+    assert digest("\ud800") == digest("\ud800".encode("utf-8", "surrogatepass"))
+    assert len(digest("")) == 16
+
+
+@pytest.mark.parametrize("ways", WAYS)
+@pytest.mark.parametrize("wrong", [5, None, ["a"]])
+def test_what_is_no_key_is_refused(ways: Ways, wrong: object) -> None:
+    digest, digests = ways
+    with pytest.raises(TypeError):
+        digest(wrong)  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(TypeError):
+        digests(["good", wrong])  # type: ignore[list-item]  # the mistake
+
+
+@given(st.lists(st.text() | st.binary(max_size=400)))
+def test_many_at_once_have_the_digests_they_have_one_by_one(keys: list[str | bytes]) -> None:
+    expected = [key_digest_in_python(key) for key in keys]
+    assert key_digests(keys) == key_digests(iter(keys)) == [key_digest(key) for key in keys] == expected
 
 
 def test_a_digest_stays_what_it_is_in_every_release() -> None:

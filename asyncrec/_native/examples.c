@@ -1,0 +1,442 @@
+/* A mapping of names to values to a serialised Example: what asyncrec/example/_codec.py and _values.py do in Python.
+ *
+ * Here are Python's own numbers, text and bytes, lists and tuples of one kind of them, and contiguous arrays of ordinary
+ * numbers. For any other value Python is asked what it becomes. Where that is refused, or a number or a name is, nothing
+ * is returned: Python is to do it all again, and to say what is the matter.
+ *
+ * Whatever Python code may run meanwhile (what is asked, a finaliser) cannot pull away what is read: every value is
+ * held, and a list is read once, item by item, into memory of our own. */
+
+#include "native.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { NONE, BYTES, FLOAT, INT64, REFUSED = -1, FAILED = -2, UNKNOWN = -3 };
+enum { FEW = 16 };
+
+struct feature {
+    PyObject *name, *value, *holder; /* of what was made of the value */
+    const uint8_t *key;
+    size_t key_size;
+    int kind, single; /* one value of bytes, which has its length before it as packed numbers have */
+    const uint8_t *payload; /* or NULL: it is in the scratch, from `at` on */
+    size_t at, size;
+    Py_buffer view; /* of an array, or with obj NULL */
+};
+
+struct scratch {
+    uint8_t *bytes;
+    size_t used, room;
+};
+
+/* Where so many bytes can be put, which are used only when `used` says so. */
+static uint8_t *space(struct scratch *scratch, size_t size)
+{
+    if (!scratch->bytes || size > scratch->room - scratch->used) {
+        if (size > PY_SSIZE_T_MAX / 2 - scratch->used) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        size_t room = 2 * (scratch->used + size) + 256;
+        uint8_t *bytes = realloc(scratch->bytes, room);
+        if (!bytes) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        scratch->bytes = bytes;
+        scratch->room = room;
+    }
+    return scratch->bytes + scratch->used;
+}
+
+static inline int fits_float32(double value)
+{
+    return !(fabs(value) > FLT_MAX) || isinf(value);
+}
+
+static inline uint8_t *put_float32(uint8_t *at, double value)
+{
+    float single = (float)value;
+    memcpy(at, &single, 4);
+    return at + 4;
+}
+
+/* One value of Python's own types, put behind what is in the scratch in the form a list has; its kind. */
+static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *type)
+{
+    uint8_t *at;
+    if (type == &PyFloat_Type) {
+        double number = PyFloat_AsDouble(value);
+        if (!fits_float32(number))
+            return REFUSED;
+        if (!(at = space(scratch, 4)))
+            return FAILED;
+        put_float32(at, number);
+        scratch->used += 4;
+        return FLOAT;
+    }
+    if (type == &PyLong_Type || type == &PyBool_Type) {
+        int overflow;
+        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (overflow)
+            return REFUSED;
+        if (!(at = space(scratch, 10)))
+            return FAILED;
+        scratch->used += (size_t)(put_varint(at, (uint64_t)number) - at);
+        return INT64;
+    }
+    if (type != &PyBytes_Type && type != &PyUnicode_Type)
+        return UNKNOWN;
+    /* Not the UTF-8 that a str can keep: the caller's would grow. */
+    PyObject *bytes = type == &PyBytes_Type ? Py_NewRef(value) : PyUnicode_AsUTF8String(value);
+    if (!bytes) {
+        PyErr_Clear();
+        return REFUSED;
+    }
+    size_t size = (size_t)PyBytes_Size(bytes);
+    if ((at = space(scratch, size + 11))) {
+        uint8_t *end = put_varint(at + 1, size);
+        *at = 0x0A;
+        end = put_bytes(end, PyBytes_AsString(bytes), size);
+        scratch->used += (size_t)(end - at);
+    }
+    Py_DECREF(bytes);
+    return at ? BYTES : FAILED;
+}
+
+/* The floats that a list or tuple begins with, in a loop of few steps: such lists are long. How many. */
+static Py_ssize_t put_floats(struct scratch *scratch, PyObject *list, int is_list)
+{
+    Py_ssize_t count = is_list ? PyList_Size(list) : PyTuple_Size(list), n = 0;
+    uint8_t *at = space(scratch, 4 * (size_t)count);
+    for (; at && n < count; n++) {
+        PyObject *value = is_list ? PyList_GetItem(list, n) : PyTuple_GetItem(list, n);
+        if (Py_TYPE(value) != &PyFloat_Type)
+            break;
+        double number = PyFloat_AsDouble(value);
+        if (!fits_float32(number))
+            break;
+        at = put_float32(at, number);
+    }
+    scratch->used += 4 * (size_t)n;
+    return at ? n : -1;
+}
+
+/* A list or tuple of values of one type; UNKNOWN where one is of another. */
+static int put_list(struct scratch *scratch, PyObject *list)
+{
+    int is_list = PyList_CheckExact(list), kind = NONE;
+    PyTypeObject *type = NULL;
+    for (Py_ssize_t n = 0; n < (is_list ? PyList_Size(list) : PyTuple_Size(list)); n++) {
+        PyObject *value = is_list ? PyList_GetItem(list, n) : PyTuple_GetItem(list, n);
+        if (!type) {
+            type = Py_TYPE(value);
+            Py_ssize_t floats = type == &PyFloat_Type ? put_floats(scratch, list, is_list) : 0;
+            if (floats < 0)
+                return FAILED;
+            if (floats) {
+                n = floats - 1;
+                kind = FLOAT;
+                continue;
+            }
+        } else if (Py_TYPE(value) != type)
+            return UNKNOWN;
+        if ((kind = put_value(scratch, value, type)) < 0)
+            return kind;
+    }
+    return kind;
+}
+
+#define PUT_INTEGERS(type, refused)                                                                                        \
+    for (size_t n = 0; n < count; n++) {                                                                                   \
+        type value;                                                                                                        \
+        memcpy(&value, (const uint8_t *)from + n * sizeof value, sizeof value);                                            \
+        if (refused)                                                                                                       \
+            return REFUSED;                                                                                                \
+        at = put_varint(at, (uint64_t)(int64_t)value);                                                                     \
+    }                                                                                                                      \
+    break
+
+/* The integers of an array, as varints. A letter says the type to C, and how many bytes it has to this machine. */
+static int put_integers(struct scratch *scratch, char letter, size_t width, const void *from, size_t count)
+{
+    if (width > 8 || count > PY_SSIZE_T_MAX / 10)
+        return UNKNOWN;
+    uint8_t *begin = space(scratch, 10 * count), *at = begin;
+    if (!begin)
+        return FAILED;
+    switch (letter == '?' ? 0 : (int)width * (letter >= 'a' ? -1 : 1)) {
+    case 0:
+        for (size_t n = 0; n < count; n++)
+            *at++ = ((const uint8_t *)from)[n] != 0;
+        break;
+    case -1:
+        PUT_INTEGERS(int8_t, 0);
+    case -2:
+        PUT_INTEGERS(int16_t, 0);
+    case -4:
+        PUT_INTEGERS(int32_t, 0);
+    case -8:
+        PUT_INTEGERS(int64_t, 0);
+    case 1:
+        PUT_INTEGERS(uint8_t, 0);
+    case 2:
+        PUT_INTEGERS(uint16_t, 0);
+    case 4:
+        PUT_INTEGERS(uint32_t, 0);
+    case 8:
+        PUT_INTEGERS(uint64_t, value > INT64_MAX);
+    default:
+        return UNKNOWN;
+    }
+    scratch->used += (size_t)(at - begin);
+    return INT64;
+}
+
+static int put_float64s(struct scratch *scratch, const uint8_t *from, size_t count)
+{
+    uint8_t *at = space(scratch, 4 * count);
+    if (!at)
+        return FAILED;
+    for (size_t n = 0; n < count; n++) {
+        double value;
+        memcpy(&value, from + 8 * n, 8);
+        if (!fits_float32(value))
+            return REFUSED;
+        at = put_float32(at, value);
+    }
+    scratch->used += 4 * count;
+    return FLOAT;
+}
+
+static int use_array(struct feature *feature, struct scratch *scratch, int narrow)
+{
+    Py_buffer *view = &feature->view;
+    if (PyObject_GetBuffer(feature->value, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) {
+        PyErr_Clear();
+        view->obj = NULL;
+        return UNKNOWN;
+    }
+    const char *letter = view->format;
+    if (!letter || view->itemsize <= 0)
+        return UNKNOWN;
+    letter += *letter == '<';
+    if (!letter[0] || letter[1])
+        return UNKNOWN;
+    size_t width = (size_t)view->itemsize, count = (size_t)(view->len / view->itemsize);
+    if (*letter == 'f' && width == 4) {
+        feature->payload = view->buf;
+        feature->size = (size_t)view->len;
+        return FLOAT;
+    }
+    if (*letter == 'd' && width == 8)
+        return narrow ? put_float64s(scratch, view->buf, count) : UNKNOWN;
+    if (strchr("?bBhHiIlLqQ", *letter))
+        return put_integers(scratch, *letter, width, view->buf, count);
+    return UNKNOWN;
+}
+
+static int use_bytes(struct feature *feature, PyObject *bytes)
+{
+    feature->payload = (const uint8_t *)PyBytes_AsString(bytes);
+    feature->size = (size_t)PyBytes_Size(bytes);
+    return BYTES;
+}
+
+/* What Python makes of a value: its kind, and bytes or a list of bytes. */
+static int ask(struct feature *feature, struct scratch *scratch, PyObject *raw_of, PyObject *narrow)
+{
+    PyObject *raw = PyObject_CallFunctionObjArgs(raw_of, feature->value, narrow, NULL);
+    if (!raw) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) /* Ctrl-C */
+            return FAILED;
+        PyErr_Clear();
+        return REFUSED;
+    }
+    feature->holder = raw;
+    PyObject *payload = PyTuple_Check(raw) && PyTuple_Size(raw) == 2 ? PyTuple_GetItem(raw, 1) : NULL;
+    if (!payload)
+        return REFUSED;
+    long kind = PyLong_AsLong(PyTuple_GetItem(raw, 0));
+    if (kind == NONE)
+        return NONE;
+    if (kind != BYTES)
+        return PyBytes_Check(payload) && (kind == FLOAT || kind == INT64) ? (use_bytes(feature, payload), (int)kind) : REFUSED;
+    if (!PyList_CheckExact(payload))
+        return REFUSED;
+    if (PyList_Size(payload) == 1 && PyBytes_Check(PyList_GetItem(payload, 0))) {
+        feature->single = 1;
+        return use_bytes(feature, PyList_GetItem(payload, 0));
+    }
+    for (Py_ssize_t n = 0; n < PyList_Size(payload); n++)
+        if (put_value(scratch, PyList_GetItem(payload, n), &PyBytes_Type) != BYTES)
+            return FAILED;
+    return BYTES;
+}
+
+/* The kind of a feature, with its payload; or that it is refused, that something failed, or that Python is to be asked. */
+static int use_value(struct feature *feature, struct scratch *scratch, PyTypeObject *array, int narrow)
+{
+    PyObject *value = feature->value;
+    PyTypeObject *type = Py_TYPE(value);
+    if (type == array)
+        return use_array(feature, scratch, narrow);
+    if (type == &PyBytes_Type) {
+        feature->single = 1;
+        return use_bytes(feature, value);
+    }
+    if (type == &PyUnicode_Type) {
+        feature->single = 1;
+        feature->holder = PyUnicode_AsUTF8String(value);
+        if (!feature->holder) {
+            PyErr_Clear();
+            return REFUSED;
+        }
+        return use_bytes(feature, feature->holder);
+    }
+    if (type == &PyList_Type || type == &PyTuple_Type)
+        return put_list(scratch, value);
+    return put_value(scratch, value, type);
+}
+
+static int in_order(const void *one, const void *other)
+{
+    const struct feature *a = one, *b = other;
+    size_t size = a->key_size < b->key_size ? a->key_size : b->key_size;
+    int found = size ? memcmp(a->key, b->key, size) : 0;
+    return found ? found : (a->key_size > b->key_size) - (a->key_size < b->key_size);
+}
+
+/* The lengths of the list in a feature, of the feature, and of its entry. */
+struct sizes {
+    size_t list, feature, entry;
+};
+
+static struct sizes sizes_of(const struct feature *feature)
+{
+    struct sizes sizes = {feature->size, 0, 0};
+    if (feature->kind == NONE)
+        sizes.list = 0;
+    else {
+        if (feature->single || (feature->kind != BYTES && feature->size))
+            sizes.list += 1 + varint_size(feature->size);
+        sizes.feature = 1 + varint_size(sizes.list) + sizes.list;
+    }
+    sizes.entry = 1 + varint_size(feature->key_size) + feature->key_size + 1 + varint_size(sizes.feature) + sizes.feature;
+    return sizes;
+}
+
+static uint8_t *put_tag(uint8_t *at, int tag, size_t size)
+{
+    *at++ = (uint8_t)tag;
+    return put_varint(at, size);
+}
+
+static PyObject *assembled(const struct feature *features, size_t count, const struct scratch *scratch)
+{
+    size_t size = 0;
+    for (size_t n = 0; n < count; n++) {
+        size_t entry = sizes_of(&features[n]).entry;
+        size += 1 + varint_size(entry) + entry;
+    }
+    PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(1 + varint_size(size) + size));
+    if (!data)
+        return NULL;
+    uint8_t *at = put_tag((uint8_t *)PyBytes_AsString(data), 0x0A, size);
+    for (size_t n = 0; n < count; n++) {
+        const struct feature *feature = &features[n];
+        struct sizes sizes = sizes_of(feature);
+        at = put_tag(at, 0x0A, sizes.entry);
+        at = put_bytes(put_tag(at, 0x0A, feature->key_size), feature->key, feature->key_size);
+        at = put_tag(at, 0x12, sizes.feature);
+        if (feature->kind == NONE)
+            continue;
+        at = put_tag(at, feature->kind << 3 | 2, sizes.list);
+        if (sizes.list > feature->size)
+            at = put_tag(at, 0x0A, feature->size);
+        if (feature->size)
+            at = put_bytes(at, feature->payload ? feature->payload : scratch->bytes + feature->at, feature->size);
+    }
+    return data;
+}
+
+/* Everything is held before any code of Python's may run. */
+static size_t hold(struct feature *features, PyObject *mapping)
+{
+    PyObject *name, *value;
+    Py_ssize_t position = 0;
+    size_t count = 0;
+    for (; PyDict_Next(mapping, &position, &name, &value); count++) {
+        memset(&features[count], 0, sizeof features[count]);
+        features[count].name = Py_NewRef(name);
+        features[count].value = Py_NewRef(value);
+    }
+    return count;
+}
+
+static void let_go(struct feature *features, size_t count)
+{
+    for (size_t n = 0; n < count; n++) {
+        if (features[n].view.obj)
+            PyBuffer_Release(&features[n].view);
+        Py_XDECREF(features[n].holder);
+        Py_DECREF(features[n].name);
+        Py_DECREF(features[n].value);
+    }
+}
+
+static int use_feature(
+    struct feature *feature, struct scratch *scratch, PyObject *narrow, PyTypeObject *array, PyObject *raw_of)
+{
+    Py_ssize_t size = 0;
+    if (!PyUnicode_CheckExact(feature->name))
+        return REFUSED;
+    feature->key = (const uint8_t *)PyUnicode_AsUTF8AndSize(feature->name, &size);
+    feature->key_size = (size_t)size;
+    if (!feature->key) {
+        PyErr_Clear();
+        return REFUSED;
+    }
+    feature->at = scratch->used;
+    int kind = use_value(feature, scratch, array, narrow == Py_True);
+    if (kind == UNKNOWN) {
+        scratch->used = feature->at;
+        kind = ask(feature, scratch, raw_of, narrow);
+    }
+    if (!feature->payload)
+        feature->size = scratch->used - feature->at;
+    feature->kind = kind;
+    return kind;
+}
+
+PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 4 || !PyDict_CheckExact(args[0]) || !PyBool_Check(args[1]) || !PyType_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "encode_example(features, narrow, array_type, raw_of)");
+        return NULL;
+    }
+    struct feature few[FEW], *features = few;
+    size_t count = (size_t)PyDict_Size(args[0]);
+    if (count > FEW && !(features = calloc(count, sizeof *features)))
+        return PyErr_NoMemory();
+    count = hold(features, args[0]);
+    struct scratch scratch = {NULL, 0, 0};
+    PyObject *data = NULL;
+    int kind = NONE;
+    for (size_t n = 0; n < count && kind >= 0; n++)
+        kind = use_feature(&features[n], &scratch, args[1], (PyTypeObject *)args[2], args[3]);
+    if (kind == REFUSED)
+        data = Py_NewRef(Py_None);
+    else if (kind != FAILED) {
+        qsort(features, count, sizeof *features, in_order);
+        data = assembled(features, count, &scratch);
+    } else if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "raw_of gives a kind, and bytes or a list of bytes");
+    let_go(features, count);
+    free(scratch.bytes);
+    if (features != few)
+        free(features);
+    return data;
+}

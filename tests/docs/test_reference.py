@@ -30,6 +30,7 @@ def names_of(module: str) -> list[str]:
     [
         "asyncrec.tools",
         "asyncrec.testing",
+        "asyncrec.integrations.arrow",
         "asyncrec.integrations.torch",
         "asyncrec.integrations.tensorflow",
         "asyncrec.plugins",

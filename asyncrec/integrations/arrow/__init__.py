@@ -20,12 +20,12 @@ from asyncrec.integrations.arrow._blocking import (
     from_pandas,
     plan_batches,
     read_batches,
-    read_part,
+    read_parts,
     to_pandas,
     to_table,
     write_batches,
 )
-from asyncrec.integrations.arrow._from_records import to_batch
+from asyncrec.integrations.arrow._from_records import BatchMaker, to_batch
 from asyncrec.integrations.arrow._plan import Part, Plan
 from asyncrec.integrations.arrow._reading import BatchReader, open_batches
 from asyncrec.integrations.arrow._to_records import to_records
@@ -33,6 +33,7 @@ from asyncrec.integrations.arrow._types import arrow_schema, schema_of
 from asyncrec.integrations.arrow._writing import BatchWriter, open_batch_writer
 
 __all__ = [
+    "BatchMaker",
     "BatchReader",
     "BatchWriter",
     "Part",
@@ -43,7 +44,7 @@ __all__ = [
     "open_batches",
     "plan_batches",
     "read_batches",
-    "read_part",
+    "read_parts",
     "schema_of",
     "to_batch",
     "to_pandas",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from functools import wraps
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
@@ -14,12 +13,13 @@ from asyncrec.blocking._streams import Puller
 from asyncrec.errors import SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow import _plan, _reading
+from asyncrec.integrations.arrow._from_records import BatchMaker
 from asyncrec.integrations.arrow._plan import Part, Plan
 from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._to_records import null_columns, to_records
 from asyncrec.integrations.arrow._writing import pieces, schemas_of
 
-__all__ = ["from_pandas", "plan_batches", "read_batches", "read_part", "to_pandas", "to_table", "write_batches"]
+__all__ = ["from_pandas", "plan_batches", "read_batches", "read_parts", "to_pandas", "to_table", "write_batches"]
 
 
 class _Batches(Handle[_reading.BatchReader], Iterator[Any]):
@@ -116,14 +116,27 @@ def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
-@wraps(_plan.make_plan)
-def plan_batches(*args: Any, **kwargs: Any) -> Plan:
-    return _make_plan(*args, **kwargs)
+def plan_batches(path: str | os.PathLike[str], *, part_bytes: int | None = None, **options: Any) -> Plan:
+    """What is to be read, in parts of which any process reads any: for engines.
+
+    Args:
+        path: a file, a folder, a pattern or a data set.
+        part_bytes: larger shards that have an index are cut into parts of at most so many bytes; a part is never less
+            than a record, nor in a GZIP shard than a member.
+        options: ``split``, ``schema``, ``columns``, ``worker``, ``storage`` and ``storage_options`` of `open_batches`.
+    """
+    return _make_plan(path, part_bytes=part_bytes, **options)
 
 
-def read_part(plan: Plan, part: Part, **options: Any) -> Any:
-    """A ``pyarrow.RecordBatchReader`` over one part of a plan. ``options``: sizes of batches, ``storage_options``."""
-    return _reader(_pulled(lambda: _open_parts(plan, [part], **options)))
+def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
+    """A ``pyarrow.RecordBatchReader`` over some parts of a plan.
+
+    Args:
+        maker: the plan's.
+        parts: in the order wanted.
+        options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
+    """
+    return _reader(_pulled(lambda: _open_parts(maker, parts, **options)))
 
 
 def _pulled(open_: Any) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from asyncrec._records.reading.reader import open_reader
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._from_records import BatchMaker
-from asyncrec.integrations.arrow._plan import Part, Plan, make_plan
+from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
@@ -93,7 +93,7 @@ async def open_batches(
         storage_options=storage_options,
     )
     async with open_parts(
-        plan,
+        plan.maker,
         plan.parts,
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,
@@ -106,7 +106,7 @@ async def open_batches(
 
 @asynccontextmanager
 async def open_parts(
-    plan: Plan,
+    maker: BatchMaker,
     parts: Iterable[Part],
     *,
     batch_rows: int | None = None,
@@ -124,8 +124,8 @@ async def open_parts(
     chosen = list(parts)
     counts = [part.records for part in chosen if part.records is not None]
     received = Handover[Any](1, "the batches")
-    reader = BatchReader(plan.maker.arrow, sum(counts) if len(counts) == len(chosen) else None, received)
-    feed = _Feed(plan.maker, received, batch_rows, batch_bytes)
+    reader = BatchReader(maker.arrow, sum(counts) if len(counts) == len(chosen) else None, received)
+    feed = _Feed(maker, received, batch_rows, batch_bytes)
     options = {"verify": verify, "storage": storage, "storage_options": storage_options}
     async with TaskScope() as scope:
         scope.start_soon(feed.run, chosen, options)

@@ -49,7 +49,7 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
 
 def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
-    """The `Schema` that records made of such batches have: the one in the metadata, where it is of these columns.
+    """The `Schema` that records made of such batches have: of a column, what the metadata say if its type is still that.
 
     Otherwise by type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists FixedLen of their
     shape, lists VarLen, lists of lists Sequence; times, dates and durations the integers they are. float64 stays
@@ -63,26 +63,22 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
         SchemaError: a column is of a type that no feature holds (struct, map, union, decimal, null); or the metadata
             hold no schema of this version.
     """
-    text = (arrow.metadata or {}).get(METADATA)
-    if text is not None:
-        try:
-            known = Schema.from_json(json.loads(text))
-        except ValueError as error:
-            raise SchemaError(f"the schema in the Arrow metadata is none: {error}") from error
-        if [*known.features] == list(arrow.names):
-            return known
-        if set(arrow.names) <= known.features.keys():
-            return selected_schema(known, arrow.names)
+    known = _known(arrow.metadata or {})
+    plain = {} if known is None else {field.name: field.type for field in arrow_schema(known)}
     absent = set(nulls)
     found: dict[str, Entry] = {}
     for field in arrow:
         if field.name in found:
             raise SchemaError(f"two columns have the name {field.name!r}; a record has one feature of a name")
-        entry = _entry(field.name, field.type)
-        if field.name in absent:
+        if known is not None and field.name in plain and _is_view_of(field.type, plain[field.name]):
+            entry = known.features[field.name]
+        else:
+            entry = _entry(field.name, field.type)
+        if field.name in absent and not isinstance(entry, VarLen | Sparse | Sequence):
             entry = _where_null(field.name, entry)
         found[field.name] = entry
-    return Schema(found)
+    left_out = known is not None and not known.features.keys() <= found.keys()
+    return Schema(found, allow_extra=left_out or (known is not None and known.allow_extra))
 
 
 def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
@@ -124,6 +120,16 @@ def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
         written = told.field(at) if at >= 0 else field
         fields.append(written.remove_metadata() if _is_view_of(written.type, field.type) else field)
     return pa.schema(fields, metadata=plain.metadata)
+
+
+def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
+    text = metadata.get(METADATA)
+    if text is None:
+        return None
+    try:
+        return Schema.from_json(json.loads(text))
+    except ValueError as error:
+        raise SchemaError(f"the schema in the Arrow metadata is none: {error}") from error
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
@@ -246,6 +252,8 @@ def _is(kind: Any, name: str) -> bool:
 
 
 def _where_null(name: str, entry: Entry) -> Entry:
+    if isinstance(entry, FixedLen) and entry.default is not None:
+        return entry
     if isinstance(entry, FixedLen) and entry.shape == ():
         return VarLen(entry.dtype)
     absent = entry.where_absent()

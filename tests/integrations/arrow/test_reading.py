@@ -13,7 +13,7 @@ import pytest
 
 from asyncrec import FixedLen, Schema, VarLen, blocking, encode_example, open_sharded_writer, open_storage, open_writer
 from asyncrec.errors import CorruptRecordError, DatasetError, SchemaError
-from asyncrec.integrations.arrow import open_batches, plan_batches, read_batches, read_part, to_table
+from asyncrec.integrations.arrow import open_batches, plan_batches, read_batches, read_parts, to_table
 from asyncrec.testing import cancel_at_every_checkpoint
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +171,9 @@ async def test_parts_cover_all_records_once_whatever_their_size(tmp_path: Path) 
             plan = plan_batches(tmp_path / name, part_bytes=part_bytes)
             assert plan.records == 1000
             assert len(plan.parts) >= len(whole.shards)
-            found = [n for part in plan.parts for n in read_part(plan, part).read_all().column("n").to_pylist()]
+            found = [
+                n for part in plan.parts for n in read_parts(plan.maker, [part]).read_all().column("n").to_pylist()
+            ]
             assert sorted(found) == list(range(1000))
             if name == "e":
                 assert all(part.bytes <= max(part_bytes, len(record(999)) + 16) for part in plan.parts)

@@ -31,6 +31,7 @@ def names_of(module: str) -> list[str]:
         "asyncrec.tools",
         "asyncrec.testing",
         "asyncrec.integrations.arrow",
+        "asyncrec.integrations.ray",
         "asyncrec.integrations.torch",
         "asyncrec.integrations.tensorflow",
         "asyncrec.plugins",

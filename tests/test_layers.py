@@ -57,7 +57,7 @@ ROOMS = {
     ),
     "asyncrec._records": ("record_size", "position", "index", "torn_end", "reading", "writing"),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
-    "asyncrec._datasets": ("progress", "description", "sidecars", "from_generator", "from_csv", "reading", "joint_job"),
+    "asyncrec._datasets": ("progress", "description", "sidecars", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
         "stream_state",
         "damage",

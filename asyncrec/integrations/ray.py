@@ -34,10 +34,10 @@ except ModuleNotFoundError as error:
 
 import pyarrow as pa
 
-from asyncrec._datasets import joint_job
-from asyncrec._datasets.joint_job import JobShare
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing import joint_job
+from asyncrec._shards.writing.joint_job import JobShare
 from asyncrec.blocking._owner import Handle, as_context
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow import Part, plan_batches, read_parts, to_records

@@ -131,11 +131,11 @@ def _parts_of(selection: Selection, *, opened: bool) -> list[Part]:
     parts = []
     for shard in selection.shards:
         entry = shard.entry
-        shown = shard.shown[: len(shard.shown) - len(shard.name)]
+        shown = shard.display_path[: len(shard.display_path) - len(shard.name)]
         folder = shard.folder if opened else shown
         parts.append(
             Part(
-                path=shard.key if opened else shard.shown,
+                path=shard.key if opened else shard.display_path,
                 compression="auto" if entry is None else entry.compression,
                 records=None if entry is None else entry.records,
                 bytes=shard.size,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncrec import ConflictError, ObjectExistsError, ShardEntry, open_reader, read_manifest, recover
-from asyncrec._datasets.joint_job import JobShare, open_joint_job, open_share
+from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError
 from asyncrec.testing import cancel_at_every_checkpoint
 from asyncrec.tools import verify
@@ -133,7 +133,7 @@ async def test_an_id_that_is_at_work_is_refused(tmp_path: Path) -> None:
 DRIVER = """
 import os, sys
 import anyio
-from asyncrec._datasets.joint_job import open_joint_job, open_share
+from asyncrec._shards.writing.joint_job import open_joint_job, open_share
 
 async def main():
     async with open_joint_job(sys.argv[1], job_id="monday") as job:

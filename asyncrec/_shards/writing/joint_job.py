@@ -28,24 +28,27 @@ import anyio
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
-from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.manifest.names import index_key, keys_key, new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at, load_segments
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.ownership.leftovers import remove_leftovers
-from asyncrec._shards.writing.job import Job, Mode, open_job, whole_note
+from asyncrec._shards.writing.job import Job, Mode
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import redact
-from asyncrec.tools._ordered_writer import KeyedBatch, Limits, Supply, fill
 
 __all__ = ["JobShare", "JointJob", "ShareWriter", "open_joint_job", "open_share"]
 
-_log = logging.getLogger("asyncrec._datasets")
+_log = logging.getLogger("asyncrec._shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
@@ -106,7 +109,7 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was named twice; nothing is committed")
-        stamped = tuple(replace(entry, committed=self._job.committer.now()) for entry in entries)
+        stamped = tuple(replace(entry, committed=self._job.manifest.clock.now()) for entry in entries)
         await self._job.commit(stamped)
         self.committed = stamped
 
@@ -147,7 +150,7 @@ async def open_joint_job(
         writer, closing = new_writer_id(), None
         if job_id is not None:
             writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
-        note = whole_note(
+        header = whole_job_header(
             folder,
             name,
             writer=writer,
@@ -157,12 +160,12 @@ async def open_joint_job(
             metadata=dict(metadata or {}),
         )
         local = local_folder(folder) is not None
-        share = JobShare(path=note.url if local else str(path), writer=writer, compression=options, index=index)
+        share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
             await _delete_others(folder, name, writer, closing.add)
             yield JointJob(share, None, closing.add)
             return
-        async with open_job(folder, note, path=redact(str(path)), mode=mode) as job:
+        async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
             joint = JointJob(share, job, None)
             try:
                 yield joint
@@ -265,28 +268,26 @@ async def _make_shards(
     first = ((_PARTS + part) * _ATTEMPTS + secrets.randbelow(_ATTEMPTS)) * _SHARDS
     entries: list[ShardEntry] = []
     async with dataset_at(share.path, storage_options=storage_options) as (folder, name):
-        note = whole_note(
+        header = whole_job_header(
             folder, name, writer=share.writer, compression=share.compression, index=share.index, metadata={}
         )
         local = local_folder(folder)
-        committer = Committer(
+        publisher = ShardPublisher(
             folder,
-            note,
+            header,
             budget=ByteBudget(_MEMORY_LIMIT),
-            after=None,
-            promised=lambda: False,
-            home=folder if local is None else local.owned_by(share.writer, keep=False),
+            clock=CommitClock(),
+            deadline=Deadline(),
+            staging=None if local is None else local.owned_by(share.writer, keep=False),
         )
         supply = Supply(batches)
         try:
             while await supply.any():
-                begun = anyio.current_time()
                 key = rolling_shard_name(name, share.writer, first + len(entries))
-                async with committer.open_shard(key) as shard:
-                    await fill(shard, supply, limits, compressed=bool(share.compression.type))
-                entries.append(committer.entry_of(shard, begun, anyio.current_time()))
+                compressed = bool(share.compression.type)
+                entries.append(await write_shard(publisher, key, supply, limits, compressed=compressed))
         except BaseException:
-            await committer.take_back(entries)
+            await publisher.take_back(entries)
             raise
     return entries
 
@@ -307,16 +308,16 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 async def _end(job: Job) -> None:
     """Take away what is not committed, unless nobody knows what is. Failures are logged: it is merely not listed."""
-    note, folder = job.note, job.store
+    header, folder = job.header, job.store
     try:
         if job.committed:
-            await _delete_others(folder, note.name, note.writer, job.committer.entries)
+            await _delete_others(folder, header.name, header.writer, job.manifest.entries)
             if job.journal is not None:
                 await in_thread(remove_leftovers, job.journal)
-        elif not job.committer.unsettled and await abandon(folder, note, plain=False) and job.journal is not None:
+        elif not job.manifest.unsettled and await abandon(folder, header, plain=False) and job.journal is not None:
             await in_thread(remove_leftovers, job.journal)
     except Exception as error:
-        _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, note.name, note.writer, error)
+        _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, header.name, header.writer, error)
 
 
 async def _delete_others(folder: Storage, name: str, writer: str, entries: Collection[ShardEntry]) -> None:

@@ -18,9 +18,9 @@ from ray.data import DataContext
 
 from asyncrec import FixedLen, Schema, VarLen, blocking
 from asyncrec.errors import DatasetError, SchemaError, StorageError
-from asyncrec.integrations import ray as integration
 from asyncrec.integrations.arrow import read_batches, write_batches
 from asyncrec.integrations.ray import AsyncrecDatasink, read_asyncrec, write_asyncrec
+from asyncrec.integrations.ray import _writing as writing
 from asyncrec.tools import verify
 
 pytestmark = [pytest.mark.usefixtures("started_ray"), pytest.mark.timeout(300)]
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_behind_its_shard_leaves_no_second_one(tmp_path: Path
     class Here(DiesOnce):
         flag = str(tmp_path / "flag")
 
-    monkeypatch.setattr(integration, "AsyncrecDatasink", Here)
+    monkeypatch.setattr(writing, "AsyncrecDatasink", Here)
     assert write_asyncrec(read_asyncrec(source(tmp_path)), tmp_path / "d").rows == ROWS
     assert (tmp_path / "flag").exists()
     assert ids(tmp_path / "d") == list(range(ROWS))
@@ -192,7 +192,7 @@ def test_a_shard_that_did_not_arrive_fails_the_whole(tmp_path: Path, monkeypatch
             entries = super().write(blocks, ctx)
             return entries if ctx.task_idx else []
 
-    monkeypatch.setattr(integration, "AsyncrecDatasink", Forgets)
+    monkeypatch.setattr(writing, "AsyncrecDatasink", Forgets)
     with pytest.raises(DatasetError, match="arrived"):
         write_asyncrec(read_asyncrec(source(tmp_path)), tmp_path / "d")
     assert list(tmp_path.glob("d-*")) == []
@@ -202,7 +202,7 @@ def test_a_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     def refuse(*_: Any) -> None:
         raise StorageError("the store is full")
 
-    monkeypatch.setattr(integration._Job, "commit", refuse)
+    monkeypatch.setattr(writing.DriverJob, "commit", refuse)
     with pytest.raises(StorageError, match="full"):
         write_asyncrec(read_asyncrec(source(tmp_path)), tmp_path / "d", job_id="job")
     assert list(tmp_path.glob("d-*")) == []
@@ -212,13 +212,13 @@ def test_a_commit_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(tmp_path: Path, monkeypatch: Any) -> None:
-    commit = integration._Job.commit
+    commit = writing.DriverJob.commit
 
     def lose(self: Any, entries: Any, records: int) -> None:
         commit(self, entries, records)
         raise StorageError("no answer")
 
-    monkeypatch.setattr(integration._Job, "commit", lose)
+    monkeypatch.setattr(writing.DriverJob, "commit", lose)
     with pytest.raises(StorageError, match="no answer"):
         write_asyncrec(read_asyncrec(source(tmp_path)), tmp_path / "d", job_id="job")
     monkeypatch.undo()

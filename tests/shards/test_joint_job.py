@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asyncrec import ConflictError, ObjectExistsError, ShardEntry, open_reader, read_manifest, recover
+from asyncrec import ConflictError, ObjectExistsError, ShardEntry, open_reader, open_storage, read_manifest, recover
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError
 from asyncrec.testing import cancel_at_every_checkpoint
@@ -233,3 +233,30 @@ async def test_an_id_that_cannot_be_in_a_name_is_refused(tmp_path: Path, job_id:
     with pytest.raises(ValueError, match="id"):
         async with open_joint_job(tmp_path / "d", job_id=job_id):
             pass
+
+
+async def test_on_a_store_marks_come_and_go_as_on_a_disk(tmp_path: Path) -> None:
+    path = f"memory://{tmp_path.name}/d"
+
+    async def objects() -> list[str]:
+        async with open_storage(f"memory://{tmp_path.name}") as store:
+            return sorted([info.key async for info in store.list_objects("")])
+
+    with pytest.raises(RuntimeError):
+        async with open_joint_job(path, job_id="monday") as job:
+            await made(job.share, [b"a"])
+            assert [key for key in await objects() if key.startswith("_jobs/")] == ["_jobs/d/monday_run1.json"]
+            raise RuntimeError
+    assert await objects() == ["_manifest/d/monday_run1-closed.jsonl"]  # its tombstone
+    async with open_joint_job(path, job_id="monday") as job:
+        await made(job.share, [b"dead"])
+        with pytest.raises(ConflictError, match="lives"):
+            async with open_joint_job(path, job_id="monday"):
+                pass
+        await job.commit(await made(job.share, [b"a", b"b"]), records=2)
+    async with open_joint_job(path, job_id="monday") as again:
+        assert again.committed is not None
+    assert (await read_manifest(path)).records == 2
+    assert not [key for key in await objects() if key.startswith("_jobs/")]
+    assert len([key for key in await objects() if key.startswith("d-")]) == 1
+    assert (await verify(path, min_age=0)).orphans == []

@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -24,6 +24,8 @@ PROJECTS := pyproject.toml setup.py $(wildcard asyncrec/_native/*.[ch]) $(PLUGIN
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
 READY := .venv/.ready
 INTEROP_READY := .venv-interop/.ready
+ENGINES_READY := .venv-engines/.ready
+OLDER_RAY_READY := .venv-engines-ray-2.51/.ready
 BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
@@ -90,6 +92,13 @@ interop: $(INTEROP_READY) ## both directions against TensorFlow, tfrecord and te
 		case $$? in 0 | 5) ;; *) failed=1 ;; esac; \
 	done; exit $$failed
 
+# Ray is as it was a year ago and as it is now: its classes for others' sources may change with any release.
+engines: $(ENGINES_READY) $(OLDER_RAY_READY) ## Ray, pandas, Polars, DuckDB on our data sets (a large download, once); ARGS="-k fails"
+	@failed=0; for environment in .venv-engines .venv-engines-ray-2.51; do \
+		echo "$$environment"; \
+		RAY_USAGE_STATS_ENABLED=0 $$environment/bin/python -m pytest -q -W default tests/engines $(ARGS) || failed=1; \
+	done; exit $$failed
+
 bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
 
@@ -150,6 +159,14 @@ $(INTEROP_READY): $(PROJECTS)
 	@.venv-interop/bin/python -m pip download --quiet --no-deps --no-binary tensorboardX --dest .venv-interop/originals \
 		"tensorboardX==$$(.venv-interop/bin/python -c 'from importlib.metadata import version; print(version("tensorboardX"))')"
 	@tar -xzf .venv-interop/originals/tensorboardx-*.tar.gz --strip-components 1 -C .venv-interop/originals/tensorboardX
+	@touch $@
+
+$(ENGINES_READY): $(PROJECTS)
+	@$(call environment,.venv-engines,--group engines $(call editable,.))
+	@touch $@
+
+$(OLDER_RAY_READY): $(PROJECTS)
+	@$(call environment,.venv-engines-ray-2.51,--group engines 'ray[data]==2.51.1' $(call editable,.))
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)

@@ -96,6 +96,14 @@ class Schema:
         """
         return self._batch(records)
 
+    def stored_columns(self, records: SequenceOf[bytes]) -> dict[str, Column]:
+        """The features of many Examples as they are stored: for each one all values, and how many each record has.
+
+        For who makes arrays of another kind of them, such as Arrow's. Not of SequenceExamples. Raises as ``decode``,
+        but for what only the making of an array finds out.
+        """
+        return read_columns(records, self._kinds, self._check)
+
     @classmethod
     def infer(cls, records: Iterable[bytes]) -> Schema:
         """A schema that decodes all of ``records``: Examples or SequenceExamples, all looked at.
@@ -177,7 +185,7 @@ class Schema:
     def _batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
         if self._sequences:
             return self._sequence_batch(records)
-        columns = read_columns(records, self._kinds, self._check)
+        columns = self.stored_columns(records)
         return {name: self._stack(name, entry, columns, records) for name, entry in self._features.items()}
 
     def _sequence_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ def names_of(module: str) -> list[str]:
     [
         "asyncrec.tools",
         "asyncrec.testing",
+        "asyncrec.integrations.arrow",
+        "asyncrec.integrations.ray",
         "asyncrec.integrations.torch",
         "asyncrec.integrations.tensorflow",
         "asyncrec.plugins",

@@ -171,8 +171,10 @@ async def refuse_makers(folder: Storage, header: JobHeader) -> None:
             )
 
 
-async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
+async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
     """Give up a job of this id that is all or nothing and died on this machine; False where there is none.
+
+    ``take_over``: one on another machine is dead, too, as a person says.
 
     Raises:
         ConflictError: it lives, or nobody here can tell.
@@ -187,7 +189,7 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     if mark is None:
         return False
     plain = await uses_plain_names(folder, mark)
-    await _settle_remote(folder, mark, plain=plain, take_over=False, display_path=display_path)
+    await _settle_remote(folder, mark, plain=plain, take_over=take_over, display_path=display_path)
     return True
 
 

@@ -18,6 +18,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._shards.commit.shard import Shard
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.manifest.names import new_writer_id
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.job import Job, Mode
@@ -25,7 +26,7 @@ from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 
-__all__ = ["BlockingBatches", "KeyedBatch", "Limits", "shard_boundaries", "write_ordered"]
+__all__ = ["BlockingBatches", "KeyedBatch", "Limits", "Supply", "shard_boundaries", "write_ordered", "write_shard"]
 
 _EXACT = 1 << 53  # up to here each whole number is a float
 
@@ -116,7 +117,7 @@ async def write_ordered(
         schema=schema,
         metadata=metadata,
     )
-    supply = _Supply(batches)
+    supply = Supply(batches)
     entries: list[ShardEntry] = []
     async with open_job(folder, header, path=header.url, mode=mode) as job:
         try:
@@ -132,7 +133,7 @@ async def write_ordered(
     return sorted(entries, key=lambda entry: entry.path)
 
 
-async def _write_fixed(job: Job, supply: _Supply, num_shards: int, records: int, entries: list[ShardEntry]) -> None:
+async def _write_fixed(job: Job, supply: Supply, num_shards: int, records: int, entries: list[ShardEntry]) -> None:
     ends = shard_boundaries(records, num_shards)
     for number in range(num_shards):
         limits = Limits(max_records=ends[number + 1] - ends[number])
@@ -143,15 +144,23 @@ async def _write_fixed(job: Job, supply: _Supply, num_shards: int, records: int,
         raise DatasetError(f"{job.header.url}: {records:,} records were announced, and there are {more}; try it again")
 
 
-async def _write_shard(job: Job, number: int, supply: _Supply, limits: Limits) -> ShardEntry:
+async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) -> ShardEntry:
+    compressed = bool(job.header.compression.type)
+    return await write_shard(job.publisher, job.shard_name(number), supply, limits, compressed=compressed)
+
+
+async def write_shard(
+    publisher: ShardPublisher, key: str, supply: Supply, limits: Limits, *, compressed: bool
+) -> ShardEntry:
+    """Publish one shard of the next records: until it is full, or there are no more."""
     begun = anyio.current_time()
-    async with job.publisher.open_shard(job.shard_name(number)) as shard:
-        await _fill(shard, supply, limits, compressed=bool(job.header.compression.type))
+    async with publisher.open_shard(key) as shard:
+        await _fill(shard, supply, limits, compressed=compressed)
         await shard.output.finish()
-    return job.publisher.entry_of(shard, begun, anyio.current_time())
+    return publisher.entry_of(shard, begun, anyio.current_time())
 
 
-async def _fill(shard: Shard, supply: _Supply, limits: Limits, *, compressed: bool) -> None:
+async def _fill(shard: Shard, supply: Supply, limits: Limits, *, compressed: bool) -> None:
     records = 0
     while True:
         room = None if limits.max_bytes is None else limits.max_bytes - shard.output.size
@@ -165,7 +174,7 @@ async def _fill(shard: Shard, supply: _Supply, limits: Limits, *, compressed: bo
         await shard.write(batch.records, batch.keys)
 
 
-class _Supply:
+class Supply:
     """The records that are still to be written, which are cut where a shard is full."""
 
     def __init__(self, batches: AsyncIterator[KeyedBatch]) -> None:

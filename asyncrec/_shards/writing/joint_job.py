@@ -1,0 +1,329 @@
+"""`open_joint_job`: one job whose shards many processes make, each attempt under names of its own, and one commits.
+
+    async with open_joint_job("s3://crawl/pages", job_id="2026-11-22") as job:        # in the driver
+        if job.committed is None:                                                     # else it was done before
+            ... send job.share to the workers, who return the entries of open_share
+            await job.commit(entries)
+
+What no commit names was never there: shards of an attempt that died, of one that ran twice, of a run that failed. They
+lie under the job's own names. Whoever ends the job takes them away, and `verify --delete` what comes later.
+
+A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
+ever commits: a new one first sees how those before it ended, and gives a dead one up behind a tombstone. So a run after
+a commit whose answer was lost finds it, and adds nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.clock import CommitClock
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.manifest.names import index_key, keys_key, new_writer_id, rolling_shard_name, validate_writer_id
+from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.manifest.snapshot import dataset_at, load_segments
+from asyncrec._shards.ownership.abandonment import abandon
+from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec._shards.ownership.leftovers import remove_leftovers
+from asyncrec._shards.writing.job import Job, Mode
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
+from asyncrec.storage._url import redact
+
+__all__ = ["JobShare", "JointJob", "ShareWriter", "open_joint_job", "open_share"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+_MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
+_MEMORY_LIMIT = 256 << 20
+_MAX_SHARD_BYTES = 256 << 20
+_CLEAN_UP_SECONDS = 60
+# The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
+_PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShare:
+    """What a process needs to make shards for a job. It can be pickled, and holds no credentials but those in a path.
+
+    Attributes:
+        path: of the data set; absolute where it is local.
+        writer: the id in the names of the shards.
+        compression, index: of the shards.
+    """
+
+    path: str
+    writer: str
+    compression: CompressionOptions
+    index: bool
+
+
+class JointJob:
+    """Made by `open_joint_job`.
+
+    Attributes:
+        share: for `open_share`, in whatever process.
+        committed: what the job has added to the data set, from an earlier run of the same id on; `None` until then.
+    """
+
+    def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
+        self.share = share
+        self.committed = committed
+        self._job = job
+
+    async def commit(self, entries: Collection[ShardEntry], *, records: int | None = None) -> None:
+        """Make these shards part of the data set, in one step, and end the job. Once.
+
+        Args:
+            entries: of all attempts that are to count, as `ShareWriter.entries` has them.
+            records: that there have to be in all, where somebody has counted.
+
+        Raises:
+            DatasetError: there are others than were counted; nothing is committed.
+            ConflictError: it was given up, or the data set was replaced, by somebody else; nothing is committed.
+            StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
+        """
+        if self._job is None:
+            raise DatasetError(f"{redact(self.share.path)}: the job {self.share.writer} has ended, and takes no more")
+        found = sum(entry.records for entry in entries)
+        if records is not None and found != records:
+            raise DatasetError(
+                f"{redact(self.share.path)}: {records:,} records were written and {found:,} arrived; nothing of "
+                "them is committed: some tasks failed and were passed over, or a shard was named twice"
+            )
+        if len({entry.path for entry in entries}) < len(entries):
+            raise DatasetError(f"{redact(self.share.path)}: a shard was named twice; nothing is committed")
+        stamped = tuple(replace(entry, committed=self._job.manifest.clock.now()) for entry in entries)
+        await self._job.commit(stamped)
+        self.committed = stamped
+
+
+@asynccontextmanager
+async def open_joint_job(
+    path: str | os.PathLike[str],
+    *,
+    job_id: str | None = None,
+    mode: Mode = "append",
+    take_over: bool = False,
+    schema: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    compression: str | int | CompressionOptions | None = "",
+    index: bool = True,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[JointJob]:
+    """Begin a job, or find that it was done. Left without `JointJob.commit`, it is given up, and nothing of it stays.
+
+    Args:
+        path: a folder and the data set's name in it, which every process reaches.
+        job_id: names the work: whoever runs it again with this id adds nothing to what an earlier run committed.
+        mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
+        take_over: an earlier run on another machine, of which nobody here can tell whether it lives, is dead.
+        schema, metadata: kept in the manifest.
+        compression, index: of the shards.
+        storage_options: for the backend.
+
+    Raises:
+        ConflictError: a run of this id lives, or may live on another machine.
+        ObjectExistsError: with ``mode="new"`` there is a data set.
+        ValueError: an id that cannot be one.
+    """
+    options = parse_compression(compression)
+    if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
+        raise ArgumentValueError(f"job_id has {len(job_id)} characters; at most {_MOST_ID}")
+    async with dataset_at(path, storage_options=storage_options) as (folder, name):
+        writer, closing = new_writer_id(), None
+        if job_id is not None:
+            writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
+        header = whole_job_header(
+            folder,
+            name,
+            writer=writer,
+            compression=options,
+            index=index,
+            schema=schema,
+            metadata=dict(metadata or {}),
+        )
+        local = local_folder(folder) is not None
+        share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
+        if closing is not None:
+            await _delete_others(folder, name, writer, closing.add)
+            yield JointJob(share, None, closing.add)
+            return
+        async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
+            joint = JointJob(share, job, None)
+            try:
+                yield joint
+            finally:
+                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+                    await _end(job)
+
+
+class ShareWriter:
+    """Made by `open_share`; used by one task.
+
+    Attributes:
+        entries: of the shards, for `JointJob.commit`, once the context exited cleanly.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[ShardEntry] = []
+        self._batches = Handover[KeyedBatch](1, "the share")
+        self._error: Exception | None = None
+        self._ended = anyio.Event()
+
+    async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
+        """Take records, with the digest of each one's key where they have keys. An error ends the share."""
+        if self._error is not None:
+            raise self._error
+        await self._batches.put(KeyedBatch(records, keys))
+
+    async def run(self, share: JobShare, part: int, limits: Limits, storage_options: dict[str, Any] | None) -> None:
+        """The task that makes the shards."""
+        try:
+            self.entries = await _make_shards(share, _Taken(self._batches), part, limits, storage_options)
+        except Exception as error:
+            self._error = error
+            with suppress(StopAsyncIteration):  # whoever waits for room is told by the next call
+                while True:
+                    await self._batches.take()
+        finally:
+            self._ended.set()
+
+    async def finish(self) -> None:
+        """Wait until all shards are there."""
+        self._batches.end()
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+
+@asynccontextmanager
+async def open_share(
+    share: JobShare,
+    *,
+    part: int = 0,
+    max_shard_bytes: int | None = None,
+    max_shard_records: int | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[ShareWriter]:
+    """Make shards for a job, of which nothing is in the data set until `JointJob.commit` names them.
+
+    No attempt has the names of another, whoever runs at the same time. One that fails takes its shards back.
+
+    Args:
+        share: the job's.
+        part: a number; the shards of the data set are in its order.
+        max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
+        storage_options: for the backend.
+    """
+    if not 0 <= part < _PARTS:
+        raise ArgumentValueError(f"part={part}: at least 0 and below {_PARTS:,}")
+    if max_shard_bytes is None and max_shard_records is None:
+        max_shard_bytes = _MAX_SHARD_BYTES
+    limits = Limits(max_bytes=max_shard_bytes, max_records=max_shard_records)
+    writer = ShareWriter()
+    async with TaskScope() as scope:
+        scope.start_soon(writer.run, share, part, limits, storage_options)
+        try:
+            yield writer
+            await writer.finish()
+        finally:
+            scope.cancel()
+
+
+class _Taken:
+    def __init__(self, batches: Handover[KeyedBatch]) -> None:
+        self._batches = batches
+
+    def __aiter__(self) -> _Taken:
+        return self
+
+    async def __anext__(self) -> KeyedBatch:
+        return await self._batches.take()
+
+
+async def _make_shards(
+    share: JobShare,
+    batches: AsyncIterator[KeyedBatch],
+    part: int,
+    limits: Limits,
+    storage_options: dict[str, Any] | None,
+) -> list[ShardEntry]:
+    first = ((_PARTS + part) * _ATTEMPTS + secrets.randbelow(_ATTEMPTS)) * _SHARDS
+    entries: list[ShardEntry] = []
+    async with dataset_at(share.path, storage_options=storage_options) as (folder, name):
+        header = whole_job_header(
+            folder, name, writer=share.writer, compression=share.compression, index=share.index, metadata={}
+        )
+        local = local_folder(folder)
+        publisher = ShardPublisher(
+            folder,
+            header,
+            budget=ByteBudget(_MEMORY_LIMIT),
+            clock=CommitClock(),
+            deadline=Deadline(),
+            staging=None if local is None else local.owned_by(share.writer, keep=False),
+        )
+        supply = Supply(batches)
+        try:
+            while await supply.any():
+                key = rolling_shard_name(name, share.writer, first + len(entries))
+                compressed = bool(share.compression.type)
+                entries.append(await write_shard(publisher, key, supply, limits, compressed=compressed))
+        except BaseException:
+            await publisher.take_back(entries)
+            raise
+    return entries
+
+
+async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
+    """The id of the next run; or of the one that has committed, and its closing segment."""
+    ended = {segment.writer for segment in await load_segments(folder, name) if segment.closed}
+    run = 1
+    while True:
+        writer = f"{job_id}_run{run}"
+        if writer not in ended:
+            await settle_dead(folder, name, writer, take_over=take_over)
+        closing = await load_closing(folder, name, writer)
+        if closing is None or not closing.abandoned:
+            return writer, closing
+        run += 1
+
+
+async def _end(job: Job) -> None:
+    """Take away what is not committed, unless nobody knows what is. Failures are logged: it is merely not listed."""
+    header, folder = job.header, job.store
+    try:
+        if job.committed:
+            await _delete_others(folder, header.name, header.writer, job.manifest.entries)
+            if job.journal is not None:
+                await in_thread(remove_leftovers, job.journal)
+        elif not job.manifest.unsettled and await abandon(folder, header, plain=False) and job.journal is not None:
+            await in_thread(remove_leftovers, job.journal)
+    except Exception as error:
+        _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, header.name, header.writer, error)
+
+
+async def _delete_others(folder: Storage, name: str, writer: str, entries: Collection[ShardEntry]) -> None:
+    """Delete what attempts of an ended job have made that are not among these."""
+    named = {key for entry in entries for key in entry.objects}
+    for prefix in ("", index_key("").removesuffix(".index"), keys_key("").removesuffix(".keys")):
+        async for info in folder.list_objects(f"{prefix}{name}-{writer}-"):
+            if info.key not in named:
+                await folder.delete(info.key)

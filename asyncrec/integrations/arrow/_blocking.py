@@ -1,0 +1,151 @@
+"""The same without async: for notebooks, and for pandas, Polars, DuckDB, Ray and Spark, which are not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
+from asyncrec.blocking._records import open_reader
+from asyncrec.blocking._shards import open_sharded_writer
+from asyncrec.blocking._streams import Puller
+from asyncrec.errors import SchemaError
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow import _plan, _reading
+from asyncrec.integrations.arrow._from_records import BatchMaker
+from asyncrec.integrations.arrow._plan import Part, Plan
+from asyncrec.integrations.arrow._pyarrow import pa
+from asyncrec.integrations.arrow._to_records import null_columns, to_records
+from asyncrec.integrations.arrow._writing import pieces, schemas_of
+
+__all__ = ["from_pandas", "plan_batches", "read_batches", "read_parts", "to_pandas", "to_table", "write_batches"]
+
+
+class _Batches(Handle[_reading.BatchReader], Iterator[Any]):
+    def __init__(self, owner: Owner[_reading.BatchReader], value: _reading.BatchReader) -> None:
+        super().__init__(owner, value)
+        self.schema = value.schema
+        self._batches = Puller(owner, aiter(value))
+
+    def __next__(self) -> Any:
+        for batch in self._batches.pull():
+            return batch
+        raise StopIteration
+
+
+_open_batches = as_context(_reading.open_batches, _Batches)
+_open_parts = as_context(_reading.open_parts, _Batches)
+_make_plan = as_call(_plan.make_plan)
+
+
+def read_batches(path: str | os.PathLike[str], **options: Any) -> Any:
+    """A ``pyarrow.RecordBatchReader`` over the records: what pandas, Polars, DuckDB and whoever knows Arrow take.
+
+    It is read as it is used, a batch or two in memory. What is dropped half-way is closed.
+
+    Args:
+        path: a file, a folder, a pattern or a data set.
+        options: of `open_batches`, which says what is raised.
+    """
+    return _reader(_pulled(lambda: _open_batches(path, **options)))
+
+
+def to_table(path: str | os.PathLike[str], **options: Any) -> Any:
+    """All records in one ``pyarrow.Table``, in memory. Where no schema is stored, that of all the records is inferred.
+
+    ``path`` and ``options`` as for `open_batches`.
+    """
+    try:
+        return read_batches(path, **options).read_all()
+    except SchemaError:
+        if options.get("schema") is not None or options.get("split") is not None or not os.path.isfile(path):
+            raise
+    opened = {name: value for name, value in options.items() if name in ("verify", "storage", "storage_options")}
+    with open_reader(path, **opened) as records:
+        schema = Schema.infer(records)
+    return read_batches(path, **{**options, "schema": schema}).read_all()
+
+
+def to_pandas(path: str | os.PathLike[str], **options: Any) -> Any:
+    """All records as a ``pandas.DataFrame``. ``path`` and ``options`` as for `open_batches`."""
+    return to_table(path, **options).to_pandas()
+
+
+def write_batches(
+    path: str | os.PathLike[str],
+    batches: Any,
+    *,
+    schema: Schema | Any = None,
+    narrow: bool = True,
+    **options: Any,
+) -> int:
+    """Write a ``pyarrow`` Table, RecordBatch, RecordBatchReader, or any iterable of batches; returns how many rows.
+
+    Args:
+        path: a folder and the data set's name in it.
+        batches: whatever they are, they are written as they come, a batch in memory.
+        schema: as for `open_batch_writer`. Unless given it is that of the batches; of a Table or a RecordBatch, all of
+            which is there to be looked at, a column in which some are null becomes a VarLen.
+        narrow: round float64 to float32.
+        options: of `asyncrec.open_sharded_writer`.
+    """
+    whole = isinstance(batches, pa.Table | pa.RecordBatch)
+    each = iter([batches] if whole else batches)
+    first = next(each, None)
+    told = schema
+    if told is None:
+        told = getattr(batches, "schema", None) if first is None or not whole else batches.schema
+        told = told if told is not None or first is None else first.schema
+    if told is None:
+        raise SchemaError(f"{os.fspath(path)}: there is no batch, and so no schema; give schema=")
+    nulls = null_columns(batches) if whole and schema is None else None
+    records, metadata = schemas_of(told, options.pop("metadata", None), nulls=nulls)
+    rows = 0
+    with open_sharded_writer(path, schema=records, metadata=metadata, **options) as writer:
+        while first is not None:
+            for piece in pieces(first):
+                writer.write_many(to_records(piece, records, narrow=narrow))
+                rows += piece.num_rows
+            first = next(each, None)
+    return rows
+
+
+def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int:
+    """Write a ``pandas.DataFrame`` to a data set, without its index; returns how many rows. See `write_batches`."""
+    return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
+
+
+def plan_batches(path: str | os.PathLike[str], *, part_bytes: int | None = None, **options: Any) -> Plan:
+    """What is to be read, in parts of which any process reads any: for engines.
+
+    Args:
+        path: a file, a folder, a pattern or a data set.
+        part_bytes: larger shards that have an index are cut into parts of at most so many bytes; a part is never less
+            than a record, nor in a GZIP shard than a member.
+        options: ``split``, ``schema``, ``columns``, ``worker``, ``storage`` and ``storage_options`` of `open_batches`.
+    """
+    return _make_plan(path, part_bytes=part_bytes, **options)
+
+
+def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
+    """A ``pyarrow.RecordBatchReader`` over some parts of a plan.
+
+    Args:
+        maker: the plan's.
+        parts: in the order wanted.
+        options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
+    """
+    return _reader(_pulled(lambda: _open_parts(maker, parts, **options)))
+
+
+def _pulled(open_: Any) -> Iterator[Any]:
+    """First the schema, then the batches; closed when it is dropped."""
+    with open_() as batches:
+        yield batches.schema
+        yield from batches
+
+
+def _reader(pulled: Iterator[Any]) -> Any:
+    schema = next(pulled)  # opened, and so closed when it is dropped
+    return pa.RecordBatchReader.from_batches(schema, pulled)

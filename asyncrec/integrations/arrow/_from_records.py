@@ -1,0 +1,210 @@
+"""Records to Arrow: the columns that a schema reads become arrays, without an object per value but for bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from asyncrec.errors import ArgumentValueError, SchemaError
+from asyncrec.example._columns import Column
+from asyncrec.example._compound import Sequence, Sparse
+from asyncrec.example._dtypes import Misfit
+from asyncrec.example._entries import Entry, splits_of
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._pyarrow import pa
+from asyncrec.integrations.arrow._types import METADATA, arrow_schema, schema_of, selected_schema
+
+__all__ = ["BatchMaker", "to_batch"]
+
+Array: TypeAlias = Any
+
+_MOST_OFFSET = (1 << 31) - 1
+
+
+def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Iterable[str] | None = None) -> Any:
+    """One ``pyarrow.RecordBatch`` of the records, a row for each.
+
+    Of a FixedLen a column of numbers, text or bytes, or of fixed-size lists; of a VarLen lists, and null where the
+    record has no such feature; of a Sequence lists of these; of a Tensor the struct ``values, shape``; of a Sparse the
+    struct ``indices, values``. A FixedLen with a default has it where the feature is absent, as `Schema.decode` has.
+
+    Args:
+        records: serialised Examples, or SequenceExamples where the schema has a Sequence.
+        schema: theirs; or the ``pyarrow.Schema`` wanted, whose columns of one value may be null where it says so.
+        columns: the names of those wanted, in that order; the others are not parsed.
+
+    Raises:
+        SchemaError, DecodeError: as `Schema.decode_batch`, naming the record.
+        ValueError: there is no such column; or a column has more than 2 GiB or 2**31 values: give fewer records.
+    """
+    return BatchMaker(schema, columns=columns).batch(records)
+
+
+class BatchMaker:
+    """Makes batches of one schema. Used by any number of threads.
+
+    Attributes:
+        schema: of the records, with the chosen columns alone.
+        arrow: of the batches.
+    """
+
+    def __init__(self, schema: Schema | Any, *, columns: Iterable[str] | None = None, arrow: Any = None) -> None:
+        """``arrow``: the types wanted, where they are not those of `arrow_schema`; of the columns of ``schema``."""
+        if isinstance(schema, Schema):
+            self.schema = selected_schema(schema, columns)
+            plain = arrow_schema(self.schema)
+            self.arrow = plain if arrow is None else _chosen(arrow, self.schema, plain)
+        elif isinstance(schema, pa.Schema):
+            known = METADATA in (schema.metadata or {})
+            nulls = [field.name for field in schema if field.nullable and _is_single(field.type)]
+            found = schema_of(schema, nulls=nulls)
+            self.schema = selected_schema(found, list(found.features) if columns is None and not known else columns)
+            self.arrow = _chosen(schema, self.schema, arrow_schema(self.schema))
+        else:
+            raise SchemaError(f"schema is a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
+        self._sequences = any(isinstance(entry, Sequence) for entry in self.schema.features.values())
+
+    def batch(self, records: SequenceOf[bytes]) -> Any:
+        """See `to_batch`."""
+        try:
+            arrays = self._of_sequences(records) if self._sequences else self._of_examples(records)
+        except (Misfit, pa.ArrowInvalid) as fault:
+            self.schema.decode_batch(records)  # says which record it is
+            raise SchemaError(f"the records do not fit the types wanted: {fault}") from fault
+        if not arrays:  # a batch without columns has no length, but for this
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
+
+    def _of_examples(self, records: SequenceOf[bytes]) -> list[Array]:
+        columns = self.schema.stored_columns(records)
+        return [
+            _column(name, entry, columns, self.arrow.field(name).type) for name, entry in self.schema.features.items()
+        ]
+
+    def _of_sequences(self, records: SequenceOf[bytes]) -> list[Array]:
+        stacked = self.schema.decode_batch(records)
+        return [
+            _cast(name, _stacked(name, entry, stacked[name], len(records)), self.arrow.field(name).type)
+            for name, entry in self.schema.features.items()
+        ]
+
+
+def _chosen(arrow: Any, schema: Schema, plain: Any) -> Any:
+    return pa.schema([arrow.field(name) for name in schema.features], metadata=plain.metadata)
+
+
+def _is_single(kind: Any) -> bool:
+    return not (pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
+
+
+def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any) -> Array:
+    if isinstance(entry, VarLen):
+        return _cast(name, _var_len(name, entry, columns[name], single=_is_single(wanted)), wanted)
+    if isinstance(entry, FixedLen) and not entry.raw and entry.dtype in ("bytes", "str"):
+        _, flat, counts = columns[name]
+        if (counts == math.prod(entry.shape)).all():
+            return _cast(name, _fixed(_strings(flat, entry.dtype), len(counts), entry.shape), wanted)
+    rows = len(next(iter(columns.values())).counts)
+    return _cast(name, _stacked(name, entry, entry.stack(name, columns), rows), wanted)
+
+
+def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array:
+    _, flat, counts = column
+    if entry.dtype in ("bytes", "str"):
+        values = _strings(flat, entry.dtype)
+    else:
+        values = _values(entry.stack(name, {name: column}).values, entry.dtype)
+    if not single:
+        return _lists(name, splits_of(np.maximum(counts, 0)), values, counts < 0)
+    if (counts > 1).any():
+        row = int(np.argmax(counts > 1))
+        raise SchemaError(f"record {row} of the batch: feature {name!r}: {counts[row]} values, and the column has one")
+    here = counts == 1
+    return values if here.all() else values.take(pa.array(np.cumsum(here) - 1, mask=~here))
+
+
+def _stacked(name: str, entry: Entry, value: Any, rows: int) -> Array:
+    """The array of what ``Schema.decode_batch`` gives."""
+    if isinstance(entry, FixedLen):
+        return _fixed(_values(value.reshape(-1), entry.dtype), len(value), entry.shape)
+    if isinstance(entry, VarLen):
+        return _lists(name, value.row_splits, _values(value.values, entry.dtype))
+    if isinstance(entry, Sequence):
+        steps = int(value.row_splits[-1])
+        return _lists(name, value.row_splits, _stacked(name, entry.entry, value.values, steps))
+    if isinstance(entry, Sparse):
+        splits = splits_of(np.bincount(value.indices[:, 0], minlength=rows))
+        places = _fixed(_values(value.indices[:, 1:].reshape(-1), "int64"), len(value.indices), (len(entry.shape),))
+        values = _values(value.values, entry.dtype)
+        return _struct(indices=_lists(name, splits, places), values=_lists(name, splits, values))
+    if isinstance(entry, Tensor):
+        flats = [np.zeros(0, value[0].dtype) if rows else np.zeros(0), *(each.reshape(-1) for each in value)]
+        shapes = [np.array(each.shape, np.int64) for each in value]
+        return _struct(
+            values=_lists(name, _splits(flats[1:]), _values(np.concatenate(flats), entry.dtype)),
+            shape=_lists(name, _splits(shapes), _values(np.concatenate([np.zeros(0, np.int64), *shapes]), "int64")),
+        )
+    raise SchemaError(f"{entry!r} has no column")
+
+
+def _splits(parts: SequenceOf[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    return splits_of(np.array([len(part) for part in parts], np.int64))
+
+
+def _strings(values: Iterable[bytes], dtype: str) -> Array:
+    """Bytes as they are stored. Raises ArrowInvalid for what is to be text, and is not UTF-8."""
+    array = pa.array(values, pa.binary())
+    if isinstance(array, pa.ChunkedArray):  # of more than 2 GiB: of 64-bit offsets
+        array = pa.array(values, pa.large_binary())
+        return array.cast(pa.large_string()) if dtype == "str" else array
+    return array.cast(pa.string()) if dtype == "str" else array
+
+
+def _values(flat: npt.NDArray[Any], dtype: str) -> Array:
+    """An array of numbers, or of the bytes or str of an object array."""
+    if dtype == "bytes":
+        return _strings(flat.tolist(), dtype)
+    if dtype == "str":
+        return _strings([value.encode() for value in flat.tolist()], dtype)
+    return pa.array(np.ascontiguousarray(flat, dtype))
+
+
+def _fixed(values: Array, rows: int, shape: tuple[int, ...]) -> Array:
+    for axis in reversed(range(len(shape))):
+        length = rows * math.prod(shape[:axis])
+        values = pa.Array.from_buffers(pa.list_(values.type, shape[axis]), length, [None], children=[values])
+    return values
+
+
+def _lists(
+    name: str, splits: npt.NDArray[np.int64], values: Array, absent: npt.NDArray[np.bool_] | None = None
+) -> Array:
+    if splits[-1] > _MOST_OFFSET:
+        raise ArgumentValueError(f"column {name!r}: {splits[-1]:,} values in one batch; give fewer records at a time")
+    mask = pa.array(absent) if absent is not None and absent.any() else None
+    return pa.ListArray.from_arrays(pa.array(splits.astype(np.int32)), values, mask=mask)
+
+
+def _struct(**fields: Array) -> Array:
+    parts = [pa.field(name, array.type, nullable=False) for name, array in fields.items()]
+    return pa.StructArray.from_arrays(list(fields.values()), fields=parts)
+
+
+def _cast(name: str, array: Array, wanted: Any) -> Array:
+    if array.type == wanted:
+        return array
+    if array.type in (pa.large_binary(), pa.large_string()) and array.nbytes > _MOST_OFFSET:
+        raise ArgumentValueError(
+            f"column {name!r}: {array.nbytes:,} bytes in one batch; give fewer records at a time, or ask for "
+            f"{array.type}"
+        )
+    try:
+        return array.cast(wanted)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise SchemaError(f"column {name!r}: {array.type} is no {wanted}: {error}") from error

@@ -1,0 +1,222 @@
+"""What there is to read under a path, in parts that any process can read by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._datasets.reading.reader import find_split
+from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._from_records import BatchMaker
+from asyncrec.integrations.arrow._types import arrow_schema, restored
+from asyncrec.storage._base import Storage
+from asyncrec.storage._registry import located
+from asyncrec.tools._selection import Selection, selected
+
+__all__ = ["Part", "Plan", "make_plan", "share"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Some neighbouring records of one file.
+
+    Attributes:
+        path: of the file.
+        compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` where nothing says.
+        offset: the byte of the file to begin at.
+        skip: how many records there are to be passed over first.
+        records: how many there are; `None` for all to the end of the file, where nothing has counted them.
+        bytes: that are read of the file, about.
+        index: the file's index, by which any of its records is found, or `None`.
+    """
+
+    path: str
+    compression: str
+    offset: int = 0
+    skip: int = 0
+    records: int | None
+    bytes: int
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be read, and what it becomes. It can be pickled.
+
+    Attributes:
+        parts: in the order of the records.
+        maker: what makes batches of records.
+    """
+
+    parts: tuple[Part, ...]
+    maker: BatchMaker
+
+    @property
+    def records(self) -> int | None:
+        """In all parts; `None` where nobody has counted them."""
+        counts = [part.records for part in self.parts if part.records is not None]
+        return sum(counts) if len(counts) == len(self.parts) else None
+
+
+async def make_plan(
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    schema: Schema | Any = None,
+    columns: Iterable[str] | None = None,
+    part_bytes: int | None = None,
+    worker: tuple[int, int] = (0, 1),
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Plan:
+    """See `open_batches`, whose arguments these are; ``part_bytes`` cuts larger shards that have an index."""
+    if not 0 <= worker[0] < worker[1]:
+        raise ArgumentValueError(f"worker={worker}: the first is a number from 0 up to, but not, the second")
+    if part_bytes is not None and part_bytes < 1:
+        raise ArgumentValueError(f"part_bytes={part_bytes}: at least 1")
+    wanted = None if columns is None else list(columns)
+    found: Schema | None
+    metadata: Mapping[str, Any] = {}
+    if split is None:
+        async with selected(path, storage=storage, storage_options=storage_options) as selection:
+            parts = _parts_of(selection, opened=storage is not None)
+            found = None if selection.schema is None else Schema.from_json(selection.schema)
+            if len(selection.datasets) == 1:
+                metadata = selection.datasets[0].manifest.metadata
+    elif storage is not None:
+        raise ArgumentValueError("a split is found by a path, with storage_options=: leave out storage=")
+    else:
+        parts, found = await _parts_of_split(path, split, storage_options)
+    parts = share(parts, worker)
+    options = {"storage": storage, "storage_options": storage_options}
+    parts = [cut for part in parts for cut in await _cut(part, part_bytes, options)]
+    return Plan(parts=tuple(parts), maker=_maker(path, schema if schema is not None else found, wanted, metadata))
+
+
+def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
+    """The part of worker ``i`` of ``n``: as many neighbouring records as the others have, to within one.
+
+    Where the records of a file are not counted, whole files in turn.
+    """
+    every = list(parts)
+    number, count = worker
+    if count == 1:
+        return every
+    counts = [part.records for part in every if part.records is not None]
+    if len(counts) < len(every):
+        return every[number::count]
+    total = sum(counts)
+    first, last = total * number // count, total * (number + 1) // count
+    found = []
+    before = 0
+    for part, records in zip(every, counts, strict=True):
+        start, stop = max(first - before, 0), min(last - before, records)
+        before += records
+        if start < stop:
+            size = part.bytes * (stop - start) // records
+            found.append(replace(part, skip=part.skip + start, records=stop - start, bytes=size))
+    return found
+
+
+def _parts_of(selection: Selection, *, opened: bool) -> list[Part]:
+    parts = []
+    for shard in selection.shards:
+        entry = shard.entry
+        shown = shard.display_path[: len(shard.display_path) - len(shard.name)]
+        folder = shard.folder if opened else shown
+        parts.append(
+            Part(
+                path=shard.key if opened else shard.display_path,
+                compression="auto" if entry is None else entry.compression,
+                records=None if entry is None else entry.records,
+                bytes=shard.size,
+                index=None if entry is None or entry.index is None else folder + entry.index.path,
+            )
+        )
+    return [part for part in parts if part.records != 0]
+
+
+async def _parts_of_split(
+    path: str | os.PathLike[str], split: str, storage_options: dict[str, Any] | None
+) -> tuple[list[Part], Schema | None]:
+    found = await find_split(path, split, storage_options=storage_options)
+    folder = os.fspath(path).rstrip("/") + "/" if os.fspath(path) else ""
+    parts = [
+        Part(
+            path=folder + each.key,
+            compression=each.compression,
+            skip=each.skip,
+            records=each.take,
+            bytes=0,
+            index=None if each.index is None else folder + each.index,
+        )
+        for each in found.slices
+    ]
+    return parts, found.schema
+
+
+async def _cut(part: Part, part_bytes: int | None, options: dict[str, Any]) -> list[Part]:
+    """The part in pieces of at most so many bytes, each beginning where its first record does, as far as indexes go."""
+    too_large = part_bytes is not None and part.bytes > part_bytes
+    if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
+        return [part]
+    try:
+        async with located(part.index, **options) as (store, key):
+            text = await store.get(key)
+        index = await in_thread(parse_index, text)
+    except (ObjectNotFoundError, FormatError):
+        return [part]  # without it the records before are read, and passed over
+    if len(index) < part.skip + part.records:
+        return [part]
+    return await in_thread(_pieces, part, index, part_bytes)
+
+
+def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part]:
+    assert part.records is not None, "only what is counted is cut"
+    first, stop = part.skip, part.skip + part.records
+    starts = index.offsets if index.members is None else index.members
+    begins = np.flatnonzero(np.diff(starts, prepend=-1))  # records, or those that begin a member
+    high = int(starts[stop]) if stop < len(starts) else max(part.bytes, int(starts[-1] + index.sizes[-1]))
+    edges = [first]
+    while part_bytes is not None and high - starts[edges[-1]] > part_bytes:
+        at = int(np.searchsorted(starts[begins], starts[edges[-1]] + part_bytes, "right")) - 1
+        following = int(begins[at]) if begins[at] > edges[-1] else _next(begins, edges[-1])
+        if following >= stop:
+            break
+        edges.append(following)
+    edges.append(stop)
+    found = []
+    for begin, end in pairwise(edges):
+        offset = int(starts[begin])
+        skip = begin - int(np.searchsorted(starts, offset)) if index.members is not None else 0
+        size = (int(starts[end]) if end < len(starts) else high) - offset
+        found.append(replace(part, offset=offset, skip=skip, records=end - begin, bytes=max(size, 1)))
+    return found
+
+
+def _next(begins: NDArray[np.intp], record: int) -> int:
+    """Where the next piece may begin, behind a record; far away where none may."""
+    at = int(np.searchsorted(begins, record, "right"))
+    return int(begins[at]) if at < len(begins) else 1 << 62
+
+
+def _maker(
+    path: str | os.PathLike[str], schema: Schema | Any, columns: list[str] | None, metadata: Mapping[str, Any]
+) -> BatchMaker:
+    if schema is None:
+        raise SchemaError(
+            f"{os.fspath(path)}: no schema is stored with it; give schema=, as Schema.infer(records) makes one"
+        )
+    if isinstance(schema, Schema):
+        maker = BatchMaker(schema, columns=columns)
+        return BatchMaker(maker.schema, arrow=restored(arrow_schema(maker.schema), metadata))
+    return BatchMaker(schema, columns=columns)

@@ -1,0 +1,205 @@
+"""`open_batches`: records as Arrow batches, decoded in threads ahead of who takes them."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from itertools import accumulate
+from typing import Any
+
+from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._records.reading.reader import open_reader
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._from_records import BatchMaker
+from asyncrec.integrations.arrow._plan import Part, make_plan
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import redact
+
+__all__ = ["BatchReader", "open_batches", "open_parts"]
+
+_BATCH_BYTES = 4 << 20  # of records: what is decoded stays in the processor's cache
+
+
+class BatchReader:
+    """Made by `open_batches`. A single pass; used by one task. ``async for batch in reader`` gives RecordBatches.
+
+    Attributes:
+        schema: the ``pyarrow.Schema`` of every batch.
+        records: how many there are in all; `None` where nobody has counted them.
+    """
+
+    def __init__(self, schema: Any, records: int | None, received: Handover[Any]) -> None:
+        self.schema = schema
+        self.records = records
+        self._received = received
+
+    def __aiter__(self) -> BatchReader:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await self._received.take()
+
+
+@asynccontextmanager
+async def open_batches(
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    schema: Schema | Any = None,
+    columns: Iterable[str] | None = None,
+    batch_rows: int | None = None,
+    batch_bytes: int | None = None,
+    worker: tuple[int, int] = (0, 1),
+    verify: bool = True,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[BatchReader]:
+    """Read records as Arrow batches: ``async with open_batches("s3://crawl/2026/pages") as reader: ...``.
+
+    They come in the order in which they are stored; the next batch is decoded, in a thread, while the last is worked
+    on.
+
+    Args:
+        path: a file, a folder, a pattern or a data set; with ``split``, the folder of the splits.
+        split: a split, or parts of several: ``"train[:80%]+extra"``.
+        schema: of the records, or the ``pyarrow.Schema`` wanted; the manifest's unless given.
+        columns: the names of those wanted, in that order. Only these are parsed.
+        batch_rows: rows in a batch; the last has fewer.
+        batch_bytes: bytes of records in a batch, at most, but for a record that is larger; 4 MiB where ``batch_rows``
+            is not given either. Both may be.
+        worker: ``(i, n)``: of n workers that share the records, this is number i: it reads the i-th of n runs of
+            neighbouring records, equal to within one. Of files in no manifest it reads every n-th.
+        verify: check every record's checksum.
+        storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
+        storage_options: for the backend, when it is opened here.
+
+    Raises:
+        SchemaError: no schema is stored, and none is given; or, while reading, a record does not fit it.
+        ValueError: there is no such column or split, or a number is out of its range.
+        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before it was
+            given.
+        DatasetError: while reading: a shard has fewer records than the manifest says.
+    """
+    plan = await make_plan(
+        path,
+        split=split,
+        schema=schema,
+        columns=columns,
+        worker=worker,
+        storage=storage,
+        storage_options=storage_options,
+    )
+    async with open_parts(
+        plan.maker,
+        plan.parts,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        verify=verify,
+        storage=storage,
+        storage_options=storage_options,
+    ) as reader:
+        yield reader
+
+
+@asynccontextmanager
+async def open_parts(
+    maker: BatchMaker,
+    parts: Iterable[Part],
+    *,
+    batch_rows: int | None = None,
+    batch_bytes: int | None = None,
+    verify: bool = True,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> AsyncIterator[BatchReader]:
+    """Some parts of a plan, as `open_batches` reads all of them."""
+    for option, value in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
+        if value is not None and value < 1:
+            raise ArgumentValueError(f"{option}={value}: at least 1")
+    if batch_rows is None and batch_bytes is None:
+        batch_bytes = _BATCH_BYTES
+    chosen = list(parts)
+    counts = [part.records for part in chosen if part.records is not None]
+    received = Handover[Any](1, "the batches")
+    reader = BatchReader(maker.arrow, sum(counts) if len(counts) == len(chosen) else None, received)
+    feed = _Feed(maker, received, batch_rows, batch_bytes)
+    options = {"verify": verify, "storage": storage, "storage_options": storage_options}
+    async with TaskScope() as scope:
+        scope.start_soon(feed.run, chosen, options)
+        try:
+            yield reader
+        finally:
+            scope.cancel()
+            received.close()
+
+
+class _Feed:
+    """Reads parts, and puts batches of the sizes asked for. A task of its own: what it opens it closes."""
+
+    def __init__(
+        self, maker: BatchMaker, received: Handover[Any], batch_rows: int | None, batch_bytes: int | None
+    ) -> None:
+        self._maker = maker
+        self._received = received
+        self._rows = batch_rows
+        self._bytes = batch_bytes
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    async def run(self, parts: Iterable[Part], options: dict[str, Any]) -> None:
+        try:
+            try:
+                for part in parts:
+                    await self._read(part, options)
+            except Exception:
+                await self._put()  # every record before it
+                raise
+            await self._put()
+        except Exception as error:
+            self._received.end(error)
+        else:
+            self._received.end()
+
+    async def _read(self, part: Part, options: dict[str, Any]) -> None:
+        skip, missing = part.skip, part.records
+        async with open_reader(part.path, compression=part.compression, start_offset=part.offset, **options) as reader:
+            async for records in reader.batches():
+                kept = records[skip:] if missing is None else records[skip : skip + missing]
+                skip = max(skip - len(records), 0)
+                await self._take(kept)
+                if missing is not None:
+                    missing -= len(kept)
+                    if not missing:
+                        return
+        if missing:
+            raise DatasetError(
+                f"{redact(part.path)}: ends {missing} records before the number the manifest says; it was replaced, or "
+                "not copied whole"
+            )
+
+    async def _take(self, records: list[bytes]) -> None:
+        """Fill batches, and put those that are full."""
+        sizes = [*accumulate(map(len, records), initial=0)]
+        start = 0
+        while start < len(records):
+            stop = len(records)
+            if self._rows is not None:
+                stop = min(stop, start + self._rows - len(self._held))
+            if self._bytes is not None:
+                room = self._bytes - self._held_bytes
+                stop = min(stop, bisect_right(sizes, sizes[start] + room) - 1)
+            stop = max(stop, start if self._held else start + 1)  # one that is larger than a batch is one
+            self._held += records[start:stop]
+            self._held_bytes += sizes[stop] - sizes[start]
+            start = stop
+            if start < len(records) or len(self._held) == self._rows:
+                await self._put()
+
+    async def _put(self) -> None:
+        if not self._held:
+            return
+        held, self._held, self._held_bytes = self._held, [], 0
+        await self._received.put(await in_thread(self._maker.batch, held))

@@ -1,0 +1,282 @@
+"""Arrow to records: each column becomes a list of values of its feature, each row an Example of them.
+
+A null is an absent feature, where the schema lets it be one. What would not come back as it is, is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from asyncrec.errors import ArgumentTypeError, SchemaError
+from asyncrec.example._codec import encode_example, encode_sequence_example
+from asyncrec.example._compound import Sequence, Sparse
+from asyncrec.example._dtypes import kind_of
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._schema import Schema
+from asyncrec.example._wire import FLOAT
+from asyncrec.integrations.arrow._pyarrow import pa
+from asyncrec.integrations.arrow._types import schema_of
+
+__all__ = ["to_records"]
+
+Array: TypeAlias = Any
+Values: TypeAlias = "list[Any]"  # one for each row; None where it has no such feature
+
+_NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would read as absent
+
+
+def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
+    """A serialised Example for each row, or a SequenceExample where the schema has a Sequence: `to_batch` undone.
+
+    Args:
+        batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
+        schema: of the records, whose columns alone are written; `schema_of` the batch's unless given.
+        narrow: round float64 to float32, as `encode_example` does. With ``False`` a value that would change is refused;
+            a FixedLen with ``raw=True`` keeps all its bits.
+
+    Raises:
+        SchemaError: a column is missing, or its values are not what the schema says: nulls in a FixedLen without a
+            default, lists of another length, a number beyond the type; column and row are named.
+    """
+    if isinstance(batch, pa.Table):
+        schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
+        return [record for part in batch.to_batches() for record in to_records(part, schema, narrow=narrow)]
+    if not isinstance(batch, pa.RecordBatch):
+        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+    schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
+    features: dict[str, Values] = {}
+    lists: dict[str, Values] = {}
+    for name, entry in schema.features.items():
+        if batch.schema.get_field_index(name) < 0:
+            if all(not stored.required for stored in entry.stored(name).values()):
+                continue
+            raise SchemaError(f"there is no column {name!r}, and every record has it; there are {batch.schema.names}")
+        try:
+            if isinstance(entry, Sequence):
+                lists[name] = _steps(entry, _plain(batch.column(name)))
+            else:
+                features.update(_features(name, entry, _plain(batch.column(name)), narrow))
+        except (SchemaError, pa.ArrowException) as error:
+            raise SchemaError(f"column {name!r}: {error}; expected {entry}") from error
+    return _encoded(features, lists, batch.num_rows, narrow, is_sequence=schema_has_lists(schema))
+
+
+def null_columns(batch: Any) -> list[str]:
+    """The names of the columns of a batch or table in which some are null."""
+    return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.null_count]
+
+
+def schema_has_lists(schema: Schema) -> bool:
+    """Whether its records are SequenceExamples."""
+    return any(isinstance(entry, Sequence) for entry in schema.features.values())
+
+
+def _encoded(
+    features: Mapping[str, Values], lists: Mapping[str, Values], rows: int, narrow: bool, *, is_sequence: bool
+) -> list[bytes]:
+    names, records = [*features], []
+    columns = zip(*features.values(), strict=True) if features else iter([()] * rows)
+    for row, values in enumerate(columns):
+        present = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        try:
+            if is_sequence:
+                steps = {name: values[row] for name, values in lists.items() if values[row] is not None}
+                records.append(encode_sequence_example(present, steps, narrow=narrow))
+            else:
+                records.append(encode_example(present, narrow=narrow))
+        except SchemaError as error:
+            raise SchemaError(f"row {row} of the batch: {error}") from None
+    return records
+
+
+def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str, Values]:
+    if isinstance(entry, FixedLen):
+        values = _fixed_len(entry, column, narrow)
+        if entry.default is None and column.null_count:
+            row = column.is_valid().to_pylist().index(False)
+            raise SchemaError(f"row {row} is null; a VarLen may be, and a FixedLen with a default")
+        return {name: values}
+    if isinstance(entry, VarLen):
+        if pa.types.is_fixed_size_list(column.type):
+            column = column.cast(pa.list_(column.type.value_type))
+        if _is_list(column.type):
+            return {name: _var_len(column, _reader(entry.dtype, narrow))}
+        return {name: _scattered(_reader(entry.dtype, narrow)(_present(column)), column)}
+    if isinstance(entry, Tensor):
+        _check_null(column)
+    if not pa.types.is_struct(column.type):
+        raise SchemaError(f"it is {column.type}")
+    if isinstance(entry, Tensor):
+        flats = _var_len(column.field("values"), _reader(entry.dtype, narrow))
+        shapes = _var_len(column.field("shape"), _reader("int64", narrow))
+        for row, (flat, shape) in enumerate(zip(flats, shapes, strict=True)):
+            if len(flat) != math.prod(shape):
+                raise SchemaError(f"row {row} has {len(flat)} values for the shape {list(shape)}")
+        raw = [_little(flat, entry.dtype) for flat in flats] if entry.raw else flats
+        return {name: raw, f"{name}_shape": shapes}
+    if isinstance(entry, Sparse):
+        found = {entry.values: _var_len(column.field("values"), _reader(entry.dtype, narrow))}
+        places = column.field("indices")
+        starts = _offsets(places)
+        grid = _numbers(_leaves(places.flatten(), (len(entry.indices),)), "int64").reshape(-1, len(entry.indices))
+        for axis, feature in enumerate(entry.indices):
+            found[feature] = [grid[start:stop, axis] for start, stop in pairwise(starts)]
+        return found
+    raise SchemaError("there is no such column")
+
+
+def _steps(entry: Sequence, column: Array) -> Values:
+    if not _is_list(column.type):
+        raise SchemaError(f"it is {column.type}, and no list of steps")
+    inner = _plain(column.flatten())
+    if isinstance(entry.entry, FixedLen):
+        _check_null(column)
+        _check_null(inner)
+        values = _fixed_len(entry.entry, inner, True)
+    else:
+        values = [[] if value is None else value for value in _var_len(inner, _reader(entry.entry.dtype, True))]
+    return _sliced(values, column)
+
+
+def _fixed_len(entry: FixedLen, column: Array, narrow: bool) -> Values:
+    present = _present(column)
+    flat = _leaves(present, entry.shape)
+    read = _reader(entry.dtype, narrow and not entry.raw)
+    if entry.raw:
+        data = _little(_numbers(flat, entry.dtype), entry.dtype)
+        size = len(data) // len(present) if len(present) else 0
+        return _scattered([data[at * size : (at + 1) * size] for at in range(len(present))], column)
+    values = read(flat)
+    if entry.shape:
+        size = math.prod(entry.shape)
+        values = _cut(values, range(0, size * len(present) + 1, size) if size else [0] * (len(present) + 1))
+    elif isinstance(values, np.ndarray):
+        values = values.tolist()
+    return _scattered(values, column)
+
+
+def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
+    if not _is_list(column.type):
+        raise SchemaError(f"it is {column.type}, and no list")
+    return _sliced(read(_plain(column.flatten())), column)
+
+
+def _sliced(values: Any, column: Array) -> Values:
+    """What each row of a list column has of the values of all of them."""
+    rows = _cut(values, _offsets(column))
+    if column.null_count:
+        rows = [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
+    return rows
+
+
+def _cut(values: Any, offsets: Iterable[int]) -> Values:
+    rows: Values = [values[start:stop] for start, stop in pairwise(offsets)]
+    return [row if len(row) else _NO_BYTES for row in rows] if isinstance(values, list) else rows
+
+
+def _offsets(column: Array) -> list[int]:
+    lengths = pa.compute.list_value_length(column).fill_null(0).to_pylist()
+    return list(accumulate(lengths, initial=0))
+
+
+def _scattered(values: Any, column: Array) -> Values:
+    """The values of the rows that are not null, and None for the others."""
+    rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if not column.null_count:
+        return rows
+    following = iter(rows)
+    return [next(following) if valid else None for valid in column.is_valid().to_pylist()]
+
+
+def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
+    """The values in lists of this shape, or flat lists of as many: Ray has its tensors so."""
+    rows = len(column)
+    size = 1
+    while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        if column.null_count:
+            raise SchemaError("there is a null in a list")
+        lengths = set(pa.compute.list_value_length(column).unique().to_pylist())
+        if len(lengths) > 1:
+            raise SchemaError(f"its lists have different lengths, {min(lengths)} and {max(lengths)} among them")
+        size *= lengths.pop() if lengths else 1
+        column = _plain(column.flatten())
+    if rows and size != math.prod(shape):
+        raise SchemaError(f"its rows have {size} values")
+    return column
+
+
+def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
+    """What makes an array of a type the values that are encoded: NumPy's, or a list of bytes."""
+
+    def read(column: Array) -> Any:
+        _check_null(column)
+        if dtype in ("bytes", "str"):
+            return _strings(column, dtype)
+        numbers = _numbers(column, dtype)
+        return numbers if narrow or kind_of(dtype) != FLOAT else _unchanged(numbers)
+
+    return read
+
+
+def _strings(column: Array, dtype: str) -> list[bytes]:
+    kind = str(column.type)
+    if not any(known in kind for known in ("string", "binary")):
+        raise SchemaError(f"its values are {kind}")
+    if dtype == "str" and "binary" in kind:
+        column = column.cast(pa.large_string())  # refuses what is not UTF-8
+    values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
+    return values
+
+
+def _numbers(column: Array, dtype: str) -> Any:
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_boolean(kind) != (dtype == "bool") or str(kind).endswith(("string", "binary", "view")):
+        raise SchemaError(f"its values are {kind}")
+    return column.cast(pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))).to_numpy(
+        zero_copy_only=False
+    )
+
+
+def _unchanged(numbers: Any) -> Any:
+    with np.errstate(over="ignore"):
+        narrowed = numbers.astype(np.float32)
+    changed = (narrowed.astype(numbers.dtype) != numbers) & (numbers == numbers)
+    if changed.any():
+        raise SchemaError(
+            f"{numbers[int(np.argmax(changed))]!r} is no float32; leave out narrow=False to round, or use raw=True"
+        )
+    return numbers
+
+
+def _little(numbers: Any, dtype: str) -> bytes:
+    kind = np.dtype(np.uint8) if dtype == "bool" else np.dtype(dtype).newbyteorder("<")
+    return bytes(np.asarray(numbers).astype(kind).tobytes())
+
+
+def _plain(column: Array) -> Array:
+    """What is in an extension or a dictionary."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _plain(column.storage)
+    return _plain(column.dictionary_decode()) if pa.types.is_dictionary(column.type) else column
+
+
+def _present(column: Array) -> Array:
+    return column.drop_null() if column.null_count else column
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _check_null(column: Array) -> None:
+    if column.null_count:
+        row = column.is_valid().to_pylist().index(False)
+        raise SchemaError(f"row {row} is null" if not column.offset else "there is a null in it")

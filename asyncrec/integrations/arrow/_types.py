@@ -1,0 +1,262 @@
+"""A `Schema` as Arrow's, and back: which column each entry is, and which entry each type of column.
+
+The `Schema` itself goes along as metadata, so that what Arrow's types do not tell (defaults, ``raw``, the shape of a
+sparse array) comes back as it was.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from asyncrec.errors import ArgumentValueError, SchemaError
+from asyncrec.example._compound import Sequence, Sparse
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._pyarrow import pa
+
+__all__ = ["ARROW_SCHEMA", "METADATA", "arrow_schema", "encode_arrow", "restored", "schema_of", "selected_schema"]
+
+METADATA = b"asyncrec.schema"
+"""The key under which a Schema stands in the metadata of an Arrow schema, as JSON."""
+
+ARROW_SCHEMA = "ARROW:schema"
+"""The key under which an Arrow schema stands in a manifest's metadata: the name that Parquet files have for it."""
+
+_NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_MOST_BYTES = 1 << 20  # of an Arrow schema in a manifest, which may be anybody's
+
+
+def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large: bool = False) -> Any:
+    """The ``pyarrow.Schema`` of the batches that records of this schema become; the `Schema` is in its metadata.
+
+    Args:
+        schema: of the records.
+        columns: the names of those wanted, in that order; all unless given.
+        large: bytes and text of 64-bit offsets, for columns of over 2 GiB in one batch.
+
+    Raises:
+        ValueError: there is no such column.
+    """
+    chosen = selected_schema(schema, columns)
+    fields = [_field(name, entry, large) for name, entry in chosen.features.items()]
+    return pa.schema(fields, metadata={METADATA: json.dumps(chosen.to_json(), separators=(",", ":")).encode()})
+
+
+def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
+    """The `Schema` that records made of such batches have: of each column what the metadata say, if the type is theirs.
+
+    Otherwise by type: numbers, booleans, text and bytes are FixedLen of one value, fixed-size lists FixedLen of their
+    shape, lists VarLen, lists of lists Sequence; times, dates and durations the integers they are. float64 stays
+    float64 by name and is stored as float32, which is what an Example has.
+
+    Args:
+        arrow: a ``pyarrow.Schema``.
+        nulls: the names of columns of one value in which some are null: they become VarLen.
+
+    Raises:
+        SchemaError: a column is of a type that no feature holds (struct, map, union, decimal, null); or the metadata
+            hold no schema of this version.
+    """
+    known = _known(arrow.metadata or {})
+    plain = {} if known is None else {field.name: field.type for field in arrow_schema(known)}
+    absent = set(nulls)
+    found: dict[str, Entry] = {}
+    for field in arrow:
+        if field.name in found:
+            raise SchemaError(f"two columns have the name {field.name!r}; a record has one feature of a name")
+        if known is not None and field.name in plain and _is_view_of(field.type, plain[field.name]):
+            entry = known.features[field.name]
+        else:
+            entry = _entry(field.name, field.type)
+        if field.name in absent and not isinstance(entry, VarLen | Sparse | Sequence):
+            entry = _where_null(field.name, entry)
+        found[field.name] = entry
+    left_out = known is not None and not known.features.keys() <= found.keys()
+    return Schema(found, allow_extra=left_out or (known is not None and known.allow_extra))
+
+
+def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
+    """The schema of some columns of the records; the others are passed over.
+
+    Raises:
+        ValueError: there is no such column.
+    """
+    if columns is None:
+        return schema
+    wanted = list(columns)
+    features = schema.features
+    if missing := [name for name in wanted if name not in features]:
+        raise ArgumentValueError(f"there is no column {missing[0]!r}; there are {', '.join(map(repr, features))}")
+    return Schema({name: features[name] for name in wanted}, allow_extra=True)
+
+
+def encode_arrow(arrow: Any) -> str:
+    """An Arrow schema as text for a manifest, without its metadata."""
+    return base64.b64encode(arrow.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def restored(plain: Any, metadata: Mapping[str, Any]) -> Any:
+    """``plain``, an `arrow_schema`, with the types the columns had when they were written, where a manifest says so.
+
+    What it says is anybody's: a type is taken only where the column can be cast to it, and what cannot be read counts
+    for nothing.
+    """
+    text = metadata.get(ARROW_SCHEMA)
+    if not isinstance(text, str) or len(text) > _MOST_BYTES:
+        return plain
+    try:
+        told = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+    except (ValueError, pa.ArrowException, OSError):
+        return plain
+    fields = []
+    for field in plain:
+        at = told.get_field_index(field.name)
+        written = told.field(at) if at >= 0 else field
+        fields.append(written.remove_metadata() if _is_view_of(written.type, field.type) else field)
+    return pa.schema(fields, metadata=plain.metadata)
+
+
+def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
+    text = metadata.get(METADATA)
+    if text is None:
+        return None
+    try:
+        return Schema.from_json(json.loads(text))
+    except ValueError as error:
+        raise SchemaError(f"the schema in the Arrow metadata is none: {error}") from error
+
+
+def _is_view_of(written: Any, plain: Any) -> bool:
+    """Whether a column that is read as ``plain`` was written as ``written``, and becomes it again by a cast."""
+    types = pa.types
+    if written == plain:
+        return True
+    if types.is_list(plain) and not (types.is_list(written) or types.is_large_list(written)):
+        plain = plain.value_type  # of one value or null
+    if types.is_list(plain):
+        return bool(types.is_large_list(written) and written.value_type == plain.value_type)
+    if types.is_int64(plain):
+        return bool(
+            types.is_int64(written)
+            or types.is_timestamp(written)
+            or types.is_duration(written)
+            or types.is_date64(written)
+            or types.is_time64(written)
+        )
+    if types.is_int32(plain):
+        return bool(types.is_int32(written) or types.is_date32(written) or types.is_time32(written))
+    if types.is_string(plain):
+        return bool(types.is_large_string(written) or types.is_string(written))
+    if types.is_binary(plain):
+        return bool(types.is_large_binary(written) or types.is_fixed_size_binary(written) or types.is_binary(written))
+    return bool(written == plain)
+
+
+def _field(name: str, entry: Entry, large: bool) -> Any:
+    kind = _type(entry, large)
+    if isinstance(entry, VarLen):
+        return pa.field(name, kind, nullable=True)
+    return pa.field(name, kind, nullable=False)
+
+
+def _type(entry: Entry, large: bool) -> Any:
+    if isinstance(entry, FixedLen):
+        kind = _scalar(entry.dtype, large)
+        for size in reversed(entry.shape):
+            kind = pa.list_(kind, size)
+        return kind
+    if isinstance(entry, VarLen):
+        return pa.list_(_scalar(entry.dtype, large))
+    if isinstance(entry, Sequence):
+        return pa.list_(_type(entry.entry, large))
+    if isinstance(entry, Tensor):
+        fields = {"values": pa.list_(_scalar(entry.dtype, large)), "shape": pa.list_(pa.int64())}
+    elif isinstance(entry, Sparse):
+        place = pa.list_(pa.int64(), len(entry.shape))
+        fields = {"indices": pa.list_(place), "values": pa.list_(_scalar(entry.dtype, large))}
+    else:
+        raise SchemaError(f"{entry!r} has no column")
+    return pa.struct([pa.field(name, kind, nullable=False) for name, kind in fields.items()])
+
+
+def _scalar(dtype: str, large: bool) -> Any:
+    if dtype == "str":
+        return pa.large_string() if large else pa.string()
+    if dtype == "bytes":
+        return pa.large_binary() if large else pa.binary()
+    return pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))
+
+
+def _entry(name: str, kind: Any) -> Entry:
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        shape = getattr(kind, "shape", None)  # a tensor: Arrow's own, and Ray's
+        if shape is None:
+            return _entry(name, kind.storage_type)
+        return FixedLen(tuple(shape), _dtype(name, kind.storage_type.value_type))
+    if types.is_dictionary(kind):
+        return _entry(name, kind.value_type)
+    if types.is_fixed_size_list(kind):
+        inner = _entry(name, kind.value_type)
+        if isinstance(inner, FixedLen):
+            return FixedLen((kind.list_size, *inner.shape), inner.dtype)
+    elif _is_list(kind):
+        inner = _entry(name, kind.value_type)
+        if isinstance(inner, FixedLen) and inner.shape == ():
+            return VarLen(inner.dtype)
+        if isinstance(inner, FixedLen | VarLen):
+            return Sequence(inner)
+    else:
+        return FixedLen((), _dtype(name, kind))
+    raise SchemaError(f"column {name!r} is {kind}: lists are nested too deeply for a feature; flatten it")
+
+
+def _dtype(name: str, kind: Any) -> str:
+    types = pa.types
+    if types.is_boolean(kind):
+        return "bool"
+    for dtype in _NUMBERS:
+        if kind == pa.from_numpy_dtype(np.dtype(dtype)):
+            return dtype
+    if _is_text(kind):
+        return "str"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or _is(kind, "binary"):
+        return "bytes"
+    if types.is_date32(kind) or types.is_time32(kind):
+        return "int32"
+    if types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind) or types.is_time64(kind):
+        return "int64"
+    raise SchemaError(
+        f"column {name!r} is {kind}, which no feature holds: there are numbers, booleans, text, bytes, times, and "
+        "lists of these; cast it, flatten it or leave it out"
+    )
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is(kind, "string"))
+
+
+def _is(kind: Any, name: str) -> bool:
+    """Whether it is the view type of this name, which pyarrow has by now."""
+    return str(kind) == f"{name}_view"
+
+
+def _where_null(name: str, entry: Entry) -> Entry:
+    if isinstance(entry, FixedLen) and entry.default is not None:
+        return entry
+    if isinstance(entry, FixedLen) and entry.shape == ():
+        return VarLen(entry.dtype)
+    absent = entry.where_absent()
+    if isinstance(absent, VarLen) or (absent is not None and not isinstance(absent, Sequence)):
+        return absent
+    raise SchemaError(f"column {name!r}: some are null, and {entry} is in every record; fill them, or leave them out")

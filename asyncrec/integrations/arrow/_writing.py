@@ -1,0 +1,116 @@
+"""`open_batch_writer`: Arrow batches as the records of a data set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.writing.open import open_sharded_writer
+from asyncrec._shards.writing.writer import ShardedWriter
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, SchemaError
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._pyarrow import pa
+from asyncrec.integrations.arrow._to_records import to_records
+from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
+
+__all__ = ["BatchWriter", "open_batch_writer", "pieces", "schemas_of"]
+
+_PIECE_BYTES = 1 << 20  # of a batch, made records at a time: what is held beside the batch itself
+
+
+class BatchWriter:
+    """Made by `open_batch_writer`. Used by any number of tasks.
+
+    Attributes:
+        writer: the `asyncrec.ShardedWriter` beneath, for ``flush``, ``commit``, ``wait`` and ``stats``.
+        schema: of the records.
+    """
+
+    def __init__(self, writer: ShardedWriter, schema: Schema, *, key: str | None, narrow: bool) -> None:
+        self.writer = writer
+        self.schema = schema
+        self._key = key
+        self._narrow = narrow
+
+    async def write(self, batch: Any) -> int:
+        """Take the rows of a ``pyarrow.RecordBatch`` or ``Table``, in order. Returns the last one's ticket.
+
+        Cancelled, some of them were taken: those before one another.
+
+        Raises:
+            SchemaError: a row does not fit the schema; it names column and row. Rows before it, a MiB at a time, were
+                taken.
+            Others: as `asyncrec.ShardedWriter.write`.
+        """
+        ticket = 0
+        for piece in pieces(batch):
+            records = await in_thread(lambda part: to_records(part, self.schema, narrow=self._narrow), piece)
+            if self._key is None:
+                ticket = await self.writer.write_many(records)
+                continue
+            for record, key in zip(records, _keys(piece, self._key), strict=True):
+                ticket = await self.writer.write(record, key=key)
+        return ticket
+
+
+@asynccontextmanager
+async def open_batch_writer(
+    path: str | os.PathLike[str], schema: Schema | Any, *, key: str | None = None, narrow: bool = True, **options: Any
+) -> AsyncIterator[BatchWriter]:
+    """Write Arrow batches to shards: ``async with open_batch_writer("s3://crawl/2026/pages", schema) as writer: ...``.
+
+    The schema is kept in the manifest, and beside it the Arrow types, so that times, large text and columns of one
+    value or null are read back as what they were.
+
+    Args:
+        path: a folder and the data set's name in it.
+        schema: of the records; or the ``pyarrow.Schema`` of the batches, where a column of one value in which some may
+            be null has to be a VarLen: `schema_of` makes it one.
+        key: the column whose text or bytes are each record's key.
+        narrow: round float64 to float32; with ``False`` a value that would change is refused.
+        options: of `asyncrec.open_sharded_writer`, which says what it raises.
+    """
+    records, metadata = schemas_of(schema, options.pop("metadata", None))
+    if key is not None and key not in records.features:
+        raise ArgumentValueError(f"key={key!r}: there is no such column; there are {', '.join(records.features)}")
+    async with open_sharded_writer(path, schema=records, metadata=metadata, **options) as writer:
+        yield BatchWriter(writer, records, key=key, narrow=narrow)
+
+
+def schemas_of(
+    schema: Schema | Any, metadata: Any = None, *, nulls: list[str] | None = None
+) -> tuple[Schema, dict[str, Any]]:
+    """The schema of the records, and the manifest's metadata, with the Arrow schema where one was given."""
+    told = dict(metadata or {})
+    if isinstance(schema, Schema):
+        return schema, told
+    if not isinstance(schema, pa.Schema):
+        raise ArgumentTypeError(f"schema is a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
+    return schema_of(schema, nulls=nulls or ()), {ARROW_SCHEMA: encode_arrow(schema), **told}
+
+
+def pieces(batch: Any) -> Iterator[Any]:
+    """RecordBatches of about a MiB, and of one row where that is larger."""
+    if isinstance(batch, pa.Table):
+        for part in batch.to_batches():
+            yield from pieces(part)
+        return
+    if not isinstance(batch, pa.RecordBatch):
+        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+    rows = batch.num_rows
+    count = max(1, min(rows, batch.nbytes // _PIECE_BYTES))
+    for number in range(count):
+        start, stop = rows * number // count, rows * (number + 1) // count
+        if start < stop:
+            yield batch.slice(start, stop - start)
+
+
+def _keys(batch: Any, key: str) -> list[str | bytes]:
+    values = batch.column(key).to_pylist()
+    for row, value in enumerate(values):
+        if not isinstance(value, str | bytes):
+            raise SchemaError(f"row {row} of the batch: the key {key!r} is {value!r}, neither text nor bytes")
+    return values  # type: ignore[no-any-return]  # as checked

@@ -1,0 +1,23 @@
+"""Ray Data reads data sets, and writes them exactly once: `read_asyncrec`, `write_asyncrec`.
+
+    import ray
+    from asyncrec.integrations.ray import read_asyncrec, write_asyncrec
+
+    pages = read_asyncrec("s3://crawl/2026/pages", columns=["url", "body"])
+    write_asyncrec(pages.map_batches(clean), "s3://crawl/2026/clean", job_id="clean-2026-11-22")
+
+Reading, each task has some shards, or a range of the records of a large one, and gives tables of some MiB: its memory
+does not grow with the shard. Writing, each attempt of a task makes shards under names that nobody else has; they are in
+the data set from the one commit on that the driver makes at the end, and that names one attempt of each task.
+
+On `Datasource` and `Datasink`, which are public; Ray's own attributes are not touched.
+
+_reading    tasks read parts of a data set
+_writing    tasks write shards, and the driver commits
+_ray        what is taken from Ray
+"""
+
+from asyncrec.integrations.ray._reading import AsyncrecDatasource, read_asyncrec
+from asyncrec.integrations.ray._writing import AsyncrecDatasink, WriteReport, write_asyncrec
+
+__all__ = ["AsyncrecDatasink", "AsyncrecDatasource", "WriteReport", "read_asyncrec", "write_asyncrec"]

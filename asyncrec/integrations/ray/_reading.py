@@ -1,0 +1,145 @@
+"""`read_asyncrec`: a task for some shards, or for a range of the records of a large one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow import BatchMaker, Part, plan_batches, read_parts
+from asyncrec.integrations.ray._ray import BlockMetadata, Datasource, ReadTask, ray
+
+__all__ = ["AsyncrecDatasource", "read_asyncrec"]
+
+_PART_BYTES = 128 << 20  # of a task: Ray's own size of a block
+_GZIP_FACTOR = 4  # what compressed pages become, about: for Ray's guess at the number of tasks
+
+
+def read_asyncrec(
+    path: str | os.PathLike[str],
+    *,
+    split: str | None = None,
+    schema: Schema | Any = None,
+    columns: Iterable[str] | None = None,
+    part_bytes: int = _PART_BYTES,
+    batch_rows: int | None = None,
+    batch_bytes: int | None = None,
+    verify: bool = True,
+    storage_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Any:
+    """A ``ray.data.Dataset`` of the records, a column for each feature, as `asyncrec.integrations.arrow` makes them.
+
+    The manifest is read once, here. A task reads one shard or more, or where a shard has an index, parts of it.
+
+    Args:
+        path: a file, a folder, a pattern or a data set, which every node reaches by this path.
+        split, schema, columns, batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
+        part_bytes: a larger shard is read by several tasks; 128 MiB.
+        storage_options: for the backend, in every task.
+        options: of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``, ``ray_remote_args``.
+    """
+    source = AsyncrecDatasource(
+        path,
+        split=split,
+        schema=schema,
+        columns=columns,
+        part_bytes=part_bytes,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        verify=verify,
+        storage_options=storage_options,
+    )
+    return ray.data.read_datasource(source, **options)
+
+
+class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there where this is checked
+    """What `read_asyncrec` reads from. The arguments are the same."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        split: str | None = None,
+        schema: Schema | Any = None,
+        columns: Iterable[str] | None = None,
+        part_bytes: int | None = _PART_BYTES,
+        batch_rows: int | None = None,
+        batch_bytes: int | None = None,
+        verify: bool = True,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        where = os.fspath(path)
+        if "://" not in where:  # a task has another working folder
+            where = os.path.abspath(where)
+        self._plan = plan_batches(
+            where, part_bytes=part_bytes, split=split, schema=schema, columns=columns, storage_options=storage_options
+        )
+        self._options = {
+            "batch_rows": batch_rows,
+            "batch_bytes": batch_bytes,
+            "verify": verify,
+            "storage_options": storage_options,
+        }
+
+    def get_name(self) -> str:
+        return "Asyncrec"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return sum(_size(part) for part in self._plan.parts)
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """At most ``parallelism`` tasks, each of neighbouring parts and of about as many bytes."""
+        maker, options = self._plan.maker, self._options
+        groups = _groups(self._plan.parts, max(1, parallelism)) or [()]
+        return [
+            ReadTask(_Read(maker, group, options), _metadata(group), maker.arrow, per_task_row_limit)
+            for group in groups
+        ]
+
+
+class _Read:
+    """What a task runs: little to be sent, and nothing of the source itself."""
+
+    def __init__(self, maker: BatchMaker, parts: tuple[Part, ...], options: dict[str, Any]) -> None:
+        self._maker = maker
+        self._parts = parts
+        self._options = options
+
+    def __call__(self) -> Iterator[Any]:
+        if not self._parts:
+            yield self._maker.arrow.empty_table()
+            return
+        for batch in read_parts(self._maker, self._parts, **self._options):
+            yield pa.Table.from_batches([batch])
+
+
+def _size(part: Part) -> int:
+    return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
+
+
+def _groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
+    total = sum(map(_size, parts)) or 1
+    before = 0
+    numbered = []
+    for part in parts:
+        numbered.append((min(most - 1, before * most // total), part))
+        before += _size(part) or 1
+    return [tuple(part for _, part in group) for _, group in groupby(numbered, key=lambda each: each[0])]
+
+
+def _metadata(parts: tuple[Part, ...]) -> BlockMetadata:
+    counts = [part.records for part in parts if part.records is not None]
+    return BlockMetadata(
+        num_rows=sum(counts) if len(counts) == len(parts) else None,
+        size_bytes=int(sum(map(_size, parts))),
+        exec_stats=None,
+        input_files=[part.path for part in parts],
+    )

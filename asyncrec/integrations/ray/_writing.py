@@ -1,0 +1,219 @@
+"""`write_asyncrec`: tasks make shards, and the driver commits those of one attempt of each, in one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing import joint_job
+from asyncrec._shards.writing.joint_job import JobShare
+from asyncrec.blocking._owner import Handle, as_context
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow import to_records
+from asyncrec.integrations.arrow._writing import pieces, schemas_of
+from asyncrec.integrations.ray._ray import BlockAccessor, Datasink
+
+__all__ = ["AsyncrecDatasink", "DriverJob", "WriteReport", "write_asyncrec"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteReport:
+    """What `write_asyncrec` did.
+
+    Attributes:
+        rows, bytes: that are in the data set by this job; bytes of shards, as stored.
+        shards: as the manifest has them.
+        repeated: an earlier run of the same ``job_id`` had committed them, and this one has added nothing.
+    """
+
+    rows: int
+    bytes: int
+    shards: tuple[ShardEntry, ...]
+    repeated: bool
+
+
+class DriverJob(Handle[joint_job.JointJob]):
+    """The job, in the driver, without async."""
+
+    @property
+    def share(self) -> JobShare:
+        return self._value.share
+
+    @property
+    def committed(self) -> tuple[ShardEntry, ...] | None:
+        return self._value.committed
+
+    def commit(self, entries: list[ShardEntry], records: int) -> None:
+        async def commit() -> None:
+            await self._value.commit(entries, records=records)
+
+        self._owner.call_inside(commit)
+
+
+class _Share(Handle[joint_job.ShareWriter]):
+    def write(self, records: list[bytes]) -> None:
+        self._owner.call(self._value.write, records)
+
+    @property
+    def entries(self) -> list[ShardEntry]:
+        return self._value.entries
+
+
+_open_job = as_context(joint_job.open_joint_job, DriverJob)
+_open_share = as_context(joint_job.open_share, _Share)
+
+
+def write_asyncrec(
+    dataset: Any,
+    path: str | os.PathLike[str],
+    *,
+    schema: Schema | Any = None,
+    mode: Literal["append", "new", "replace"] = "append",
+    job_id: str | None = None,
+    take_over: bool = False,
+    max_shard_bytes: int | None = None,
+    max_shard_records: int | None = None,
+    min_rows_per_write: int | None = None,
+    compression: str | int | CompressionOptions | None = "",
+    index: bool = True,
+    narrow: bool = True,
+    metadata: Mapping[str, Any] | None = None,
+    storage_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> WriteReport:
+    """Write the rows of a ``ray.data.Dataset``: each exactly once where this returns, none where it raises.
+
+    The exception is an error that says that nobody knows whether the commit took effect: run it again with the same
+    ``job_id``, which finds out, and writes only if it did not.
+
+    Args:
+        dataset: the rows; its columns become features as `asyncrec.integrations.arrow.schema_of` says.
+        path: a folder and the data set's name in it, which every node reaches by this path.
+        schema: of the records, or a ``pyarrow.Schema``; the data set's own unless given. A column of one value in which
+            some are null has to be a VarLen, and rows that Ray has as Python objects need a schema.
+        mode: ``"append"``; ``"new"`` wants nothing there; ``"replace"`` makes this the whole data set.
+        job_id: names this work, so that a second run adds nothing to what the first has committed.
+        take_over: an earlier run of this id, on a machine that cannot be asked, is dead.
+        max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
+        min_rows_per_write: Ray bundles at least so many rows for a task, and so for a shard.
+        compression, index: of the shards.
+        narrow: round float64 to float32; with ``False`` a value that would change is refused.
+        metadata: kept in the manifest.
+        storage_options: for the backend, in every task.
+        options: of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
+
+    Raises:
+        ConflictError: a run of this id lives; or another job has replaced the data set meanwhile.
+        ObjectExistsError: with ``mode="new"`` there is a data set.
+        StorageError, DatasetError: of the commit.
+        ray.exceptions.RayTaskError: of a task, with the SchemaError or StorageError that it met.
+    """
+    told = schema if schema is not None else _schema_of(dataset)
+    records: Schema | None = None
+    kept = dict(metadata or {})
+    if told is not None:
+        records, kept = schemas_of(told, kept)
+    with _open_job(
+        path,
+        job_id=job_id,
+        mode=mode,
+        take_over=take_over,
+        schema=None if records is None else records.to_json(),
+        metadata=kept,
+        compression=compression,
+        index=index,
+        storage_options=storage_options,
+    ) as job:
+        repeated = job.committed is not None
+        if not repeated:
+            sink = AsyncrecDatasink(
+                job,
+                records,
+                narrow=narrow,
+                max_shard_bytes=max_shard_bytes,
+                max_shard_records=max_shard_records,
+                min_rows_per_write=min_rows_per_write,
+                storage_options=storage_options,
+            )
+            dataset.write_datasink(sink, **options)
+            if job.committed is None:  # Ray ends well without having called it where there is nothing to be written
+                job.commit([], 0)
+        shards = job.committed or ()
+    return WriteReport(
+        rows=sum(shard.records for shard in shards),
+        bytes=sum(shard.bytes for shard in shards),
+        shards=shards,
+        repeated=repeated,
+    )
+
+
+class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
+    """What `write_asyncrec` writes to: tasks make shards, and `on_write_complete` commits them. Made for one job."""
+
+    def __init__(
+        self,
+        job: DriverJob,
+        schema: Schema | None,
+        *,
+        narrow: bool = True,
+        max_shard_bytes: int | None = None,
+        max_shard_records: int | None = None,
+        min_rows_per_write: int | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        self._job: DriverJob | None = job
+        self._share = job.share
+        self._schema = schema
+        self._narrow = narrow
+        self._limits = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
+        self._min_rows = min_rows_per_write
+        self._storage_options = storage_options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_job": None}  # the driver's alone
+
+    def get_name(self) -> str:
+        return "Asyncrec"
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        return self._min_rows
+
+    def on_write_start(self, schema: Any = None) -> None:
+        """Nothing: the job has begun before Ray began anything."""
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> list[ShardEntry]:
+        """In a task: the shards of its rows."""
+        with _open_share(
+            self._share, part=int(ctx.task_idx), storage_options=self._storage_options, **self._limits
+        ) as share:
+            for block in blocks:
+                for piece in pieces(BlockAccessor.for_block(block).to_arrow()):
+                    share.write(to_records(piece, self._schema, narrow=self._narrow))
+        return share.entries
+
+    def on_write_complete(self, write_result: Any) -> None:
+        """In the driver: the commit."""
+        assert self._job is not None, "Ray calls this in the driver"
+        entries = [entry for returned in write_result.write_returns for entry in returned]
+        self._job.commit(entries, int(write_result.num_rows))
+
+    def on_write_failed(self, error: Exception) -> None:
+        """Nothing: who opened the job ends it, and knows whether its commit may have landed."""
+
+
+def _schema_of(dataset: Any) -> Any:
+    """The Arrow schema of its rows; `None` where it has none. It may run the first of its tasks."""
+    found = dataset.schema()
+    if found is None:
+        return None
+    if isinstance(found.base_schema, pa.Schema):
+        return found.base_schema
+    first = dataset.take_batch(1, batch_format="pyarrow")
+    return first.schema

@@ -1,0 +1,135 @@
+"""A Schema becomes Arrow's, with itself in the metadata, and any Arrow schema of what features hold becomes one."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asyncrec import FixedLen, Schema, Sparse, VarLen
+from asyncrec.errors import SchemaError
+from asyncrec.example import Sequence, Tensor
+from asyncrec.integrations.arrow import arrow_schema, schema_of
+
+EVERY_ENTRY = Schema(
+    {
+        "id": FixedLen((), "int64"),
+        "half": FixedLen((), "float16"),
+        "flag": FixedLen((), "bool", default=True),
+        "emb": FixedLen((2, 3), "float32"),
+        "exact": FixedLen((2,), "float64", raw=True),
+        "body": FixedLen((), "bytes"),
+        "tags": VarLen("str"),
+        "image": Tensor("uint8", raw=True),
+        "sparse": Sparse("float32", (10, 20), ("ix", "iy"), "iv"),
+    }
+)
+
+
+def test_each_entry_has_its_column() -> None:
+    arrow = arrow_schema(EVERY_ENTRY)
+    assert {field.name: str(field.type) for field in arrow} == {
+        "id": "int64",
+        "half": "halffloat",
+        "flag": "bool",
+        "emb": "fixed_size_list<item: fixed_size_list<item: float>[3]>[2]",
+        "exact": "fixed_size_list<item: double>[2]",
+        "body": "binary",
+        "tags": "list<item: string>",
+        "image": "struct<values: list<item: uint8> not null, shape: list<item: int64> not null>",
+        "sparse": "struct<indices: list<item: fixed_size_list<item: int64>[2]> not null, "
+        "values: list<item: float> not null>",
+    }
+    assert [field.name for field in arrow if field.nullable] == ["tags"]
+
+
+def test_a_sequence_is_a_list_of_its_steps() -> None:
+    schema = Schema({"frames": Sequence(FixedLen((2,), "int64")), "words": Sequence(VarLen("bytes"))})
+    assert [str(kind) for kind in arrow_schema(schema).types] == [
+        "list<item: fixed_size_list<item: int64>[2]>",
+        "list<item: list<item: binary>>",
+    ]
+
+
+def test_the_schema_comes_back_from_the_metadata() -> None:
+    assert schema_of(arrow_schema(EVERY_ENTRY)) == EVERY_ENTRY
+    assert schema_of(pickle.loads(pickle.dumps(arrow_schema(EVERY_ENTRY)))) == EVERY_ENTRY
+
+
+def test_it_comes_back_of_the_columns_that_are_left() -> None:
+    arrow = arrow_schema(EVERY_ENTRY)
+    some = pa.schema([arrow.field("tags"), arrow.field("flag")], metadata=arrow.metadata)
+    found = schema_of(some)
+    assert found.features == {"tags": VarLen("str"), "flag": FixedLen((), "bool", default=True)}
+    assert found.allow_extra
+
+
+def test_columns_are_chosen_in_the_order_asked_for() -> None:
+    assert arrow_schema(EVERY_ENTRY, columns=["tags", "id"]).names == ["tags", "id"]
+    with pytest.raises(ValueError, match="no column 'nope'"):
+        arrow_schema(EVERY_ENTRY, columns=["nope"])
+
+
+def test_large_asks_for_offsets_of_64_bits() -> None:
+    arrow = arrow_schema(Schema({"a": FixedLen((), "bytes"), "b": VarLen("str")}), large=True)
+    assert arrow.types == [pa.large_binary(), pa.list_(pa.large_string())]
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry"),
+    [
+        (pa.uint8(), FixedLen((), "uint8")),
+        (pa.float64(), FixedLen((), "float64")),
+        (pa.bool_(), FixedLen((), "bool")),
+        (pa.large_string(), FixedLen((), "str")),
+        (pa.string_view(), FixedLen((), "str")),
+        (pa.binary(4), FixedLen((), "bytes")),
+        (pa.binary_view(), FixedLen((), "bytes")),
+        (pa.dictionary(pa.int8(), pa.string()), FixedLen((), "str")),
+        (pa.timestamp("ns", "UTC"), FixedLen((), "int64")),
+        (pa.date32(), FixedLen((), "int32")),
+        (pa.duration("s"), FixedLen((), "int64")),
+        (pa.list_(pa.list_(pa.float32(), 3), 2), FixedLen((2, 3), "float32")),
+        (pa.fixed_shape_tensor(pa.float32(), (2, 3)), FixedLen((2, 3), "float32")),
+        (pa.large_list(pa.int32()), VarLen("int32")),
+        (pa.list_(pa.list_(pa.int64(), 2)), Sequence(FixedLen((2,), "int64"))),
+        (pa.list_(pa.list_(pa.string())), Sequence(VarLen("str"))),
+    ],
+    ids=str,
+)
+def test_each_type_has_its_entry(kind: Any, entry: Any) -> None:
+    assert schema_of(pa.schema({"x": kind})).features == {"x": entry}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.null(),
+        pa.decimal128(10, 2),
+        pa.struct({"a": pa.int64()}),
+        pa.map_(pa.string(), pa.int64()),
+        pa.list_(pa.list_(pa.list_(pa.int64()))),
+    ],
+    ids=str,
+)
+def test_a_type_that_no_feature_holds_is_refused_by_its_column(kind: Any) -> None:
+    with pytest.raises(SchemaError, match="column 'x' is"):
+        schema_of(pa.schema({"x": kind}))
+
+
+def test_a_column_of_one_value_with_nulls_is_a_var_len() -> None:
+    arrow = pa.schema({"a": pa.int64(), "b": pa.string()})
+    assert schema_of(arrow, nulls=["b"]).features == {"a": FixedLen((), "int64"), "b": VarLen("str")}
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(SchemaError, match="two columns have the name 'a'"):
+        schema_of(pa.schema([pa.field("a", pa.int64()), pa.field("a", pa.int64())]))
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"version": 99, "features": {}}', b"\xff"])
+def test_metadata_that_hold_no_schema_are_refused(text: bytes) -> None:
+    with pytest.raises(SchemaError):
+        schema_of(pa.schema({"a": pa.int64()}, metadata={"asyncrec.schema": text}))

@@ -1,0 +1,122 @@
+"""Batches are written as records of a data set, whose manifest says what they were."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pytest
+
+from asyncrec import FixedLen, Schema, VarLen, open_dataset, open_sharded_writer, read_manifest
+from asyncrec.errors import SchemaError
+from asyncrec.integrations.arrow import open_batch_writer, open_batches, read_batches, to_batch, write_batches
+
+pytestmark = pytest.mark.anyio
+
+TABLE = pa.table(
+    {
+        "when": pa.array([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 2)], pa.timestamp("us")),
+        "day": pa.array([datetime.date(2026, 1, 1)] * 2, pa.date32()),
+        "maybe": pa.array([None, 2], pa.int16()),
+        "name": pa.array(["a", "b"], pa.large_string()),
+        "words": pa.array([["x"], []], pa.large_list(pa.string())),
+        "hash": pa.array([b"1234", b"5678"], pa.binary(4)),
+    }
+)
+
+
+async def test_a_table_comes_back_with_its_types(tmp_path: Path) -> None:
+    def use() -> None:
+        assert write_batches(tmp_path / "d", TABLE) == 2
+        assert read_batches(tmp_path / "d").read_all().replace_schema_metadata().equals(TABLE)
+        some = read_batches(tmp_path / "d", columns=["maybe", "when"]).read_all()
+        assert some.replace_schema_metadata().equals(TABLE.select(["maybe", "when"]))
+
+    await anyio.to_thread.run_sync(use)
+    manifest = await read_manifest(tmp_path / "d")
+    assert Schema.from_json(manifest.schema or {}).features["maybe"] == VarLen("int16")
+
+
+async def test_a_writer_takes_batches_and_tables_and_keys(tmp_path: Path) -> None:
+    table = pa.table({"url": ["a", "b", "c"], "n": [1, 2, 3]})
+    async with open_batch_writer(tmp_path / "d", table.schema, key="url") as writer:
+        assert await writer.write(table.slice(0, 2)) == 2
+        assert await writer.write(table.slice(2).to_batches()[0]) == 3
+        assert writer.writer.stats().records == 3
+    async with open_dataset(tmp_path / "d") as dataset:
+        assert writer.schema.decode(await dataset.get_by_key("b")) == {"url": "b", "n": 2}
+
+
+async def test_a_null_where_none_may_be_is_told_with_what_to_do(tmp_path: Path) -> None:
+    arrow = pa.schema({"n": pa.int64()})
+    with pytest.raises(SchemaError, match="'n': row 1 is null; a VarLen may be"):
+        async with open_batch_writer(tmp_path / "d", arrow) as writer:
+            await writer.write(pa.table({"n": [1, None]}))
+    async with open_batch_writer(tmp_path / "e", Schema({"n": VarLen("int64")})) as writer:
+        await writer.write(pa.table({"n": [1, None]}))
+    async with open_batches(tmp_path / "e") as reader:
+        assert [batch.to_pydict() async for batch in reader] == [{"n": [[1], None]}]
+
+
+async def test_a_large_batch_is_written_piece_by_piece(tmp_path: Path) -> None:
+    body = [bytes([n % 256]) * 10_000 for n in range(500)]
+    async with open_batch_writer(tmp_path / "d", pa.schema({"body": pa.binary()}), memory_limit=4 << 20) as writer:
+        assert await writer.write(pa.table({"body": body})) == 500
+    async with open_batches(tmp_path / "d") as reader:
+        assert [each async for batch in reader for each in batch.column("body").to_pylist()] == body
+
+
+async def test_any_iterable_of_batches_is_written(tmp_path: Path) -> None:
+    def use() -> None:
+        assert write_batches(tmp_path / "a", iter(TABLE.select(["day"]).to_batches(max_chunksize=1))) == 2
+        reader = TABLE.select(["day"]).to_reader(max_chunksize=1)
+        assert write_batches(tmp_path / "b", reader) == 2
+        assert write_batches(tmp_path / "c", [], schema=Schema({"n": FixedLen((), "int64")})) == 0
+        with pytest.raises(SchemaError, match="give schema="):
+            write_batches(tmp_path / "e", [])
+
+    await anyio.to_thread.run_sync(use)
+
+
+async def test_a_key_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such column"):
+        async with open_batch_writer(tmp_path / "d", pa.schema({"n": pa.int64()}), key="x"):
+            pass
+    with pytest.raises(SchemaError, match="row 0 of the batch: the key 'n' is 1"):
+        async with open_batch_writer(tmp_path / "d", pa.schema({"n": pa.int64()}), key="n") as writer:
+            await writer.write(pa.table({"n": [1]}))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "no base64",
+        base64.b64encode(b"no Arrow").decode(),
+        7,
+        base64.b64encode(pa.schema({"n": pa.string(), "x": pa.int64()}).serialize().to_pybytes()).decode(),
+        "A" * (2 << 20),
+    ],
+    ids=["text", "bytes", "number", "another type", "too long"],
+)
+async def test_what_a_manifest_says_wrongly_of_types_counts_for_nothing(tmp_path: Path, told: Any) -> None:
+    schema = Schema({"n": FixedLen((), "int64")})
+    async with open_sharded_writer(tmp_path / "d", schema=schema, metadata={"ARROW:schema": told}) as writer:
+        await writer.write_many([b"\n\x0c\n\n\n\x01n\x12\x05\x1a\x03\n\x01\x05"])
+    async with open_batches(tmp_path / "d") as reader:
+        assert reader.schema.types == [pa.int64()]
+        assert [batch.to_pydict() async for batch in reader] == [{"n": [5]}]
+
+
+async def test_batches_of_one_schema_are_equal_to_those_made_at_once(tmp_path: Path) -> None:
+    schema = Schema({"n": FixedLen((), "int64"), "words": VarLen("str")})
+    table = pa.table({"n": range(100), "words": [["a"] * (n % 3) for n in range(100)]})
+    async with open_batch_writer(tmp_path / "d", schema) as writer:
+        await writer.write(table)
+    async with open_dataset(tmp_path / "d") as dataset:
+        records = await dataset.get_many(range(100))
+    async with open_batches(tmp_path / "d") as reader:
+        assert [batch async for batch in reader] == [to_batch(records, schema)]

@@ -25,7 +25,7 @@ from typing import Any
 from asyncrec._shards.journal.header import MOST_BYTES, Note
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage._local.disk import is_partial, open_own, read_at
+from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
@@ -160,7 +160,11 @@ class Journal:
 
 
 def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
-    """The path and content of every note in a folder, whether its job lives or not."""
+    """The path and content of every note in a folder, whether its job lives or not.
+
+    Raises:
+        StorageError: one cannot be read: what it speaks for is not nobody's.
+    """
     found = []
     for name in sorted(_names(folder)):
         path = os.path.join(folder.folder, name)
@@ -168,8 +172,10 @@ def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
             continue
         try:
             fd = open_own(path, os.O_RDONLY, linked=True)
-        except StorageError:  # it went, or is no file of ours: then it is no note that we may obey
-            continue
+        except StorageError as error:
+            if is_not_own(error):  # then it is no note that we may obey
+                continue
+            raise
         try:
             with mapped_errors("reading", path):
                 note = Note.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None

@@ -19,7 +19,17 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "open_own", "partial_name", "read_at"]
+__all__ = [
+    "Disk",
+    "is_not_own",
+    "is_partial",
+    "local_error",
+    "mapped_errors",
+    "object_info",
+    "open_own",
+    "partial_name",
+    "read_at",
+]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -224,6 +234,14 @@ def open_own(
     return fd
 
 
+def is_not_own(error: StorageError) -> bool:
+    """Whether `open_own` found a file that is not to be believed, or none; the system's other errors say nothing.
+
+    A disk that fails, or too many open files, make nobody's note another user's.
+    """
+    return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
+
+
 def read_at(fd: int, size: int, position: int) -> bytes:
     """So many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
     blocks = []
@@ -232,6 +250,9 @@ def read_at(fd: int, size: int, position: int) -> bytes:
         position += len(block)
         size -= len(block)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+_NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)
 
 
 def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> StorageError:

@@ -272,6 +272,28 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
+    @pytest.mark.parametrize("spooled", [False, True])
+    @pytest.mark.parametrize("gone", [(), (0,), (1,), (0, 1)])
+    async def test_of_a_fixed_set_that_promised_nothing_recover_commits_all_or_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
+    ) -> None:
+        """It was killed between publishing and committing, or while it took back what it had published."""
+        storage = LocalStorage(tmp_path / "target")
+        spool = tmp_path / "spool"
+        with dying_at(monkeypatch, "close"):
+            with pytest.raises(Killed):
+                await write(storage, "a", num_shards=2, **({"spool": spool} if spooled else {}))
+        for number in gone:
+            for folder in (tmp_path / "target", spool):
+                (folder / f"pages-0000{number}-of-00002.tfrecord").unlink(missing_ok=True)
+        await asyncrec.recover(spool if spooled else "pages", storage=storage)
+        if gone:
+            with pytest.raises(ObjectNotFoundError):
+                await asyncrec.read_manifest("pages", storage=storage)
+            assert [key for key in await unowned(storage) if "_claim-" not in key] == []
+            await write(storage, "a", num_shards=2)
+        assert await stored(storage) == sorted(records("a"))
+
     @pytest.mark.parametrize("num_shards", [None, 2])
     async def test_one_that_promised_something_gives_way_to_nobody_and_recover_keeps_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_shards: int | None

@@ -174,7 +174,10 @@ def fixed(drawing: Drawing) -> None:
             spec["options"]["take_over"] = True
         machine = _elsewhere(drawing, path, spool)
         process = drawing.process(spec, start=start + rng.random(), safe=safe, machine=machine)
-        process["takes_back"] = rng.random() < 0.2
+        if rng.random() < 0.3:
+            process["takes_back"] = True
+            # Without a flush: what has promised something is not taken back.
+            spec["tasks"] = [[each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]]
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:

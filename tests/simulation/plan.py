@@ -84,8 +84,7 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         if process["safe"]:
             continue
         if process.get("takes_back"):
-            moment = {"since": "publishing", "at": int(10 ** (rng.random() * 1.6))}
-            faults.append({"kind": "cancel", "process": number, "how": rng.choice(_HOWS), **moment, "dies": _soon(rng)})
+            faults.append(_takes_back(rng, number))
             continue
         if chance < 0.45:
             faults.append({"kind": "kill", "process": number, "by": rng.choice(("call", "step")), **_moment(drawing)})
@@ -93,7 +92,7 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
             how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
             cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}
             if rng.random() < 0.3:  # it dies while it cleans up
-                cancel["dies"] = _soon(rng)
+                cancel["then"] = _dies(rng, 2.0)
             faults.append(cancel)
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
@@ -117,8 +116,17 @@ def _moment(drawing: operations.Drawing) -> dict[str, Any]:
     return {"since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
 
 
-def _soon(rng: random.Random) -> dict[str, Any]:
-    return {"by": rng.choice(("call", "step")), "at": int(10 ** (rng.random() * 2.0))}
+def _takes_back(rng: random.Random, number: int) -> dict[str, Any]:
+    """What a writer meets that has published something and cannot commit it, and what it meets while it cleans up."""
+    first: dict[str, Any] = {"kind": "disk", "since": "committing", "at": 0, "for": rng.choice((1, 1, 2))}
+    if rng.random() < 0.3:
+        first = {"kind": "cancel", "how": rng.choice(_HOWS), "since": "publishing", "at": int(10 ** (rng.random() * 2))}
+    then = _dies(rng, 1.5) if rng.random() < 0.6 else {"kind": "disk", "at": int(10 ** (rng.random() * 1.6)), "for": 2}
+    return {**first, "machine": "m0", "process": number, "then": then}
+
+
+def _dies(rng: random.Random, most: float) -> dict[str, Any]:
+    return {"kind": "kill", "by": rng.choice(("call", "step")), "at": int(10 ** (rng.random() * most))}
 
 
 def _of_somebody(drawing: operations.Drawing) -> dict[str, Any]:

@@ -190,6 +190,8 @@ class World:
     def _arm(self, process: Process, fault: dict[str, Any]) -> None:
         if fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
+        elif fault["kind"] == "disk" and not fault["at"]:
+            self._strike(process, fault)  # the very call that it has come to
         else:
             self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))
 
@@ -205,8 +207,6 @@ class World:
                 self.faults += 1
                 process.cancelled = True
                 self.log.note(f"cancel {process.name}")
-                if "dies" in fault:
-                    self._arm(process, {"kind": "kill", **fault["dies"]})
                 if fault["how"] == "anyio":
                     scope.cancel()
                 else:
@@ -217,6 +217,8 @@ class World:
             case "down":
                 self.log.note(f"down {fault['for']}")
                 self._down(fault["for"])
+        if "then" in fault:
+            self._arm(process, fault["then"])
         return True
 
     # -- the life of processes ----------------------------------------------------------------------------------------

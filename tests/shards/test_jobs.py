@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from asyncrec._framing.encoding import encode_frames
 from asyncrec._shards.commit.commit import Committer
 from asyncrec._shards.ownership import liveness as life
 from asyncrec._shards.ownership.marks import find_marks
+from asyncrec._shards.writing import job as job_module
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
     ConflictError,
@@ -185,6 +186,41 @@ class TestOneMaker:
                     group.start_soon(race, name)
             assert len(outcomes) == 1
             assert await stored(storage) == sorted(records(outcomes[0]))
+
+    @pytest.mark.parametrize("second_before", ["its claim", "its look round"])
+    async def test_two_that_find_the_same_dead_writer_do_not_both_get_its_name(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch, second_before: str
+    ) -> None:
+        async with killed(monkeypatch, storage=storage, num_shards=2) as dead:
+            await dead.write(b"lost")
+        claims, waiting, decided = job_module.put_claim, anyio.Event(), anyio.Event()
+        opened = []
+
+        async def put_claim(*args: Any) -> None:
+            if second_before == "its look round":
+                await claims(*args)
+            if not waiting.is_set():
+                waiting.set()
+                await decided.wait()
+            if second_before == "its claim":
+                await claims(*args)
+
+        async def race(name: str) -> None:
+            with suppress(ConflictError, ObjectExistsError):
+                async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as writer:
+                    opened.append(name)
+                    await writer.write_many(records(name))
+                    decided.set()
+                    await anyio.wait_all_tasks_blocked()
+            decided.set()
+
+        monkeypatch.setattr(job_module, "put_claim", put_claim)
+        async with anyio.create_task_group() as group:
+            group.start_soon(race, "a")
+            await waiting.wait()
+            group.start_soon(race, "b")
+        assert len(opened) == 1
+        assert await stored(storage) == sorted(records(opened[0]))
 
 
 class TestAnIdInUse:

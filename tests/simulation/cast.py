@@ -177,7 +177,9 @@ def fixed(drawing: Drawing) -> None:
         if rng.random() < 0.3:
             process["takes_back"] = True
             # Without a flush: what has promised something is not taken back.
-            spec["tasks"] = [[each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]]
+            spec["tasks"] = [
+                [each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]
+            ]
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:

@@ -7,6 +7,7 @@ on the spot. Elsewhere nobody can be proven dead, so that a person has to say so
 from __future__ import annotations
 
 import errno
+from contextlib import AsyncExitStack
 from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
@@ -28,27 +29,37 @@ from asyncrec.storage._url import join
 __all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "settle_dead", "take_life"]
 
 
-async def settle_claims(folder: Storage, home: LocalStorage | None, note: Note, *, take_over: bool) -> tuple[int, bool]:
+async def settle_claims(
+    folder: Storage, home: LocalStorage | None, note: Note, *, take_over: bool, after: AsyncExitStack
+) -> tuple[int, bool, list[Claim]]:
     """See that whoever claimed the data set's name before this job makes nothing more of it.
 
+    Args:
+        after: takes away the claims of those who make nothing more: once this job's own is there, or its opening has
+            failed. Until then they keep whoever comes meanwhile from beginning with the first number again.
+
     Returns:
-        The highest number of a claim, and whether the plain names of fixed shards may be used (if they are free).
+        The highest number of a claim, whether the plain names of fixed shards may be used (if they are free), and all
+        claims that were met.
 
     Raises:
         ConflictError: another job has the name; the message says which, and what can be done.
     """
     plain, number = True, 0
-    for claim in await find_claims(folder, note.name):
+    met = await find_claims(folder, note.name)
+    for claim in met:
         number = claim.number
-        if await _settle(folder, home, note, claim, take_over=take_over):
-            await folder.delete(claim_key(note.name, claim.number))
+        if await _settle(folder, home, note, claim, take_over=take_over, after=after):
+            after.push_async_callback(folder.delete, claim_key(note.name, claim.number))
         else:
             # It may publish what it had begun for as long as it lives: names that it used are never used again.
             plain = plain and not claim.plain
-    return number, plain
+    return number, plain, met
 
 
-async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim: Claim, *, take_over: bool) -> bool:
+async def _settle(
+    folder: Storage, home: LocalStorage | None, note: Note, claim: Claim, *, take_over: bool, after: AsyncExitStack
+) -> bool:
     """See that an earlier job makes nothing more; whether its names are free again, and its claim is to go.
 
     Raises:
@@ -62,7 +73,7 @@ async def _settle(folder: Storage, home: LocalStorage | None, note: Note, claim:
         if claim.writer not in notes and await in_thread(has_note, home, note.name, claim.writer):
             raise ConflictError(f"{shown}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in notes:
-            return await _settle_local(folder, home, notes[claim.writer], claim.plain, shown)
+            return await _settle_local(folder, home, notes[claim.writer], claim.plain, shown, after)
     if await load_closing(folder, note.name, claim.writer) is not None:
         return False
     mark = await load_mark(folder, note.name, claim.writer)
@@ -97,7 +108,9 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
             await surely_in_thread(partial(life.end, keep=not ended))
 
 
-async def _settle_local(folder: Storage, home: LocalStorage, path: str, plain: bool, shown: str) -> bool:
+async def _settle_local(
+    folder: Storage, home: LocalStorage, path: str, plain: bool, shown: str, after: AsyncExitStack
+) -> bool:
     try:
         journal = await claim_journal(home, path)
     except StorageError as error:
@@ -113,14 +126,23 @@ async def _settle_local(folder: Storage, home: LocalStorage, path: str, plain: b
                 "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
         await abandon_local(folder, journal, plain=plain)
-        for claim in await find_claims(folder, journal.note.name):
-            if claim.writer == journal.note.writer:
-                await folder.delete(claim_key(journal.note.name, claim.number))
     except BaseException:
         await surely_in_thread(partial(journal.end, keep=True))
         raise
-    await surely_in_thread(journal.end)
+    after.push_async_callback(_end_given_up, folder, journal)
     return True
+
+
+async def _end_given_up(folder: Storage, journal: Journal) -> None:
+    """The claims of a job that was given up, and then its note."""
+    ended = False
+    try:
+        for claim in await find_claims(folder, journal.note.name):
+            if claim.writer == journal.note.writer:
+                await folder.delete(claim_key(journal.note.name, claim.number))
+        ended = True
+    finally:
+        await surely_in_thread(partial(journal.end, keep=not ended))
 
 
 async def _holds_promises(folder: Storage, journal: Journal) -> bool:
@@ -178,7 +200,8 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     if home is not None:
         for path, note in await in_thread(find_notes, home):
             if (note.name, note.writer) == (name, writer):
-                return await _settle_local(folder, home, path, await uses_plain_names(folder, note), shown)
+                async with AsyncExitStack() as after:
+                    return await _settle_local(folder, home, path, await uses_plain_names(folder, note), shown, after)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False

@@ -339,20 +339,32 @@ async def _claimed(
     folder: Storage, local: LocalStorage | None, note: Note, *, mode: Mode, take_over: bool, path: str
 ) -> Claim | None:
     """The claim on the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
-    number, plain = await settle_claims(folder, local, note, take_over=take_over)
     fixed = note.num_shards is not None
-    taken = await _taken(folder, note) if fixed and plain else None
     claim = None
-    if taken is None and (mode != "replace" or plain):
-        claim = Claim(number=number + 1, writer=note.writer, since=note.since, plain=fixed and plain)
-        await put_claim(folder, note.name, claim)
-        taken = await _taken(folder, note) if claim.plain else None
-        if taken is not None:  # by somebody who makes no claims
-            await folder.delete(claim_key(note.name, claim.number))
-            claim = None
+    async with AsyncExitStack() as after:
+        number, plain, met = await settle_claims(folder, local, note, take_over=take_over, after=after)
+        taken = await _taken(folder, note) if fixed and plain else None
+        if taken is None and (mode != "replace" or plain):
+            claim = Claim(number=number + 1, writer=note.writer, since=note.since, plain=fixed and plain)
+            await put_claim(folder, note.name, claim)
+            await _refuse_others(folder, note, [*met, claim])
+            taken = await _taken(folder, note) if claim.plain else None
+            if taken is not None:  # by somebody who makes no claims
+                await folder.delete(claim_key(note.name, claim.number))
+                claim = None
     if taken is not None and mode != "replace":
         raise ObjectExistsError(f"{path}: {taken} is there already; mode='replace' would replace it")
     return claim
+
+
+async def _refuse_others(folder: Storage, note: Note, known: Sequence[Claim]) -> None:
+    """Look again, once one's own claim is there: one who came to another number has looked, or will, and sees it.
+
+    Raises:
+        ConflictError: there are others than these.
+    """
+    if any(claim not in known for claim in await find_claims(folder, note.name)):
+        raise ConflictError(f"{join(folder.root, note.name)}: another writer has claimed this name in the same moment")
 
 
 async def _taken(folder: Storage, note: Note) -> str | None:

@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs torture simulate mutants lint bench bench-s3 bench-stores interop docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -19,12 +19,13 @@ ARGS ?=
 EXTRAS := cli,demo
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
-PROJECTS := pyproject.toml setup.py asyncrec/_framing/_native.c $(PLUGINS:%=%/pyproject.toml)
+PROJECTS := pyproject.toml setup.py $(wildcard asyncrec/_native/*.[ch]) $(PLUGINS:%=%/pyproject.toml)
 
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
 READY := .venv/.ready
 INTEROP_READY := .venv-interop/.ready
 BENCH_READY := .venv-bench/.ready
+DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
 PROTO_READY := .venv-proto/.ready
 SEAWEEDFS_READY := .venv-seaweedfs/.ready
@@ -53,6 +54,17 @@ simulate: $(READY) ## whole worlds from a seed, with kills and faults; ARGS="--s
 mutants: $(READY) ## asyncrec broken on purpose, and which changes no test notices; ARGS="--count 350 --seed 1 --workers 2"
 	@PYTHONPATH=tests .venv/bin/python -m mutants.run $(ARGS)
 
+# A build of its own, with what finds a read or a write outside its bounds, and what C leaves undefined. malloc is used
+# for every object, so that the bounds of each are known. Python itself leaks a little on purpose.
+sanitize: $(READY) ## the C under sanitizers, against the Python beside it; ARGS="--cases 1000000 --only cut_frames"
+	@mkdir -p .cache
+	@$(CC) -shared -fPIC -g -O1 -std=c11 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
+		-Wall -Wextra -Werror -DPy_LIMITED_API=0x030B0000 \
+		-isystem "$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+		asyncrec/_native/*.c -o .cache/sanitized.abi3.so
+	@LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=tests \
+		.venv/bin/python -m native.fuzz --library .cache/sanitized.abi3.so $(ARGS)
+
 # The store is a program; nothing of the tests is installed beside it.
 test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)
 	@PATH="$(CURDIR)/.venv-seaweedfs/bin:$$PATH" ASYNCREC_TEST_S3=seaweedfs \
@@ -62,6 +74,12 @@ lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
 	@.venv/bin/python -m mypy asyncrec examples tests/typing $(PLUGIN_PACKAGES)
+
+dist: $(DIST_READY) ## build sdists and wheels of all distributions into ./dist, and try them where nothing else is installed
+	@.venv-dist/bin/python tests/packages/dist.py --demo $(ARGS)
+
+release: ## VERSION=0.2.0: the version and the changelog's heading, a commit and a tag; nothing is published
+	@$(PYTHON) tests/packages/release.py $(VERSION)
 
 # One process a file: TensorFlow and tfrecord register the same protobuf names, and cannot be imported together. 5 is
 # pytest's word for "nothing selected".
@@ -140,6 +158,10 @@ $(BENCH_READY): $(PROJECTS)
 
 $(SEAWEEDFS_READY): pyproject.toml
 	@$(call environment,.venv-seaweedfs,--group seaweedfs)
+	@touch $@
+
+$(DIST_READY): pyproject.toml
+	@$(call environment,.venv-dist,--group dist)
 	@touch $@
 
 $(DOCS_READY): $(PROJECTS)

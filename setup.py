@@ -1,5 +1,48 @@
-"""What pyproject.toml cannot say yet: the C module. Where there is no compiler, asyncrec installs without it."""
+"""What pyproject.toml cannot say: the C module, which is left out where there is no compiler, and the README's links.
+
+The README is read beside the sources and on a package index. There, what it links to is not beside it: links become
+those of the repository's pages, pictures those of its files.
+"""
+
+import re
+import sysconfig
+import tomllib
+from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("asyncrec._framing._native", ["asyncrec/_framing/_native.c"], optional=True)])
+HERE = Path(__file__).parent
+
+
+def readme() -> str:
+    urls = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+
+    def absolute(link: re.Match[str]) -> str:
+        picture, text, target = link.groups()
+        if re.match(r"https?:|#|mailto:", target):
+            return link[0]
+        return f"{picture}[{text}]({urls['Source']}/{'raw' if picture else 'blob'}/main/{target})"
+
+    return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", absolute, (HERE / "README.md").read_text("utf-8"))
+
+
+# One binary serves 3.11 and all later ones. Builds of Python without a GIL have no such ABI; there it is made anew.
+stable_abi = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+native = Extension(
+    "asyncrec._native._c",
+    sorted(glob("asyncrec/_native/*.c")),
+    depends=glob("asyncrec/_native/*.h"),
+    define_macros=[("Py_LIMITED_API", "0x030B0000")] if stable_abi else [],
+    extra_compile_args=["-O3", "-std=c11"],
+    py_limited_api=stable_abi,
+    optional=True,
+)
+
+setup(
+    ext_modules=[native],
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if stable_abi else {},
+)

@@ -1,7 +1,7 @@
 """asyncrec writes and reads TFRecord files from async Python.
 
 What most programs use is here. What fewer do has a module of its own: `asyncrec.blocking` (the same without async),
-`datasets`, `errors`, `example`, `plugins`, `stats`, `storage`, `testing`, `tools`; and `asyncrec.compat` and
+`datasets`, `errors`, `example`, `native`, `plugins`, `stats`, `storage`, `testing`, `tools`; and `asyncrec.compat` and
 `asyncrec.integrations` for other libraries. Whatever else begins with an underscore, and is private.
 
 Nothing is imported until it is used (PEP 562): ``import asyncrec`` itself costs next to nothing, and a program that
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from asyncrec import datasets as datasets
     from asyncrec import errors as errors
     from asyncrec import example as example
+    from asyncrec import native as native
     from asyncrec import plugins as plugins
     from asyncrec import stats as stats
     from asyncrec import storage as storage
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
     from asyncrec._shards.manifest.splits import Split as Split
     from asyncrec._shards.manifest.splits import parse_split as parse_split
     from asyncrec._shards.ownership.listing import list_shards as list_shards
-    from asyncrec._shards.recovery.recover import Recovery as Recovery
-    from asyncrec._shards.recovery.recover import UnfinishedJob as UnfinishedJob
     from asyncrec._shards.recovery.recover import recover as recover
+    from asyncrec._shards.recovery.report import Recovery as Recovery
+    from asyncrec._shards.recovery.report import UnfinishedJob as UnfinishedJob
     from asyncrec._shards.writing.open import open_sharded_writer as open_sharded_writer
     from asyncrec._shards.writing.writer import ShardedWriter as ShardedWriter
     from asyncrec.errors import ArgumentError as ArgumentError
@@ -101,7 +102,8 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._shards.manifest.snapshot": ("read_manifest",),
         "asyncrec._shards.manifest.splits": ("Split", "parse_split"),
         "asyncrec._shards.ownership.listing": ("list_shards",),
-        "asyncrec._shards.recovery.recover": ("Recovery", "UnfinishedJob", "recover"),
+        "asyncrec._shards.recovery.recover": ("recover",),
+        "asyncrec._shards.recovery.report": ("Recovery", "UnfinishedJob"),
         "asyncrec._shards.writing.open": ("open_sharded_writer",),
         "asyncrec._shards.writing.writer": ("ShardedWriter",),
         "asyncrec.errors": (
@@ -125,5 +127,5 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._files": ("open_file",),
         "asyncrec.storage._registry": ("open_storage",),
     },
-    modules=("blocking", "datasets", "errors", "example", "plugins", "stats", "storage", "testing", "tools"),
+    modules=("blocking", "datasets", "errors", "example", "native", "plugins", "stats", "storage", "testing", "tools"),
 )

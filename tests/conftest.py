@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Before asyncrec is imported, as it is without a compiler: `ASYNCREC_TEST_NATIVE=none make test`.
+if os.environ.get("ASYNCREC_TEST_NATIVE") == "none":
+    sys.modules["asyncrec._native._c"] = None  # type: ignore[assignment]  # what makes an import fail
 
 # A shell lets its background jobs ignore Ctrl-C; so would every process that a test starts and then interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

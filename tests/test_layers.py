@@ -20,6 +20,8 @@ PACKAGE = ROOT / "asyncrec"
 LAYERS = {
     "asyncrec._lazy": 0,
     "asyncrec.errors": 0,
+    "asyncrec._native": 0,
+    "asyncrec.native": 0,
     "asyncrec._concurrency": 1,
     "asyncrec._framing": 1,
     "asyncrec.example": 1,
@@ -43,24 +45,23 @@ LAYERS = {
 
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
-    "asyncrec._concurrency": ("forks", "tasks", "ahead", "batches", "lru_cache"),
+    "asyncrec._concurrency": ("forks", "tasks", "map", "read_ahead", "batches", "lru_cache"),
     "asyncrec._framing": (
-        "native",
         "crc",
         "encoding",
         "damage",
-        "gzip_header",
         "compression",
         "search",
         "frames",
         "salvage",
     ),
-    "asyncrec._records": ("position", "index", "torn_end", "writing", "reading"),
+    "asyncrec._records": ("record_size", "position", "index", "torn_end", "reading", "writing"),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
         "stream_state",
         "damage",
+        "read_ahead_items",
         "interleave",
         "interleave_sampler",
         "epochs",
@@ -72,6 +73,7 @@ ROOMS = {
 PURE = (
     "asyncrec._lazy",
     "asyncrec.errors",
+    "asyncrec._native",
     "asyncrec._framing",
     "asyncrec.example",
     "asyncrec._records.position",
@@ -85,6 +87,7 @@ PURE = (
     "asyncrec._sampling.epochs.permutation",
     "asyncrec._sampling.interleave_sampler.class_queues",
     "asyncrec._sampling.random_access.record_blocks",
+    "asyncrec._sampling.random_access.record_numbers",
     "asyncrec._sampling.interleave.shuffle_buffer",
     "asyncrec._sampling.stream_state",
     "asyncrec._sampling.interleave.rounds",

@@ -81,7 +81,7 @@ def test_the_top_level_has_what_most_programs_use_and_no_more() -> None:
     assert len(asyncrec.__all__) <= 65
 
 
-@pytest.mark.parametrize("name", ["blocking", "datasets", "errors", "example", "stats", "storage", "tools"])
+@pytest.mark.parametrize("name", ["blocking", "datasets", "errors", "example", "native", "stats", "storage", "tools"])
 def test_a_public_module_is_an_attribute_without_being_imported(name: str) -> None:
     assert name in dir(asyncrec)
     assert getattr(asyncrec, name) is import_module(f"asyncrec.{name}")
@@ -125,6 +125,7 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "integrations",
         "integrations.tensorflow",
         "integrations.torch",
+        "native",
         "plugins",
         "stats",
         "storage",
@@ -138,11 +139,21 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert set(asyncrec.__all__) - documented(REFERENCE) == set()
 
 
-@pytest.mark.parametrize("name", ["datasets", "errors", "stats"])
+@pytest.mark.parametrize("name", ["datasets", "errors", "native", "stats"])
 def test_every_name_of_a_public_module_is_in_the_reference(name: str) -> None:
     module = getattr(asyncrec, name)
     missing = [
         each for each in module.__all__ if not re.search(rf"^::: asyncrec\.({name}\.)?{each}$", REFERENCE, re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_every_name_that_a_store_is_written_with_is_in_the_reference() -> None:
+    pages = REFERENCE + (DOCS / "reference-more.md").read_text("utf-8")
+    missing = [
+        name
+        for name in asyncrec.storage.__all__
+        if not re.search(rf"^::: asyncrec\.storage\.{name}$|`{name}`", pages, re.MULTILINE)
     ]
     assert missing == []
 

@@ -1,8 +1,9 @@
 """The checksum of a TFRecord file: CRC-32C (Castagnoli), masked.
 
 A masked CRC is rotated right by 15 bits and has a constant added, so that the CRC of data that itself holds CRCs stays
-useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers comes from the package ``crc32c`` (SSE 4.2 or
-ARMv8; it gives up the GIL above 32 KiB). What is ours is the CRC of many 8-byte lengths at once: a call per header
+useful (TensorFlow, ``core/lib/hash/crc32c.h``). The CRC of single buffers is computed in C, by the instructions of SSE
+4.2 or ARMv8: in our own, or where that was not built in the package ``crc32c``. Both give up the GIL for what is long.
+What NumPy does is the CRC of many 8-byte lengths at once: a call per header
 would cost as much as the checksum of a small record. And two ways back, for salvage: `length_of` a header's checksum,
 and `crcs_between` two places of one running CRC, so that overlapping ranges are checked in one pass over the bytes.
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from crc32c import crc32c as _crc32c
+from crc32c import crc32c as _package_crc32c
 from numpy.typing import NDArray
+
+from asyncrec._native import native
 
 __all__ = [
     "Buffer",
@@ -34,34 +37,34 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 _PLACES = 5  # bytes of the lengths that CRCs are carried over
 
 # The C function itself: a wrapper of ours would cost half as much again for a small record.
-crc32c = _crc32c
+crc32c = _package_crc32c if native is None else native.crc32c
 """``crc32c(data, value=0) -> int``: the plain CRC-32C of ``data``, carried on from ``value``."""
 
 
 def mask(crc: int) -> int:
-    """A plain CRC as TFRecord files store it."""
+    """Mask a plain CRC, as TFRecord files store it."""
     return (((crc >> 15) | (crc << 17)) + _DELTA) & 0xFFFFFFFF
 
 
 def unmask(masked: int) -> int:
-    """The plain CRC back from a stored one."""
+    """Get the plain CRC back from a stored one."""
     rotated = (masked - _DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
 def masked_crc32c(data: Buffer) -> int:
     """What stands after ``data`` in a TFRecord file."""
-    crc: int = _crc32c(data)
+    crc: int = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + _DELTA) & 0xFFFFFFFF
 
 
 def mask_all(crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """`mask` of each; NumPy's uint32 wraps around as the format wants."""
+    """Mask each of many CRCs; NumPy's uint32 wraps around as the format wants."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_DELTA)
 
 
 def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """The header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
+    """Compute the header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
 
     CRC is affine: the CRC of 8 bytes is that of 8 zeros, xored with a term for each byte that depends on its value and
     place alone. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
@@ -75,7 +78,7 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def length_of(masked: int) -> int:
-    """The one length below 4 GiB that has this header checksum.
+    """Find the one length below 4 GiB that has this header checksum.
 
     A CRC of 32 bits over 32 unknown bits is one to one: the register is run back over the 8 bytes as if all were zero,
     and what is left is its initial value with the length xored in.
@@ -91,7 +94,7 @@ def length_of(masked: int) -> int:
 def crcs_between(
     before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """The CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC ``before`` and ``after`` it.
+    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the CRC ``before`` and ``after`` it.
 
     zlib's ``crc32_combine``, solved for the second part: the first is carried over the range's zeros, which is to
     multiply it by x ** (8 * length) modulo the polynomial.
@@ -105,7 +108,7 @@ def crcs_between(
 
 
 def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Of polynomials over GF(2), modulo Castagnoli's; the highest bit is the coefficient of x ** 0."""
+    """Multiply polynomials over GF(2), modulo Castagnoli's; the highest bit is the coefficient of x ** 0."""
     product = np.zeros_like(b)
     for bit in range(31, -1, -1):
         product ^= b * ((a >> np.uint32(bit)) & np.uint32(1))
@@ -144,11 +147,11 @@ def _steps() -> tuple[list[int], list[int]]:
 
 def _terms() -> NDArray[np.uint32]:
     """Row ``place``, column ``value``: what a byte at that place adds; the CRC of 8 zeros is folded into row 0."""
-    zeros: int = _crc32c(bytes(8))
+    zeros: int = crc32c(bytes(8))
     terms = np.zeros((8, 256), np.uint32)
     for place in range(8):
         for bit in range(8):
-            term: int = _crc32c((1 << (8 * place + bit)).to_bytes(8, "little")) ^ zeros
+            term: int = crc32c((1 << (8 * place + bit)).to_bytes(8, "little")) ^ zeros
             terms[place, 1 << bit : 2 << bit] = terms[place, : 1 << bit] ^ np.uint32(term)
     terms[0] ^= np.uint32(zeros)
     return terms

@@ -1,14 +1,18 @@
 """The ``asyncrec`` command: thin over `asyncrec.tools`, where all that it does can be had as functions.
 
-    __init__.py   `main`, the entry point
-    table.py      the commands that are built in; a command NAME is the function ``command`` of ``asyncrec.cli.NAME``
-    installed.py  those, and the ones of plugins
-    help.py       the page of ``asyncrec --help``
-    app.py        the group, which imports a command only when it is called; errors to messages and exit codes
-    options.py    the options that several commands share
-    complaints.py what is said on stderr
-    output.py     text and JSON for the terminal; nothing of a record reaches it raw
-    progress.py   a bar on stderr, on a terminal only
+    __init__         `main`, the entry point
+    _table           the commands that are built in; NAME is the function ``command`` of ``_NAME``, and does what the
+                     function NAME of `asyncrec.tools` does
+    _installed       those, and the ones of plugins
+    _help            the page of ``asyncrec --help``
+    _app             the group, which imports a command only when it is called; errors to messages and exit codes
+    _exits           the exit codes, and which error has which
+    _options         the options that several commands share
+    _splits          what ``from-csv`` and ``from-folder`` share
+    _show_records    what ``head`` and ``cat`` share; `_record_formats` shows one record
+    _complaints      what is said on stderr
+    _output          text and JSON for the terminal; nothing of a record reaches it raw
+    _progress        a bar on stderr, on a terminal only
 
 Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec itself, 130 interrupted.
 

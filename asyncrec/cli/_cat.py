@@ -1,4 +1,4 @@
-"""``asyncrec cat PATH``; and what it shares with ``head``."""
+"""``asyncrec cat PATH``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,9 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
-from asyncrec.cli._records import FORMATS, printer
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions
+from asyncrec.cli._show_records import Features, Format, RecordView, Wheres, show_record, show_records
 from asyncrec.errors import UsageError
-
-__all__ = ["Features", "Format", "Wheres", "show"]
-
-Format = Annotated[
-    str, typer.Option("-f", "--format", metavar="|".join(FORMATS), help="auto shows Examples by feature.")
-]
-Features = Annotated[list[str] | None, typer.Option("--feature", metavar="NAME", help="Only this; may be repeated.")]
-Wheres = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="NAME=VALUE", help="Only such records, also NAME!=VALUE; all of several hold."),
-]
 
 
 def command(
@@ -41,56 +30,9 @@ def command(
     """
     if (record is not None or key is not None) and (where or limit is not None or None not in (record, key)):
         raise UsageError("--record and --key each mean one record: no other condition goes with them")
-    show(
-        path,
-        limit=limit,
-        format="json" if json else format,
-        features=feature,
-        wheres=where,
-        storage_option=storage_option,
-        record=record,
-        key=key,
-        whole=True,
-    )
+    view = RecordView("json" if json else format, feature, whole=True)
+    if record is not None or key is not None:
+        show_record(path, view, record=record, key=key, storage_option=storage_option)
+    else:
+        show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
     return 0
-
-
-def show(
-    path: str,
-    *,
-    limit: int | None,
-    format: str,
-    features: list[str] | None,
-    wheres: list[str] | None,
-    storage_option: list[str] | None,
-    whole: bool,
-    record: int | None = None,
-    key: str | None = None,
-) -> None:
-    from asyncrec.tools._json_values import lists_of
-    from asyncrec.tools._records import Where, get_record, open_records
-
-    options = parse_options(storage_option)
-    conditions = [Where.parse(text) for text in wheres or ()]
-    only = frozenset(features) if features else None
-    printer(format, lists=(), only=only, whole=whole)  # what it would refuse is told before anything is opened
-
-    async def run() -> None:
-        if record is not None or key is not None:
-            found = await get_record(path, record=record, key=key, storage_options=options)
-            printer(format, lists=(), only=only, whole=whole)(found)
-            return
-        left = limit
-        async with open_records(path, where=conditions, storage_options=options) as stream:
-            show = printer(format, lists=lists_of(stream.selection.schema), only=only, whole=whole)
-            if left == 0:
-                return
-            async for records in stream:
-                for found in records[:left]:
-                    show(found)
-                if left is not None:
-                    left -= len(records)
-                    if left <= 0:
-                        return
-
-    run_async(run)

@@ -14,9 +14,10 @@ from asyncrec.cli._options import (
     SourceOptions,
     Target,
     TargetOptions,
-    parse_options,
+    parse_compression,
     parse_size,
     run_async,
+    stores,
 )
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._progress import Bar
@@ -47,7 +48,7 @@ def command(
     """
     from asyncrec import tools
 
-    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    opening = stores(storage_option, target_storage_option)
     size = parse_size(max_shard_bytes)
     with Bar("converting") as bar:
         report = run_async(
@@ -57,10 +58,9 @@ def command(
                 source_format=source_format,
                 target_format=target_format,
                 max_shard_bytes=size,
-                compression="" if compression.lower() == "none" else compression.upper(),
+                compression=parse_compression(compression),
                 progress=bar,
-                storage_options=options,
-                target_storage_options=target_options,
+                **opening,
             )
         )
     if json:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Source, SourceOptions, Target, TargetOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Source, SourceOptions, Target, TargetOptions, run_async, stores
 from asyncrec.cli._output import human_bytes, print_json, say
 from asyncrec.cli._progress import Bar
 
@@ -29,7 +29,7 @@ def command(
     """
     from asyncrec import tools
 
-    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    opening = stores(storage_option, target_storage_option)
     with Bar("copying") as bar:
         report = run_async(
             lambda: tools.copy(
@@ -38,8 +38,7 @@ def command(
                 overwrite=overwrite,
                 parallelism=parallelism,
                 progress=bar,
-                storage_options=options,
-                target_storage_options=target_options,
+                **opening,
             )
         )
     if json:

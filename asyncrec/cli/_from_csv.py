@@ -1,30 +1,14 @@
-"""``asyncrec from-csv FILE TARGET``; and what it shares with ``from-folder``."""
+"""``asyncrec from-csv FILE TARGET``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_options, parse_size, run_async
-from asyncrec.cli._output import print_json, say, table
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async, stores
 from asyncrec.cli._progress import Bar
-from asyncrec.errors import UsageError
-
-if TYPE_CHECKING:
-    from asyncrec.tools._splits import SplitsReport
-
-__all__ = ["Compression", "Ratios", "Seed", "ShardBytes", "SplitsTarget", "parse_ratios", "show"]
-
-SplitsTarget = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A folder; the data sets train, eval and test are made in it.")
-]
-Ratios = Annotated[
-    str, typer.Option(metavar="A[,B[,C]]", help="0.8 is train and eval; three are train, eval and test.")
-]
-Seed = Annotated[int, typer.Option(help="Of the order, and of who goes where.")]
-ShardBytes = Annotated[str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Of a shard, as 64M.")]
-Compression = Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the shards.")]
+from asyncrec.cli._splits import Compression, Ratios, Seed, ShardBytes, SplitsTarget, show, split_arguments
 
 
 def command(
@@ -54,8 +38,8 @@ def command(
     """
     from asyncrec import tools
 
-    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
-    size, shares = parse_size(max_shard_bytes), parse_ratios(ratios)
+    arguments = split_arguments(ratios, seed, max_shard_bytes, compression)
+    opening = stores(storage_option, target_storage_option)
     with Bar("writing", of_bytes=False) as bar:
         report = run_async(
             lambda: tools.from_csv(
@@ -63,35 +47,11 @@ def command(
                 target,
                 label=label,
                 files=file or (),
-                ratios=shares,
-                seed=seed,
-                max_shard_bytes=size,
-                compression="" if compression.lower() == "none" else compression.upper(),
                 encoding=encoding,
                 progress=bar,
-                storage_options=options,
-                target_storage_options=target_options,
+                **arguments,
+                **opening,
             )
         )
     show(report, json)
     return 0
-
-
-def parse_ratios(text: str) -> list[float] | float:
-    try:
-        shares = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--ratios {text!r}: write 0.8, or 0.7,0.2,0.1") from None
-    return shares[0] if len(shares) == 1 else shares
-
-
-def show(report: SplitsReport, json: bool) -> None:
-    if json:
-        print_json(report.to_json())
-        return
-    table(["data set", "records"], ((f"{report.target.rstrip('/')}/{name}", n) for name, n in report.records.items()))
-    say()
-    say(f"features: {', '.join(report.features)}")
-    if report.labels:
-        shown = ", ".join(f"{number} {name}" for number, name in enumerate(report.labels[:20]))
-        say(f"labels: {shown}{', ...' if len(report.labels) > 20 else ''}")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._from_csv import Compression, Ratios, Seed, ShardBytes, SplitsTarget, parse_ratios, show
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_options, parse_size, run_async
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async, stores
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._splits import Compression, Ratios, Seed, ShardBytes, SplitsTarget, show, split_arguments
 
 
 def command(
@@ -30,21 +30,9 @@ def command(
     """
     from asyncrec import tools
 
-    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
-    size, shares = parse_size(max_shard_bytes), parse_ratios(ratios)
+    arguments = split_arguments(ratios, seed, max_shard_bytes, compression)
+    opening = stores(storage_option, target_storage_option)
     with Bar("writing", of_bytes=False) as bar:
-        report = run_async(
-            lambda: tools.from_folder(
-                source,
-                target,
-                ratios=shares,
-                seed=seed,
-                max_shard_bytes=size,
-                compression="" if compression.lower() == "none" else compression.upper(),
-                progress=bar,
-                storage_options=options,
-                target_storage_options=target_options,
-            )
-        )
+        report = run_async(lambda: tools.from_folder(source, target, progress=bar, **arguments, **opening))
     show(report, json)
     return 0

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._cat import Features, Format, Wheres, show
 from asyncrec.cli._options import Debug, Json, Path, StorageOptions
+from asyncrec.cli._show_records import Features, Format, RecordView, Wheres, show_records
 
 
 def command(
@@ -21,13 +21,6 @@ def command(
     debug: Debug = False,
 ) -> int:
     """The first records, decoded: Examples by feature, other text as text, the rest as hex."""
-    show(
-        path,
-        limit=limit,
-        format="json" if json else format,
-        features=feature,
-        wheres=where,
-        storage_option=storage_option,
-        whole=False,
-    )
+    view = RecordView("json" if json else format, feature, whole=False)
+    show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
     return 0

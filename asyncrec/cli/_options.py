@@ -20,10 +20,12 @@ __all__ = [
     "StorageOptions",
     "Target",
     "TargetOptions",
+    "parse_compression",
     "parse_duration",
     "parse_options",
     "parse_size",
     "run_async",
+    "stores",
 ]
 
 T = TypeVar("T")
@@ -74,6 +76,16 @@ def parse_options(given: list[str] | None) -> dict[str, Any] | None:
             raise UsageError("--storage-option is KEY=VALUE, as in --storage-option region=eu-west-1")
         options[name.replace("-", "_")] = json.loads(value) if _VALUE.fullmatch(value) else value
     return options or None
+
+
+def stores(source: list[str] | None, target: list[str] | None) -> dict[str, Any]:
+    """The arguments by which a tool that reads one store and writes another gets the options of both."""
+    return {"storage_options": parse_options(source), "target_storage_options": parse_options(target)}
+
+
+def parse_compression(text: str) -> str:
+    """``"none"``, ``"gzip"``, ``"zlib"``, in any case, as the library calls them."""
+    return "" if text.lower() == "none" else text.upper()
 
 
 def parse_size(text: str | None) -> int | None:

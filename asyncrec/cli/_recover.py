@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, ru
 from asyncrec.cli._output import human_bytes, print_json, say
 
 if TYPE_CHECKING:
-    from asyncrec._shards.recovery.recover import UnfinishedJob
+    from asyncrec._shards.recovery.report import UnfinishedJob
 
 
 def command(
@@ -32,36 +32,14 @@ def command(
     it is named, and left alone until --abandon says that it is to be given up. It may be run at any time, also while
     others write; twice does no harm. Exit code 1 when a journal was damaged.
     """
-    import asyncrec
+    from asyncrec import tools
     from asyncrec.storage._url import redact
-    from asyncrec.tools._selection import selected
 
     options = parse_options(storage_option)
-
-    async def run() -> asyncrec.Recovery:
-        found = await asyncrec.recover(path, abandon=abandon or (), storage_options=options)
-        if found == asyncrec.Recovery():
-            async with selected(path, storage_options=options):  # where there is nothing at all, it was a mistake
-                pass
-        return found
-
-    found = run_async(run)
+    report = run_async(lambda: tools.recover(path, abandon=abandon or (), storage_options=options))
+    found = report.recovery
     if json:
-        print_json(
-            {
-                "path": redact(path),
-                "targets": [redact(target) for target in found.targets],
-                "records": found.records,
-                "bytes": found.bytes,
-                "shards": [shard.to_json() for shard in found.shards],
-                "cut_bytes": found.cut_bytes,
-                "damaged": list(found.damaged),
-                "discarded": list(found.discarded),
-                "abandoned": list(found.abandoned),
-                "in_use": list(found.in_use),
-                "unfinished": [_row(job) for job in found.unfinished],
-            }
-        )
+        print_json(report.to_json())
     else:
         for shard in found.shards:
             say(f"{shard.path}: {shard.records:,} records, {human_bytes(shard.bytes)}")
@@ -74,26 +52,14 @@ def command(
         for job in found.in_use:
             say(f"job {job} is running: what is its own was left alone")
         for unfinished in found.unfinished:
-            say(_told(unfinished))
+            say(_explained(unfinished))
         for target in found.targets:
             say(f"published in {redact(target)}")
         say(f"recovered {found.records:,} records; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
     return DAMAGE if found.damaged else FINE
 
 
-def _row(job: UnfinishedJob) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "host": job.host,
-        "pid": job.pid,
-        "since": None if job.since is None else job.since.isoformat(),
-        "age": round(job.age, 3),
-        "spool": job.spool,
-    }
-
-
-def _told(job: UnfinishedJob) -> str:
+def _explained(job: UnfinishedJob) -> str:
     where = f"process {job.pid} on {job.host}, begun {job.age:,.0f} s ago"
     what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
     if job.spool:

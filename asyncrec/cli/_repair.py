@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_compression, run_async, stores
 from asyncrec.cli._output import human_bytes, print_json, say
 from asyncrec.cli._progress import Bar
 
@@ -30,20 +30,19 @@ def command(
 
     Exit code 1 when something was lost: the new file has the rest all the same.
     """
-    from asyncrec.tools._repair import repair
+    from asyncrec import tools
 
-    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
-    kind = {"auto": "auto", "none": ""}.get(compression.lower(), compression.upper())
+    opening = stores(storage_option, target_storage_option)
+    kind = "auto" if compression.lower() == "auto" else parse_compression(compression)
     with Bar("repairing", of_bytes=False) as bar:
         report = run_async(
-            lambda: repair(
+            lambda: tools.repair(
                 source,
                 target,
                 compression=kind,
                 overwrite=overwrite,
                 progress=bar,
-                storage_options=options,
-                target_storage_options=target_options,
+                **opening,
             )
         )
     if json:

@@ -13,9 +13,10 @@ from asyncrec.cli._options import (
     SourceOptions,
     Target,
     TargetOptions,
-    parse_options,
+    parse_compression,
     parse_size,
     run_async,
+    stores,
 )
 from asyncrec.cli._output import human_bytes, print_json, say
 from asyncrec.cli._progress import Bar
@@ -48,9 +49,8 @@ def command(
     """
     from asyncrec import tools
 
-    options, target_options = parse_options(storage_option), parse_options(target_storage_option)
+    opening = stores(storage_option, target_storage_option)
     size = parse_size(max_shard_bytes)
-    kind = "" if compression.lower() == "none" else compression.upper()
     with Bar("resharding") as bar:
         report = run_async(
             lambda: tools.reshard(
@@ -59,14 +59,13 @@ def command(
                 num_shards=num_shards,
                 max_shard_bytes=size,
                 max_shard_records=max_shard_records,
-                compression=kind,
+                compression=parse_compression(compression),
                 shuffle=shuffle,
                 seed=seed,
                 group_by=group_by,
                 temporary_folder=temporary_folder,
                 progress=bar,
-                storage_options=options,
-                target_storage_options=target_options,
+                **opening,
             )
         )
     if json:

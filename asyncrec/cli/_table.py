@@ -1,7 +1,7 @@
 """The commands that are built in, in the order and with the words of ``asyncrec --help``.
 
-A command NAME is the function ``command`` in the module ``asyncrec.cli.NAME`` (``-`` is ``_`` there), imported when it
-is called. Adding one is a module and a line here. `asyncrec.cli._installed` adds those of plugins.
+A command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (``-`` is ``_`` there), imported when
+it is called. Adding one is a module and a line here. `asyncrec.cli._installed` adds those of plugins.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from asyncrec._records.torn_end import whole_end
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.disk import local_error
+from asyncrec.storage._local.lock import try_flock, unlock
 
 __all__ = ["SharedFile"]
 
@@ -102,8 +103,7 @@ class SharedFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if self._regular and not inherited:
-                with suppress(OSError):
-                    fcntl.flock(fd, fcntl.LOCK_UN)  # a child made by fork may have the descriptor still
+                unlock(fd)
             os.close(fd)
 
     def _open(self, path: str, *, join: bool = False) -> None:
@@ -160,23 +160,22 @@ class SharedFile:
 def _share(fd: int, path: str, *, empty: bool) -> None:
     """Hold the file together with others; where there are none, and with ``empty``, empty it first."""
     for _ in _attempts():
-        if empty and _flocked(fd, fcntl.LOCK_EX):
+        if empty and _flocked(fd, shared=False):
             os.ftruncate(fd, 0)
             empty = False
-        if _flocked(fd, fcntl.LOCK_SH):
+        if _flocked(fd, shared=True):
             return
     raise StorageError(f"{path}: another writer has it open for itself, as open_writer(mode='a') does")
 
 
-def _flocked(fd: int, how: int) -> bool:
+def _flocked(fd: int, *, shared: bool) -> bool:
+    """Whether the file is locked now, or on a filesystem where nothing ever is."""
     try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_flock(fd, shared=shared)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-    return True
+        return True
 
 
 def _attempts() -> Iterator[None]:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from asyncrec import blocking
 from asyncrec._framing.frames import encode_frames
-from asyncrec._records.writing.write_batch import buffer_size
+from asyncrec._records.record_size import buffer_size
 from asyncrec.compat._live_file import LiveFile
 from asyncrec.compat._remote_file import RemoteFile
 from asyncrec.compat._tensorboardx_factories import (

@@ -1,6 +1,7 @@
 """Paths to bytes: stores, and what a storage plugin is written with. The names below are public.
 
     Storage, ByteSink, ByteSource, ObjectInfo, UnfinishedUploads, ExclusiveParts, Buffer    the contract
+    SinkState                                         what may be done to a sink next, for whoever writes one
     StorageFactory, hookimpl                          how a plugin comes in
     register_writer_factory                           the same for one program, as in tensorboardX
     directory_check, make_valid_tf_name               two more that tensorboardX's users know
@@ -13,6 +14,7 @@
 They are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
 
 _base             what a backend implements: Storage, ByteSink, ByteSource
+_sink_state       the states of a sink, as a table
 _factory          what the hook of a plugin gives
 _url              paths and keys, taken apart and put together
 _backends         those that are there, ours and those of plugins; _foreign: simple objects that only write
@@ -21,7 +23,7 @@ _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off
 _chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
 _files            any bytes under a path
-_bridge           an asyncio-only client under trio
+_bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
 
 from __future__ import annotations
@@ -42,17 +44,18 @@ if TYPE_CHECKING:
     from asyncrec.storage._base import Storage as Storage
     from asyncrec.storage._base import UnfinishedUploads as UnfinishedUploads
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
-    from asyncrec.storage._bridge import on_asyncio as on_asyncio
     from asyncrec.storage._factory import StorageFactory as StorageFactory
     from asyncrec.storage._files import directory_check as directory_check
     from asyncrec.storage._files import make_valid_tf_name as make_valid_tf_name
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
+    from asyncrec.storage._other_loop import on_asyncio as on_asyncio
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
     from asyncrec.storage._retry import DEFAULT as DEFAULT
     from asyncrec.storage._retry import Backoff as Backoff
     from asyncrec.storage._retry import RetryPolicy as RetryPolicy
     from asyncrec.storage._retry import retrying as retrying
+    from asyncrec.storage._sink_state import SinkState as SinkState
     from asyncrec.storage._url import check_key as check_key
     from asyncrec.storage._url import join as join
     from asyncrec.storage._url import local_path as local_path
@@ -73,13 +76,15 @@ __getattr__, __dir__, __all__ = lazy(
             "Storage",
             "UnfinishedUploads",
         ),
-        "asyncrec.storage._bridge": ("BridgedStorage", "on_asyncio"),
+        "asyncrec.storage._bridge": ("BridgedStorage",),
         "asyncrec.storage._factory": ("StorageFactory",),
         "asyncrec.storage._files": ("directory_check", "make_valid_tf_name"),
         "asyncrec.storage._memory": ("MemoryStorage",),
+        "asyncrec.storage._other_loop": ("on_asyncio",),
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
         "asyncrec.storage._registry": ("register_writer_factory",),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
+        "asyncrec.storage._sink_state": ("SinkState",),
         "asyncrec.storage._url": ("check_key", "join", "local_path", "redact", "scheme_of"),
     },
 )

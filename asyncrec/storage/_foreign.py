@@ -25,6 +25,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import join, redact
 
 __all__ = ["ForeignFactory", "ForeignStorage", "call"]
@@ -101,35 +102,38 @@ class _ForeignSink(ByteSink):
         self._key = key
         self._size = 0
         self._flushed = 0  # of the next chunk, written by a flush already
-        self._state = "new"  # open, failed, closed
+        self._state = SinkState(redact(path))
 
     async def __aenter__(self) -> _ForeignSink:
-        self._file = await call(self._factory.open, self._path)
-        self._state = "open"
+        with self._state.entering():
+            self._file = await call(self._factory.open, self._path)
         return self
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
-        await self._write(buffers)
+        with self._state.working():
+            await self._write(buffers)
         self._flushed = 0
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
         flush = getattr(self._file, "flush", None)
         if flush is None:
             return 0
-        await self._write(tail)
-        self._flushed = sum(memoryview(buffer).nbytes for buffer in tail)
-        await call(flush)
+        with self._state.working():
+            await self._write(tail)
+            self._flushed = sum(memoryview(buffer).nbytes for buffer in tail)
+            await call(flush)
         return self._flushed
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        failed = self._state == "failed"
-        self._state = "closed"
-        if exc is not None or failed:
-            await self._abort()
-            if exc is None:
-                raise StorageError(f"{redact(self._path)}: not published, because writing it failed before")
+        publish = False
+        try:
+            publish = self._state.leave(exc)
+        finally:
+            if not publish:
+                await self._abort()
+        if not publish:
             return
         with anyio.fail_after(_CLOSING, shield=True):
             await call(self._file.close)
@@ -137,11 +141,6 @@ class _ForeignSink(ByteSink):
         self.published = ObjectInfo(self._key, self._size, f"written-{self._size}", None, datetime.now(UTC))
 
     async def _write(self, buffers: Sequence[Buffer]) -> None:
-        if self._state in ("new", "closed"):
-            raise anyio.ClosedResourceError
-        if self._state == "failed":
-            raise StorageError(f"{redact(self._path)}: writing it failed before; it can only be abandoned")
-        self._state = "failed"  # until this has ended well
         data = b"".join(buffers)[self._flushed :]
         while data:
             written = await call(self._file.write, data)
@@ -152,7 +151,6 @@ class _ForeignSink(ByteSink):
                 raise StorageError(f"{redact(self._path)}: write() took {written} of {len(data):,} bytes")
             self._size -= rest
             data = data[len(data) - rest :]
-        self._state = "open"
 
     async def _abort(self) -> None:
         abort = getattr(self._file, "abort", None) or getattr(self._file, "discard", None)

@@ -8,9 +8,9 @@ are pinned to a version, checksums are kept.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from types import TracebackType
@@ -18,11 +18,12 @@ from types import TracebackType
 import anyio
 from crc32c import crc32c
 
-from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.plugins import hookimpl
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
 __all__ = ["MemoryStorage"]
@@ -39,13 +40,36 @@ class _Object:
     info: ObjectInfo
 
 
-@dataclass
-class _Store:
-    objects: dict[str, _Object] = field(default_factory=dict)
-    versions: Iterator[int] = field(default_factory=lambda: count(1))
+class _Objects(dict[str, _Object]):
+    """The objects of one store, by key."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._versions = count(1)
+
+    def path(self, key: str) -> str:
+        """The whole URL of one, for messages."""
+        return join(self._root, key)
+
+    def find(self, key: str) -> _Object:
+        found = self.get(key)
+        if found is None:
+            raise ObjectNotFoundError(f"{self.path(key)}: there is no such object")
+        return found
+
+    def refuse(self, key: str) -> None:
+        """Raise ObjectExistsError where the key is taken."""
+        if key in self:
+            raise ObjectExistsError(f"{self.path(key)}: it is there already, and was to be created")
+
+    def add(self, key: str, data: bytes, checksum: int) -> ObjectInfo:
+        etag = f"v{next(self._versions)}"
+        info = ObjectInfo(key=key, size=len(data), etag=etag, crc32c=checksum, modified=datetime.now(UTC))
+        self[key] = _Object(data, info)
+        return info
 
 
-_named: dict[str, _Store] = {}
+_named: dict[str, _Objects] = {}
 
 
 class MemoryStorage(Storage):
@@ -61,120 +85,86 @@ class MemoryStorage(Storage):
             raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
         self.root = f"memory://{name or ''}"
         self.chunk_size = chunk_size
-        self._store = _Store() if name is None else _named.setdefault(name, _Store())
+        self._objects = _Objects(self.root) if name is None else _named.setdefault(name, _Objects(self.root))
 
     def __repr__(self) -> str:
-        return f"MemoryStorage({self.root!r}, {len(self._store.objects)} objects)"
+        return f"MemoryStorage({self.root!r}, {len(self._objects)} objects)"
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
-        return _MemorySink(self, check_key(key), exclusive=exclusive)
+        return _MemorySink(self._objects, check_key(key), exclusive=exclusive, chunk_size=self.chunk_size)
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return _MemorySource(self, check_key(key), start=start, end=end, etag=etag)
+        return _MemorySource(self._objects, check_key(key), start=start, end=end, etag=etag)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         await anyio.lowlevel.checkpoint()
-        keys = sorted((_order(key), key) for key in self._store.objects if key.startswith(prefix))
+        keys = sorted((_order(key), key) for key in self._objects if key.startswith(prefix))
         first = bisect_right(keys, _order(start_after), key=lambda pair: pair[0]) if start_after else 0
         for n, (_, key) in enumerate(keys[first:], 1):
             if n % _LIST_BATCH == 0:
                 await anyio.lowlevel.checkpoint()
-            found = self._store.objects.get(key)
+            found = self._objects.get(key)
             if found is not None:
                 yield found.info
 
     async def head(self, key: str) -> ObjectInfo:
         check_key(key)
         await anyio.lowlevel.checkpoint()
-        return self._find(key).info
+        return self._objects.find(key).info
 
     async def delete(self, key: str) -> None:
         check_key(key)
         await anyio.lowlevel.checkpoint()
-        self._store.objects.pop(key, None)
-
-    def _find(self, key: str) -> _Object:
-        found = self._store.objects.get(key)
-        if found is None:
-            raise ObjectNotFoundError(f"{join(self.root, key)}: there is no such object")
-        return found
-
-    def _refuse_existing(self, key: str) -> None:
-        if key in self._store.objects:
-            raise ObjectExistsError(f"{join(self.root, key)}: it is there already, and was to be created")
-
-    def _publish(self, key: str, data: bytes, checksum: int, *, exclusive: bool) -> ObjectInfo:
-        if exclusive:
-            self._refuse_existing(key)
-        etag = f"v{next(self._store.versions)}"
-        info = ObjectInfo(key=key, size=len(data), etag=etag, crc32c=checksum, modified=datetime.now(UTC))
-        self._store.objects[key] = _Object(data, info)
-        return info
+        self._objects.pop(key, None)
 
 
 class _MemorySink(ByteSink):
-    def __init__(self, storage: MemoryStorage, key: str, *, exclusive: bool) -> None:
-        self.chunk_size = storage.chunk_size
-        self._storage = storage
+    def __init__(self, objects: _Objects, key: str, *, exclusive: bool, chunk_size: int) -> None:
+        self.chunk_size = chunk_size
+        self._objects = objects
         self._key = key
         self._exclusive = exclusive
         self._data = bytearray()
         self._checksum = 0
-        self._state = "new"  # open, failed, closed
+        self._state = SinkState(objects.path(key))
 
     async def __aenter__(self) -> _MemorySink:
-        if self._state != "new":
-            raise RuntimeError("a sink is entered once")
-        await anyio.lowlevel.checkpoint()
-        if self._exclusive:
-            self._storage._refuse_existing(self._key)
-        self._state = "open"
+        with self._state.entering():
+            await anyio.lowlevel.checkpoint()
+            if self._exclusive:
+                self._objects.refuse(self._key)
         return self
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
-        await self._checkpoint()
-        for buffer in buffers:
-            self._data += buffer
-            self._checksum = crc32c(buffer, self._checksum)
+        with self._state.working():
+            await anyio.lowlevel.checkpoint()
+            for buffer in buffers:
+                self._data += buffer
+                self._checksum = crc32c(buffer, self._checksum)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        await self._checkpoint()
+        with self._state.working():
+            await anyio.lowlevel.checkpoint()
         return 0
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        failed = self._state == "failed"
-        self._state = "closed"
         data, self._data = self._data, bytearray()
-        if exc is not None:
-            return
-        await anyio.lowlevel.checkpoint()
-        if failed:
-            raise StorageError(f"{self._shown}: not published, because writing it was cancelled before")
-        self.published = self._storage._publish(self._key, bytes(data), self._checksum, exclusive=self._exclusive)
-
-    @property
-    def _shown(self) -> str:
-        return join(self._storage.root, self._key)
-
-    async def _checkpoint(self) -> None:
-        if self._state in ("new", "closed"):
-            raise anyio.ClosedResourceError
-        if self._state == "failed":
-            raise StorageError(f"{self._shown}: writing it was cancelled before; it can only be abandoned")
-        self._state = "failed"
-        await anyio.lowlevel.checkpoint()
-        self._state = "open"
+        if self._state.leave(exc):
+            await anyio.lowlevel.checkpoint()
+            if self._exclusive:
+                self._objects.refuse(self._key)
+            self.published = self._objects.add(self._key, bytes(data), self._checksum)
 
 
 class _MemorySource(ByteSource):
-    def __init__(self, storage: MemoryStorage, key: str, *, start: int, end: int | None, etag: str | None) -> None:
-        self._storage = storage
+    def __init__(self, objects: _Objects, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+        self._objects = objects
         self._key = key
         self._position = start
         self._end = end
@@ -183,11 +173,11 @@ class _MemorySource(ByteSource):
 
     async def __aenter__(self) -> _MemorySource:
         await anyio.lowlevel.checkpoint()
-        found = self._storage._find(self._key)
+        found = self._objects.find(self._key)
         if self._etag not in (None, found.info.etag):
             raise ObjectChangedError(
-                f"{join(self._storage.root, self._key)}: it is not the version that was opened before; open it again "
-                "from the start"
+                f"{self._objects.path(self._key)}: it is not the version that was opened before; open it again from "
+                "the start"
             )
         self.info = found.info
         self._data = found.data

@@ -11,7 +11,12 @@ from typing import Any
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._url import check_key, join
 
-__all__ = ["PrefixedStorage"]
+__all__ = ["PrefixedStorage", "folder_at"]
+
+
+def folder_at(storage: Storage, prefix: str) -> Storage:
+    """What lies below a prefix, as a storage; ``storage`` itself where the prefix is ``""``."""
+    return PrefixedStorage(storage, prefix) if prefix else storage
 
 
 class PrefixedStorage(Storage):

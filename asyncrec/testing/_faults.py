@@ -28,6 +28,8 @@ import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._sink_state import SinkState
+from asyncrec.storage._url import join
 
 __all__ = ["Fault", "FlakyStorage", "SlowStorage"]
 
@@ -77,11 +79,12 @@ class _Around(Storage):
         async with AsyncExitStack() as stack:
             inner = await self.perform("open_sink", key, partial(stack.enter_async_context, context))
             sink = _SinkAround(self, key, inner)
+            with sink.state.entering():
+                pass
             yield sink
-            if sink.sending:
-                raise StorageError(f"{self.root}: {key}: a send failed; the object can only be abandoned")
-            await self.perform("publish", key, stack.aclose)
-            sink.published = inner.published
+            if sink.state.leave(None):
+                await self.perform("publish", key, stack.aclose)
+                sink.published = inner.published
 
     @asynccontextmanager
     async def open_source(
@@ -120,7 +123,7 @@ class _SinkAround(ByteSink):
     def __init__(self, storage: _Around, key: str, inner: ByteSink) -> None:
         self._storage, self._key, self._inner = storage, key, inner
         self.chunk_size = inner.chunk_size
-        self.sending = False  # stays so when a send fails
+        self.state = SinkState(join(storage.root, key))
 
     def hold_at_most(self, size: int) -> None:
         self._inner.hold_at_most(size)
@@ -137,9 +140,8 @@ class _SinkAround(ByteSink):
                 await self._inner.send([joined[: len(joined) // 2]])
             raise TransientStorageError(f"{self._storage.root}: {self._key}: half a chunk was sent, as asked")
 
-        self.sending = True
-        await self._storage.perform("send", self._key, whole, short=half)
-        self.sending = False
+        with self.state.working():
+            await self._storage.perform("send", self._key, whole, short=half)
         self.chunk_size = self._inner.chunk_size
 
     async def flush(self, tail: Sequence[Buffer]) -> int:

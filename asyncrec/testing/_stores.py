@@ -22,9 +22,10 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
 __all__ = ["LaxStorage"]
@@ -158,52 +159,33 @@ class _LaxSink(ByteSink):
         self._key = key
         self._exclusive = exclusive
         self._data = bytearray()
-        self._state = "new"  # open, failed, closed
+        self._state = SinkState(join(storage.root, key))
 
     async def __aenter__(self) -> _LaxSink:
-        if self._state != "new":
-            raise RuntimeError("a sink is entered once")
-        await anyio.lowlevel.checkpoint()
-        if self._exclusive and self._storage.looks_on_opening:
-            await self._storage.refuse_existing(self._key)
-        self._state = "open"
+        with self._state.entering():
+            await anyio.lowlevel.checkpoint()
+            if self._exclusive and self._storage.looks_on_opening:
+                await self._storage.refuse_existing(self._key)
         return self
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
-        self._check()
-        self._state = "failed"
-        await anyio.lowlevel.checkpoint()
-        first = not self._data
-        for buffer in buffers:
-            self._data += buffer
-        if self._exclusive and first and len(self._data) == self.chunk_size:
-            await self._storage.refuse_existing(self._key)
-        self._state = "open"
+        with self._state.working():
+            await anyio.lowlevel.checkpoint()
+            first = not self._data
+            for buffer in buffers:
+                self._data += buffer
+            if self._exclusive and first and len(self._data) == self.chunk_size:
+                await self._storage.refuse_existing(self._key)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        self._check()
-        await anyio.lowlevel.checkpoint()
+        with self._state.working():
+            await anyio.lowlevel.checkpoint()
         return 0
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        failed = self._state == "failed"
-        self._state = "closed"
         data, self._data = bytes(self._data), bytearray()
-        if exc is not None:
-            return
-        await anyio.lowlevel.checkpoint()
-        if failed:
-            raise StorageError(f"{self._shown}: not published, because a send was given up before")
-        await self._storage.publish(self, self._key, data, exclusive=self._exclusive)
-
-    def _check(self) -> None:
-        if self._state in ("new", "closed"):
-            raise anyio.ClosedResourceError
-        if self._state == "failed":
-            raise StorageError(f"{self._shown}: a send was given up before; the object can only be abandoned")
-
-    @property
-    def _shown(self) -> str:
-        return join(self._storage.root, self._key)
+        if self._state.leave(exc):
+            await anyio.lowlevel.checkpoint()
+            await self._storage.publish(self, self._key, data, exclusive=self._exclusive)

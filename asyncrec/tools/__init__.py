@@ -4,6 +4,11 @@ Each takes a path (a file, a folder, a pattern, or a data set) with ``storage=``
 report, a dataclass with ``to_json()``. A tool of your own begins with `selected`, which finds what a path names, and
 reads that with `open_shard`: so does the plugin asyncrec-report.
 
+A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, and ``cat`` is that and
+`get_record`. What several of them use is beside them: `_selection` (what a path names), `_shard_reading`, `_checks`
+(one shard, checked), `_checksums`, `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`,
+`_json_values`, `_formats`, `_progress`.
+
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """
 
@@ -14,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
+    from asyncrec.tools._cat import get_record as get_record
     from asyncrec.tools._convert import ConvertReport as ConvertReport
     from asyncrec.tools._convert import convert as convert
     from asyncrec.tools._copy import CopyReport as CopyReport
@@ -22,15 +28,18 @@ if TYPE_CHECKING:
     from asyncrec.tools._count import count as count
     from asyncrec.tools._doctor import DoctorReport as DoctorReport
     from asyncrec.tools._doctor import doctor as doctor
+    from asyncrec.tools._from_csv import from_csv as from_csv
+    from asyncrec.tools._from_folder import from_folder as from_folder
+    from asyncrec.tools._head import FoundRecord as FoundRecord
+    from asyncrec.tools._head import RecordStream as RecordStream
+    from asyncrec.tools._head import Where as Where
+    from asyncrec.tools._head import open_records as open_records
     from asyncrec.tools._index import IndexReport as IndexReport
     from asyncrec.tools._index import index as index
     from asyncrec.tools._info import InfoReport as InfoReport
     from asyncrec.tools._info import info as info
-    from asyncrec.tools._records import FoundRecord as FoundRecord
-    from asyncrec.tools._records import RecordStream as RecordStream
-    from asyncrec.tools._records import Where as Where
-    from asyncrec.tools._records import get_record as get_record
-    from asyncrec.tools._records import open_records as open_records
+    from asyncrec.tools._recover import RecoverReport as RecoverReport
+    from asyncrec.tools._recover import recover as recover
     from asyncrec.tools._repair import RepairReport as RepairReport
     from asyncrec.tools._repair import repair as repair
     from asyncrec.tools._reshard import ReshardReport as ReshardReport
@@ -44,8 +53,6 @@ if TYPE_CHECKING:
     from asyncrec.tools._shard_reading import open_shard as open_shard
     from asyncrec.tools._shard_reading import shard_index as shard_index
     from asyncrec.tools._splits import SplitsReport as SplitsReport
-    from asyncrec.tools._splits import from_csv as from_csv
-    from asyncrec.tools._splits import from_folder as from_folder
     from asyncrec.tools._uploads import UploadsReport as UploadsReport
     from asyncrec.tools._uploads import uploads as uploads
     from asyncrec.tools._verify import VerifyReport as VerifyReport
@@ -57,19 +64,23 @@ _MOVED = {"report": "asyncrec_report.report, of the plugin asyncrec-report: pip 
 _resolve, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.tools._doctor": ("DoctorReport", "doctor"),
+        "asyncrec.tools._cat": ("get_record",),
         "asyncrec.tools._convert": ("ConvertReport", "convert"),
         "asyncrec.tools._copy": ("CopyReport", "copy"),
         "asyncrec.tools._count": ("CountReport", "count"),
+        "asyncrec.tools._doctor": ("DoctorReport", "doctor"),
+        "asyncrec.tools._from_csv": ("from_csv",),
+        "asyncrec.tools._from_folder": ("from_folder",),
+        "asyncrec.tools._head": ("FoundRecord", "RecordStream", "Where", "open_records"),
         "asyncrec.tools._info": ("InfoReport", "info"),
         "asyncrec.tools._index": ("IndexReport", "index"),
-        "asyncrec.tools._records": ("FoundRecord", "RecordStream", "Where", "get_record", "open_records"),
+        "asyncrec.tools._recover": ("RecoverReport", "recover"),
         "asyncrec.tools._repair": ("RepairReport", "repair"),
         "asyncrec.tools._reshard": ("ReshardReport", "reshard"),
         "asyncrec.tools._schema": ("SchemaReport", "schema"),
         "asyncrec.tools._selection": ("SelectedDataset", "SelectedShard", "Selection", "selected"),
         "asyncrec.tools._shard_reading": ("open_shard", "shard_index"),
-        "asyncrec.tools._splits": ("SplitsReport", "from_csv", "from_folder"),
+        "asyncrec.tools._splits": ("SplitsReport",),
         "asyncrec.tools._uploads": ("UploadsReport", "uploads"),
         "asyncrec.tools._verify": ("VerifyReport", "verify"),
     },

@@ -11,26 +11,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import concurrently
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.writing.job import open_job, whole_note
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
 from asyncrec.storage._patterns import is_pattern
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._sent import check_sent
+from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join, redact
-from asyncrec.tools._checksums import ChecksummedStorage
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
 __all__ = ["CopyReport", "copy"]
-
-Progress = Callable[[int, int | None], None]
 
 # Objects at once: they hide the delays of both stores, and each holds a chunk of each.
 _CONCURRENT = 4
@@ -106,24 +105,19 @@ async def copy(
         selected(source, storage=storage, storage_options=storage_options) as selection,
         located(target, storage=target_storage, storage_options=target_storage_options) as (store, key),
     ):
-        done = 0
-
-        def advance(size: int) -> None:
-            nonlocal done
-            done += size
-            progress(done, selection.bytes)
+        advance = Advance(progress, selection.bytes)
 
         async def one(item: _Item, into: Storage = store) -> None:
-            shown = join(into.root, item.target)
+            display_path = join(into.root, item.target)
             # Of a data set nothing is written over: whoever else may make these names is told.
             exclusive = into is not store
             if await _same(selection.storage, into, item, overwrite=overwrite and not exclusive):
-                report.kept.append(shown)
+                report.kept.append(display_path)
                 return
             # Before the sum is read: others add to it.
             size = await _copy(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
-            report.copied.append(shown)
+            report.copied.append(display_path)
 
         items = [
             _Item(shard.key, _target(selection, shard.key, key), None)
@@ -156,12 +150,12 @@ async def _copy_dataset(
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
-    folder = PrefixedStorage(store, prefix) if prefix else store
+    folder = folder_at(store, prefix)
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
     there = await load_manifest(folder, name, path=at)
     if there is not None and not _missing(entries, there, at):
         return
-    note = whole_note(
+    header = whole_job_header(
         folder,
         name,
         stems=tuple(sorted({stem for entry in entries for path in entry.objects if (stem := _stem(name, path))})),
@@ -169,19 +163,19 @@ async def _copy_dataset(
         metadata=dataset.manifest.metadata,
     )
     pairs = list(zip(dataset.manifest.shards, entries, strict=True))
-    async with open_job(folder, note, path=at, mode="append") as job:
+    async with open_job(folder, header, path=at, mode="append") as job:
         missing = _missing(entries, job.before, at)
 
         async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
             old, entry = pair
             for from_, to in ((old.index, entry.index), (old.keys, entry.keys)):
                 if from_ and to:
-                    await one(_Item(dataset.prefix + from_.path, to.path, from_.crc32c), job.home)
-            await one(_Item(dataset.prefix + old.path, entry.path, old.crc32c), job.home)
+                    await one(_Item(dataset.prefix + from_.path, to.path, from_.crc32c), job.staging)
+            await one(_Item(dataset.prefix + old.path, entry.path, old.crc32c), job.staging)
 
-        job.committer.publishing = True
+        job.publisher.publishing = True
         await concurrently(shard, pairs, tasks=parallelism)
-        await job.commit([replace(entry, committed=job.committer.now()) for entry in missing])
+        await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing])
 
 
 def _stem(name: str, path: str) -> str | None:
@@ -232,8 +226,8 @@ async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool
     expected = here.crc32c if item.crc32c is None else item.crc32c
     if here.size == there.size:
         # Not every store keeps a checksum: reading costs no more than copying once more.
-        stored = await _checksum(store, item.target) if there.crc32c is None else there.crc32c
-        if stored == (await _checksum(source, item.source) if expected is None else expected):
+        stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
+        if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
             return True
     if overwrite:
         return False
@@ -267,11 +261,3 @@ async def _copy(
         await store.delete(item.target)
         raise
     return chunks.size
-
-
-async def _checksum(storage: Storage, key: str) -> int:
-    passing = ChecksummedStorage(storage)
-    async with passing.open_source(key) as source:
-        while await source.receive(_BLOCK):
-            pass
-    return passing.crc32c

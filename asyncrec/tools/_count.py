@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import for_each
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 __all__ = ["CountReport", "count", "counted", "counted_by_index"]
-
-Progress = Callable[[int, int | None], None]
 
 # At once: enough to hide a store's delays.
 _CONCURRENT = 16
@@ -59,18 +58,14 @@ async def count(
     """
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         report = CountReport(path=selection.path)
-        counts: dict[int, int] = {}
-        done = 0
+        advance = Advance(progress, selection.bytes)
 
-        async def look(item: tuple[int, SelectedShard]) -> None:
-            nonlocal done
-            number, shard = item
-            counts[number] = shard.entry.records if shard.entry else await counted(selection, shard)
-            done += shard.size
-            progress(done, selection.bytes)
+        async def look(shard: SelectedShard) -> tuple[str, int]:
+            records = shard.entry.records if shard.entry else await counted(selection, shard)
+            advance(shard.size)
+            return shard.display_path, records
 
-        await concurrently(look, enumerate(selection.shards), tasks=_CONCURRENT)
-        report.shards = [(shard.shown, counts[number]) for number, shard in enumerate(selection.shards)]
+        report.shards = await for_each(look, selection.shards, tasks=_CONCURRENT)
     return report
 
 
@@ -87,6 +82,6 @@ async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | 
 
 
 async def _looked_up(selection: Selection, shard: SelectedShard) -> tuple[Storage, ShardEntry, RecordIndex | None]:
-    folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
+    folder = folder_at(selection.storage, shard.folder)
     entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     return folder, entry, await read_index(folder, entry, count_known=False)

@@ -9,11 +9,11 @@ dali         <shard>.idx                      NVIDIA DALI, by a path given to it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.indexes import make_index, read_index
@@ -23,12 +23,11 @@ from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 __all__ = ["LAYOUTS", "IndexReport", "index"]
-
-Progress = Callable[[int, int | None], None]
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
@@ -76,13 +75,11 @@ async def index(
         raise ArgumentValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         report = IndexReport(path=selection.path)
-        done = 0
+        advance = Advance(progress, selection.bytes)
 
         async def one(shard: SelectedShard) -> None:
-            nonlocal done
             await _index(selection, shard, layout, force, report)
-            done += shard.size
-            progress(done, selection.bytes)
+            advance(shard.size)
 
         await concurrently(one, selection.shards, tasks=_CONCURRENT)
     report.made.sort()
@@ -92,21 +89,23 @@ async def index(
 
 
 async def _index(selection: Selection, shard: SelectedShard, layout: str, force: bool, report: IndexReport) -> None:
-    folder = PrefixedStorage(selection.storage, shard.folder) if shard.folder else selection.storage
+    folder = folder_at(selection.storage, shard.folder)
     entry = shard.entry
     if entry is None:
         entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     if layout != "asyncrec" and entry.compression:
-        report.refused.append((shard.shown, f"it is compressed ({entry.compression}), which {layout} does not read"))
+        report.refused.append(
+            (shard.display_path, f"it is compressed ({entry.compression}), which {layout} does not read")
+        )
         return
     key = _key(shard, entry, layout)
-    shown = selection.base + shard.folder + key
+    display_path = selection.base + shard.folder + key
     if not force and await _is_there(folder, entry, key, layout, counted=shard.entry is not None):
-        report.kept.append(shown)
+        report.kept.append(display_path)
         return
     made = await make_index(ShardFiles(folder, [entry], None), 0)
     await folder.put(key, await in_thread(RecordIndex.encode, made))
-    report.made.append(shown)
+    report.made.append(display_path)
 
 
 def _key(shard: SelectedShard, entry: ShardEntry, layout: str) -> str:

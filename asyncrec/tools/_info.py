@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.manifest import Manifest
@@ -23,8 +23,6 @@ from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection,
 from asyncrec.tools._shard_reading import open_shard
 
 __all__ = ["DatasetInfo", "FileInfo", "InfoReport", "info"]
-
-Progress = Callable[[int, int | None], None]
 
 # Files without an index are read through to be counted while they are no more than this together: a blink of an eye
 # from a disk, a few seconds from a store.
@@ -177,16 +175,13 @@ async def info(
             orphans = await find_orphans(dataset, selection.base)
             orphaned |= {orphan.path for orphan in orphans}
             report.datasets.append(_described(selection, dataset, orphans))
-        plain = [shard for shard in selection.shards if shard.entry is None and shard.shown not in orphaned]
+        plain = [shard for shard in selection.shards if shard.entry is None and shard.display_path not in orphaned]
         readable = sum(shard.size for shard in plain) <= _COUNTED_BYTES
-        files: dict[int, FileInfo] = {}
 
-        async def look(item: tuple[int, SelectedShard]) -> None:
-            number, shard = item
-            files[number] = await _look(selection, shard, readable)
+        async def look(shard: SelectedShard) -> FileInfo:
+            return await _look(selection, shard, readable)
 
-        await concurrently(look, enumerate(plain), tasks=_CONCURRENT)
-        report.files = [files[number] for number in range(len(plain))]
+        report.files = await for_each(look, plain, tasks=_CONCURRENT)
         await _look_at_records(selection, report)
     return report
 
@@ -204,7 +199,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
     except FormatError:
         records = None  # damaged
     return FileInfo(
-        path=shard.shown,
+        path=shard.display_path,
         bytes=entry.bytes,
         records=records,
         compression=entry.compression,

@@ -14,24 +14,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb
-from asyncrec._shards.commit.commit import Committer
-from asyncrec._shards.journal.header import Note
-from asyncrec._shards.journal.journal import find_notes
-from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import is_another_data_set
-from asyncrec._shards.ownership.marks import find_claims, find_marks
-from asyncrec._shards.ownership.unlisted import adopted, ever_listed
+from asyncrec._shards.ownership.marks import find_claims, find_jobs
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted, ever_listed
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._selection import SelectedDataset
 
-__all__ = ["MIN_AGE", "Orphan", "adopt", "find_orphans", "remove"]
+__all__ = ["MIN_AGE", "Orphan", "commit_unlisted", "find_orphans", "remove"]
 
 # No commit takes so long between a shard and its segment, but for fixed shards that are published together.
 MIN_AGE = 3600.0
@@ -134,7 +130,7 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
     return orphans
 
 
-async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
+async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
     """Make rolling shards, each checked and whole, part of the data set, each by the commit its writer had not made.
 
     Raises:
@@ -144,7 +140,7 @@ async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardR
     for orphan, report in orphans:
         maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
         assert maker is not None, "only rolling shards are adopted"
-        note = Note(
+        header = JobHeader(
             kind="rolling",
             name=dataset.name,
             writer=maker,
@@ -153,9 +149,9 @@ async def adopt(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardR
             compression=CompressionOptions(type=report.compression),  # type: ignore[arg-type]  # one of three
             metadata={},
         )
-        committer = Committer(dataset.folder, note, budget=ByteBudget(1), after=dataset.manifest)
-        entry = await adopted(dataset.folder, orphan.key, note, committer.now())
-        await committer.commit(sequence_of(orphan.key), entry)
+        manifest = ManifestWriter(dataset.folder, dataset.name, maker, after=dataset.manifest)
+        now = manifest.clock.now()
+        await manifest.commit(await entry_of_unlisted(dataset.folder, orphan.key, header, now))
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
@@ -183,13 +179,10 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 async def _owners(folder: Storage, name: str, ended: set[str]) -> dict[str, str]:
     """By the stems of names: the jobs that have not ended."""
-    notes = await find_marks(folder, name)
-    local = local_folder(folder)
-    if local is not None:
-        notes += [note for _, note in await in_thread(find_notes, local) if note.name == name]
-    owners = {stem: note.writer for note in notes for stem in (*note.stems, note.writer)}
+    headers = await find_jobs(folder, name)
+    owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}
     plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}
-    for note in notes:
-        if note.num_shards is not None and (note.writer in plain or not note.since):
-            owners[f"of-{note.num_shards:05d}"] = note.writer
+    for header in headers:
+        if header.num_shards is not None and (header.writer in plain or not header.since):
+            owners[f"of-{header.num_shards:05d}"] = header.writer
     return owners

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,13 +23,12 @@ from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentValueError, FormatError, ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
+from asyncrec.tools._progress import Progress
 
 __all__ = ["RepairReport", "repair"]
-
-Progress = Callable[[int, "int | None"], None]
 
 # An index line has some 20 bytes: of ten million records. Beyond, search has to do without.
 _MOST_INDEX = 256 << 20
@@ -105,21 +104,25 @@ async def repair(
         ObjectExistsError: there is a target.
         ValueError: target and source are one.
     """
-    told: Literal["auto", "", "GZIP", "ZLIB"] = "auto" if compression == "auto" else parse_compression(compression).type
-    shown, shown_target = redact(os.fspath(source)), redact(os.fspath(target))
+    given: Literal["auto", "", "GZIP", "ZLIB"] = (
+        "auto" if compression == "auto" else parse_compression(compression).type
+    )
+    source_path, target_path = redact(os.fspath(source)), redact(os.fspath(target))
     async with (
         located(source, storage=storage, storage_options=storage_options) as (store, key),
         located(target, storage=target_storage, storage_options=target_storage_options) as (target_store, target_key),
     ):
         both_open = storage is not None and target_storage is not None
         if key == target_key and (store is target_store if both_open else store.root == target_store.root):
-            raise ArgumentValueError(f"{shown}: what is whole goes to another file; the damaged one is not overwritten")
+            raise ArgumentValueError(
+                f"{source_path}: what is whole goes to another file; the damaged one is not overwritten"
+            )
         reader = await open_reader_at(
             store,
             key,
             Position(0, 0, 0),
-            path=shown,
-            compression=told,
+            path=source_path,
+            compression=given,
             on_corrupt="skip",
             boundaries=await _boundaries(store, key),
             max_record_bytes=max_record_bytes,
@@ -139,8 +142,8 @@ async def repair(
             await reader.aclose()
         stats = reader.stats()
         return RepairReport(
-            source=shown,
-            target=shown_target,
+            source=source_path,
+            target=target_path,
             records=stats.records,
             bytes=stats.bytes,
             compression=reader.compression,
@@ -159,7 +162,7 @@ async def _next(reader: RecordReader) -> list[bytes]:
 async def _boundaries(storage: Storage, key: str) -> Sequence[int]:
     """Where the file's records began when its index was made; none where there is no index to be used."""
     prefix, slash, shard = key.rpartition("/")
-    folder = PrefixedStorage(storage, prefix + slash) if slash else storage
+    folder = folder_at(storage, prefix + slash)
     try:
         text = await folder.get(await _index_of(folder, shard), max_bytes=_MOST_INDEX)
         index = await in_thread(parse_index, text)

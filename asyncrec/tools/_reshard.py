@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,19 +22,18 @@ from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.keys import NO_KEY
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._count import count
-from asyncrec.tools._ordered_writer import KeyedBatch, Limits, write_ordered
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 __all__ = ["ReshardReport", "reshard"]
-
-Progress = Callable[[int, int | None], None]
 
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
@@ -202,13 +201,12 @@ class _Batches:
     def __init__(self, selection: Selection, stack: AsyncExitStack, progress: Progress) -> None:
         self._selection = selection
         self._stack = stack
-        self._progress = progress
+        self._advance = Advance(progress, selection.bytes)
         self._keyed = _has_keys(selection)
         self._waiting = iter(selection.shards)
         self._shard: SelectedShard | None = None
         self._reader: RecordReader
         self._keys: _Keys | None = None
-        self._done = 0
 
     def __aiter__(self) -> _Batches:
         return self
@@ -226,8 +224,7 @@ class _Batches:
             if batch is not None:
                 return KeyedBatch(batch.records, await self._keys.take(len(batch.records)) if self._keys else None)
             await self._stack.aclose()
-            self._done += self._shard.size
-            self._progress(self._done, self._selection.bytes)
+            self._advance(self._shard.size)
             self._shard = None
 
 
@@ -255,5 +252,7 @@ class _Keys:
             return [NO_KEY] * count
         data = await receive_exactly(self._source, count * KEY_BYTES)
         if len(data) < count * KEY_BYTES:
-            raise DatasetError(f"{self._shard.shown}: its keys end before its records: 'asyncrec verify' says more")
+            raise DatasetError(
+                f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
+            )
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]

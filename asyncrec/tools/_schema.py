@@ -12,7 +12,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import DecodeError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.tools._records import FoundRecord, RecordStream
+from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._selection import selected
 
 __all__ = ["SchemaReport", "schema"]

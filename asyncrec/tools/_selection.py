@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -24,7 +24,7 @@ from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern, matching
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
@@ -58,14 +58,14 @@ class SelectedShard:
 
     Attributes:
         key: in the selection's storage.
-        shown: its path, for people.
+        display_path: its path, for people.
         size: bytes; for a shard of a data set, those the manifest says.
         entry: what the manifest says; `None` where no manifest names it.
         dataset: that names it.
     """
 
     key: str
-    shown: str
+    display_path: str
     size: int
     entry: ShardEntry | None = None
     dataset: SelectedDataset | None = None
@@ -132,18 +132,18 @@ async def selected(
         StoragePermissionError: the store does not say.
         ManifestError: a manifest cannot be read.
     """
-    shown = redact(os.fspath(path))
+    display_path = redact(os.fspath(path))
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
-        yield await _select(store, key, shown, given_up)
+        yield await _select(store, key, display_path, given_up)
 
 
-async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selection:
-    base = shown[: len(shown) - len(key)] if shown.endswith(key) else join(store.root, "x")[:-1]
+async def _select(store: Storage, key: str, display_path: str, given_up: bool) -> Selection:
+    base = display_path[: len(display_path) - len(key)] if display_path.endswith(key) else join(store.root, "x")[:-1]
     if base and not base.endswith(("/", "\\", ":")):
         base += "/"
     name = key.rpartition("/")[2]
     if is_pattern(name):
-        return await _pattern(store, key, shown, base)
+        return await _pattern(store, key, display_path, base)
     refused: StoragePermissionError | None = None
     if name:
         try:
@@ -153,13 +153,15 @@ async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selec
         except StoragePermissionError as error:
             refused = error  # S3 says so of what is missing, to those who may not list
         else:
-            shard = SelectedShard(key=key, shown=shown, size=info.size)
-            return Selection(path=shown, kind="file", storage=store, base=base, shards=(shard,))
-        dataset = None if name[0] in "_." else await _dataset(store, key, shown, given_up)
+            shard = SelectedShard(key=key, display_path=display_path, size=info.size)
+            return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
+        dataset = None if name[0] in "_." else await _dataset(store, key, display_path, given_up)
         if dataset is not None:
             shards = _shards_of(dataset, base)
-            return Selection(path=shown, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,))
-    folder = await _folder(store, key.rstrip("/") + "/" if key else "", shown, base, given_up)
+            return Selection(
+                path=display_path, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,)
+            )
+    folder = await _folder(store, key.rstrip("/") + "/" if key else "", display_path, base, given_up)
     if folder is not None:
         return folder
     if name:
@@ -168,40 +170,40 @@ async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selec
             await _finished(store, key, [info for info in found if is_data(info.key[len(key) - len(name) :])]), base
         )
         if shards:
-            return Selection(path=shown, kind="name", storage=store, base=base, shards=shards)
+            return Selection(path=display_path, kind="name", storage=store, base=base, shards=shards)
     if refused is not None:
         raise refused
     raise ObjectNotFoundError(
-        f"{shown}: there is no such file, folder or data set; a data set's path is its folder and its name, without "
-        "the shard numbers"
+        f"{display_path}: there is no such file, folder or data set; a data set's path is its folder and its name, "
+        "without the shard numbers"
     )
 
 
-async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection:
+async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Selection:
     found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
     if not found:
-        raise ObjectNotFoundError(f"{shown}: no file matches")
-    return Selection(path=shown, kind="pattern", storage=store, base=base, shards=_plain(found, base))
+        raise ObjectNotFoundError(f"{display_path}: no file matches")
+    return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=_plain(found, base))
 
 
-async def _dataset(store: Storage, key: str, shown: str, given_up: bool) -> SelectedDataset | None:
+async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) -> SelectedDataset | None:
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
-    folder = PrefixedStorage(store, prefix) if prefix else store
+    folder = folder_at(store, prefix)
     segments = await load_segments(folder, name)
-    manifest = await (merged if given_up and segments else manifest_of)(shown, segments)
+    manifest = await (merged if given_up and segments else manifest_of)(display_path, segments)
     return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
 
 
 async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[ObjectInfo]:
     """Without what a job has published under the name ``key`` and not committed, where there is no manifest."""
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
-    folder = PrefixedStorage(store, prefix) if prefix else store
+    folder = folder_at(store, prefix)
     below = [info.key[len(prefix) :] for info in found if info.key.startswith(key)]
     kept = set(await without_unfinished(folder, name, below))
     return [info for info in found if not info.key.startswith(key) or info.key[len(prefix) :] in kept]
 
 
-async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: bool) -> Selection | None:
+async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
     """Everything below a prefix; `None` where there is nothing at all."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
@@ -218,9 +220,9 @@ async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: 
     if not anything:
         return None
     for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
-        home = local_folder(PrefixedStorage(store, parent) if parent else store)
-        if home is not None:  # on a disk, a job's mark is its note
-            made.update(parent + note.name for _, note in await in_thread(find_notes, home))
+        home = local_folder(folder_at(store, parent))
+        if home is not None:  # on a disk, a job's mark is its header
+            made.update(parent + header.name for _, header in await in_thread(find_job_headers, home))
     for key in sorted(made):
         dataset = await _dataset(store, key, base + key, given_up)
         if dataset is not None:
@@ -231,7 +233,7 @@ async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: 
     named = {shard.key for shard in shards}
     shards += _plain([info for info in found if info.key not in named], base)
     return Selection(
-        path=shown,
+        path=display_path,
         kind="folder",
         storage=store,
         base=base,
@@ -244,7 +246,7 @@ def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]
     return tuple(
         SelectedShard(
             key=dataset.prefix + entry.path,
-            shown=base + dataset.prefix + entry.path,
+            display_path=base + dataset.prefix + entry.path,
             size=entry.bytes,
             entry=entry,
             dataset=dataset,
@@ -254,4 +256,4 @@ def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]
 
 
 def _plain(found: list[ObjectInfo], base: str) -> tuple[SelectedShard, ...]:
-    return tuple(SelectedShard(key=info.key, shown=base + info.key, size=info.size) for info in found)
+    return tuple(SelectedShard(key=info.key, display_path=base + info.key, size=info.size) for info in found)

@@ -11,7 +11,7 @@ from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._sampling.random_access.indexes import read_index
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._selection import SelectedShard, Selection
 
 __all__ = ["open_shard", "shard_index"]
@@ -28,7 +28,9 @@ async def open_shard(
         index: the shard's, from `shard_index`.
         options: as for `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ...
     """
-    reader = await open_reader_at(selection.storage, shard.key, _position(first, index), path=shard.shown, **options)
+    reader = await open_reader_at(
+        selection.storage, shard.key, _position(first, index), path=shard.display_path, **options
+    )
     try:
         yield reader
     finally:
@@ -43,8 +45,7 @@ async def shard_index(selection: Selection, shard: SelectedShard) -> RecordIndex
     """
     if shard.entry is None or not shard.entry.index:
         return None
-    store, folder = selection.storage, shard.folder
-    return await read_index(PrefixedStorage(store, folder) if folder else store, shard.entry)
+    return await read_index(folder_at(selection.storage, shard.folder), shard.entry)
 
 
 def _position(first: int, index: RecordIndex | None) -> Position:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import DecodeError
 from asyncrec.example._wire import parse_example
-from asyncrec.tools._ordered_writer import KeyedBatch
 
 __all__ = ["Order", "Sorted", "Sorter"]
 

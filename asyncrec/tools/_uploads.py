@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -78,7 +78,7 @@ async def uploads(
     """What is unfinished at or below ``path``; with ``remove``, those begun more than ``older_than`` seconds ago go.
 
     What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
-    that a job's note speaks for, whether the job lives or died (`asyncrec.recover` sees to that), nor what a process
+    that a job's header speaks for, whether the job lives or died (`asyncrec.recover` sees to that), nor what a process
     holds open.
 
     Raises:
@@ -116,12 +116,13 @@ async def uploads(
 
 
 def _is_spoken_for(root: LocalStorage, key: str) -> bool:
-    """Whether an unfinished file is a job's note, or stands in one's folder under its name. Blocks."""
+    """Whether an unfinished file is a job's header, or stands in one's folder under its name. Blocks."""
     parent, _, name = key.rpartition("/")
     if parent.rpartition("/")[2] in ("_index", "_keys"):
         parent = parent.rpartition("/")[0]
     folder = LocalStorage(os.path.join(root.folder, parent))
     return any(
-        name == os.path.basename(path) or name.endswith((f".{note.writer}.partial", f".{note.writer}~begun.partial"))
-        for path, note in find_notes(folder)
+        name == os.path.basename(path)
+        or name.endswith((f".{header.writer}.partial", f".{header.writer}~begun.partial"))
+        for path, header in find_job_headers(folder)
     )

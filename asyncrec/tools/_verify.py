@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import for_each
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _orphans as orphans_
 from asyncrec.tools._checks import Problem, ShardReport, check_shard
 from asyncrec.tools._orphans import MIN_AGE, Orphan, find_orphans
+from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 
 __all__ = ["VerifyReport", "verify"]
-
-Progress = Callable[[int, int | None], None]
 
 # Shards at once. Of a store, enough to hide its delays; of a disk as many as there are cores for decompression.
 _REMOTE = 8
@@ -122,7 +121,7 @@ async def verify(
         }
         report.orphans = [orphan for each in found.values() for orphan in each]
         orphaned = {orphan.path for orphan in report.orphans}
-        shards = [shard for shard in selection.shards if shard.shown not in orphaned]
+        shards = [shard for shard in selection.shards if shard.display_path not in orphaned]
         begun = time.monotonic()
         report.shards = await _check_all(selection, shards, parallelism, progress)
         report.seconds = time.monotonic() - begun
@@ -138,22 +137,13 @@ async def verify(
 async def _check_all(
     selection: Selection, shards: list[SelectedShard], parallelism: int | None, progress: Progress
 ) -> list[ShardReport]:
-    total = sum(shard.size for shard in shards)
-    done = 0
-    reports: dict[int, ShardReport] = {}
+    advance = Advance(progress, sum(shard.size for shard in shards))
 
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, total)
-
-    async def check(item: tuple[int, SelectedShard]) -> None:
-        number, shard = item
-        reports[number] = await check_shard(selection.storage, shard, advance=advance)
+    async def check(shard: SelectedShard) -> ShardReport:
+        return await check_shard(selection.storage, shard, advance=advance)
 
     tasks = parallelism or (_REMOTE if selection.storage.read_ahead else max(2, os.cpu_count() or 1))
-    await concurrently(check, enumerate(shards), tasks=tasks)
-    return [reports[number] for number in range(len(shards))]
+    return await for_each(check, shards, tasks=tasks)
 
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:
@@ -161,7 +151,7 @@ async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDa
     candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:
-        shard = SelectedShard(key=dataset.prefix + orphan.key, shown=orphan.path, size=orphan.size)
+        shard = SelectedShard(key=dataset.prefix + orphan.key, display_path=orphan.path, size=orphan.size)
         found = await check_shard(selection.storage, shard)
         report.shards.append(found)
         if found.ok:
@@ -170,7 +160,7 @@ async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDa
             found.problems.append(Problem(kind="damaged", message="no manifest names it, and it was not adopted"))
     if whole:
         try:
-            await orphans_.adopt(dataset, whole)
+            await orphans_.commit_unlisted(dataset, whole)
         except StorageError as error:
             error.add_note(f"{report.path}: {len(whole)} orphans were not adopted")
             raise

@@ -8,9 +8,9 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec._records.writing.write_batch import SLAB_RECORDS
+from asyncrec._records.writing.write_batch import BATCH_RECORDS
 
-RECORDS = [b"%d" % number for number in range(3 * SLAB_RECORDS + 7)]
+RECORDS = [b"%d" % number for number in range(3 * BATCH_RECORDS + 7)]
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])

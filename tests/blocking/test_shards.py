@@ -6,7 +6,7 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec._records.writing.write_batch import SLAB_RECORDS
+from asyncrec._records.writing.write_batch import BATCH_RECORDS
 
 
 def records_of(dataset: Path) -> list[bytes]:
@@ -14,7 +14,7 @@ def records_of(dataset: Path) -> list[bytes]:
 
 
 def test_tickets_are_known_at_once_and_waited_for(tmp_path: Path) -> None:
-    count = 2 * SLAB_RECORDS + 5
+    count = 2 * BATCH_RECORDS + 5
     with blocking.open_sharded_writer(tmp_path / "pages", max_shard_records=500) as writer:
         tickets = [writer.write(b"%d" % number, key=str(number)) for number in range(count)]
         assert tickets == list(range(1, count + 1))

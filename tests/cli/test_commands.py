@@ -18,7 +18,7 @@ import pytest
 from cli_data import Run, example, no_rights
 
 import asyncrec
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec.cli._table import COMMANDS
 from asyncrec.plugins._manager import Plugins
 from asyncrec.tools._formats import Formats
@@ -363,7 +363,7 @@ def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
 
 @pytest.mark.parametrize("spool", [False, True])
 def test_recover_names_a_job_that_cannot_be_asked_and_gives_it_up_when_told(run: Run, data: Path, spool: bool) -> None:
-    note = Note(
+    note = JobHeader(
         kind="rolling", name="pages", writer="far", url="s3://x/pages", key="pages", spool=spool, metadata={},
         host="elsewhere", pid=17, since="2026-01-01T00:00:00+00:00", life="none",
     )  # fmt: skip

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncrec._framing import compression
 from asyncrec._framing.compression import (
     CompressionOptions,
     Compressor,
     Decompressor,
     detect_compression,
+    engines,
     make_compressor,
     parse_compression,
 )
@@ -44,13 +44,13 @@ def engine(request: pytest.FixtureRequest) -> Iterable[str]:
     """Every test runs with isal, and as where isal cannot be imported."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "zlib":
-            patch.setattr(compression, "_isal", None)
+            patch.setattr(engines, "_isal", None)
         yield request.param
 
 
-def compress(slabs: Iterable[Sequence[bytes]], **options: Any) -> bytes:
+def compress(steps: Iterable[Sequence[bytes]], **options: Any) -> bytes:
     compressor = make_compressor(CompressionOptions(**options))
-    ready = [piece for slab in slabs for piece in compressor.compress(slab)]
+    ready = [piece for step in steps for piece in compressor.compress(step)]
     return b"".join(ready) + compressor.finish()
 
 
@@ -127,9 +127,9 @@ def test_without_compression_buffers_pass_through() -> None:
 
 
 @pytest.mark.parametrize("type", TYPES)
-@pytest.mark.parametrize("slabs", [[], [[]], [[b""]]])
-def test_a_file_without_records_is_one_empty_member_or_stream(type: str, slabs: list[list[bytes]]) -> None:
-    stream = compress(slabs, type=type)
+@pytest.mark.parametrize("steps", [[], [[]], [[b""]]])
+def test_a_file_without_records_is_one_empty_member_or_stream(type: str, steps: list[list[bytes]]) -> None:
+    stream = compress(steps, type=type)
     assert 8 <= len(stream) <= 40
     assert stock(type, stream) == decompress(type, [stream]) == b""
 
@@ -195,13 +195,13 @@ def test_options_reach_the_compressor() -> None:
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
-def written(slabs: Sequence[Sequence[bytes]], **options: Any) -> tuple[bytes, list[tuple[int, int]], Compressor]:
-    """The file, and for each slab its member's offset and the bytes before the slab in that member."""
+def written(steps: Sequence[Sequence[bytes]], **options: Any) -> tuple[bytes, list[tuple[int, int]], Compressor]:
+    """The file, and for each step its member's offset and the bytes before the step in that member."""
     compressor = make_compressor(CompressionOptions(**options))
     out, places = bytearray(), []
-    for slab in slabs:
-        out += b"".join(compressor.compress(slab))
-        places.append((compressor.member_offset, compressor.member_input - sum(map(len, slab))))
+    for step in steps:
+        out += b"".join(compressor.compress(step))
+        places.append((compressor.member_offset, compressor.member_input - sum(map(len, step))))
     out += compressor.finish()
     assert compressor.total_out == len(out)
     return bytes(out), places, compressor
@@ -210,14 +210,14 @@ def written(slabs: Sequence[Sequence[bytes]], **options: Any) -> tuple[bytes, li
 @given(st.lists(st.lists(st.binary(max_size=200), min_size=1, max_size=5), max_size=12), st.integers(1, 600))
 @settings(deadline=None)
 def test_members_begin_at_frames_and_each_can_be_read_alone(batches: list[list[bytes]], member_bytes: int) -> None:
-    slabs = [[b"".join(encode_frames(batch))] for batch in batches]
-    stream, places, _ = written(slabs, type="GZIP", member_bytes=member_bytes)
+    steps = [[b"".join(encode_frames(batch))] for batch in batches]
+    stream, places, _ = written(steps, type="GZIP", member_bytes=member_bytes)
     for (offset, skipped), batch in zip(places, batches, strict=True):
         frames = decompress("GZIP", [stream[offset:]])[skipped:]
         assert FrameDecoder().feed(frames)[: len(batch)] == batch
         assert skipped < member_bytes
-    for (offset, skipped), (after, before), slab in zip(places, places[1:], slabs, strict=False):
-        ended = skipped + len(slab[0]) >= member_bytes
+    for (offset, skipped), (after, before), step in zip(places, places[1:], steps, strict=False):
+        ended = skipped + len(step[0]) >= member_bytes
         assert (after > offset, before == 0) == (ended, ended)
 
 

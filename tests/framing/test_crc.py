@@ -1,16 +1,34 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from random import Random
+
+import crc32c as package
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asyncrec._framing.crc import crc32c, crcs_between, length_of, mask, masked_crc32c, masked_crc32c_of_lengths, unmask
+from asyncrec._native import native
+
+Sum = Callable[..., int]
+# Where no compiler was at hand there is the package's alone.
+SUMS = {"package": package.crc32c}
+if native is not None:
+    SUMS |= {native.crc32c_path(): native.crc32c, "tables": native.crc32c_by_tables}
 
 
-def bitwise_crc32c(data: bytes) -> int:
+@pytest.fixture(params=SUMS.values(), ids=SUMS, scope="module")
+def crc(request: pytest.FixtureRequest) -> Sum:
+    function: Sum = request.param
+    return function
+
+
+def bitwise_crc32c(data: bytes, value: int = 0) -> int:
     """The definition (RFC 3720, appendix B.4), bit by bit."""
-    crc = 0xFFFFFFFF
+    crc = value ^ 0xFFFFFFFF
     for byte in data:
         crc ^= byte
         for _ in range(8):
@@ -28,6 +46,43 @@ def test_known_values() -> None:
 @given(st.binary(max_size=64), st.binary(max_size=64))
 def test_a_crc_is_the_polynomial_of_the_definition_and_can_be_carried_on(first: bytes, second: bytes) -> None:
     assert crc32c(first + second) == bitwise_crc32c(first + second) == crc32c(second, crc32c(first))
+
+
+@given(st.binary(max_size=600), st.integers(0, 2**32 - 1))
+@example(b"", 0)
+@example(b"123456789", 0)
+def test_every_way_to_compute_it_gives_what_the_definition_says(crc: Sum, data: bytes, value: int) -> None:
+    assert crc(data) == bitwise_crc32c(data)
+    assert crc(data, value) == bitwise_crc32c(data, value)
+
+
+@given(st.integers(0, 20_000), st.integers(0, 40), st.randoms(use_true_random=False))
+def test_every_length_and_alignment_gives_the_same_checksum(crc: Sum, size: int, skipped: int, random: Random) -> None:
+    """Long data are summed in stretches side by side, whatever byte they begin at."""
+    data = memoryview(random.randbytes(size + skipped))[skipped:]
+    whole = crc(data)
+    assert whole == package.crc32c(data) == crc(bytearray(data))
+    cut = random.randrange(size + 1)
+    assert crc(data[cut:], crc(data[:cut])) == whole
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, None, [1], np.zeros((2, 2))[:, :1]])
+def test_what_is_no_buffer_has_no_checksum(crc: Sum, wrong: object) -> None:
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        crc(wrong)
+    with pytest.raises((TypeError, ValueError)):
+        crc(b"", "value")
+
+
+def test_long_data_are_summed_while_other_threads_run(crc: Sum) -> None:
+    data = bytes(8 << 20)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(crc(data))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {crc(data)}
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -22,7 +22,8 @@ from datum.utils import shard_utils
 from datum.writer.tfrecord_writer import TFRecordWriter
 
 from asyncrec import blocking
-from asyncrec._shards.writing import shard_count as sizing
+from asyncrec._datasets.from_generator import shard_count as sizing
+from asyncrec._shards.writing import ordered_writer
 from asyncrec.compat import datum as ours
 
 theirs = SimpleNamespace(
@@ -37,7 +38,7 @@ mine = SimpleNamespace(
     DatasetConfigs=ours.DatasetConfigs,
     load=ours.load,
     shard_count=sizing.shard_count,
-    boundaries=lambda records, shards: sizing.shard_boundaries(records, shards)[1:],
+    boundaries=lambda records, shards: ordered_writer.shard_boundaries(records, shards)[1:],
 )
 CHECKS: dict[str, Check] = {}
 

@@ -98,10 +98,10 @@ async def test_after_release_all_nobody_waits() -> None:
 
 
 async def test_when_callers_wait_and_nothing_is_under_way_what_is_collected_is_sent() -> None:
-    """Else all room could lie in slabs that are not full, and nobody would ever be let in."""
+    """Else all room could lie in batches that are not full, and nobody would ever be let in."""
     budget = ByteBudget(100)
     calls = []
-    budget.on_starving = lambda: calls.append(budget.used)
+    budget.when_starving(lambda: calls.append(budget.used))
     await budget.take(90)
     async with anyio.create_task_group() as group:
         group.start_soon(budget.take, 50)
@@ -127,7 +127,7 @@ async def test_a_caller_that_never_waits_is_made_to_yield() -> None:
         group.start_soon(other)
         await budget.take(1)
         budget.let_others_run()
-        assert budget.bound == 1000, "one slab is not worth a turn of the loop"
+        assert budget.bound == 1000, "one batch is not worth a turn of the loop"
         budget.let_others_run()
         assert budget.bound < 0
         await budget.take(1)
@@ -142,7 +142,7 @@ def test_reserving_most_of_the_limit_is_refused_with_what_to_do() -> None:
     assert budget.bound == 30
     with pytest.raises(ValueError, match="raise memory_limit, or open fewer shards"):
         budget.reserve(10)
-    budget.unreserve(70)
+    budget.account(-70)
     assert budget.bound == 100
 
 
@@ -197,7 +197,7 @@ async def test_what_is_held_beside_the_records_takes_room_and_gives_it_back() ->
         assert (budget.used, budget.bound) == (50, 50)
         group.start_soon(budget.take, 20)
         await until_parked(budget, 1)
-        budget.unreserve(50)
+        budget.account(-50)
     assert (budget.used, budget.reserved, budget.bound) == (70, 0, 100)
 
 

@@ -14,7 +14,7 @@ from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec._records.index import parse_index
 from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._records.writing.write_batch import KEY_BYTES, Slab
+from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer, ByteSink
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.testing._clock import virtual_backend
@@ -74,8 +74,8 @@ class Place:
         return writer
 
 
-def slab(*records: bytes, keys: list[bytes] | None = None) -> Slab:
-    made = Slab(1, 0.0)
+def batch(*records: bytes, keys: list[bytes] | None = None) -> WriteBatch:
+    made = WriteBatch(1, 0.0)
     made.records = list(records)
     made.keys = keys
     made.size = sum(map(len, records)) + FRAME_OVERHEAD * len(records)
@@ -89,8 +89,8 @@ def framed(*records: bytes) -> bytes:
 
 async def test_the_object_holds_the_frames_the_index_their_places_and_the_keys_one_for_each() -> None:
     place = Place()
-    await place.output.write([slab(b"a"), slab(b"bb", b"ccc", keys=[b"k" * KEY_BYTES, b"l" * KEY_BYTES])])
-    await place.output.write([slab(b"dddd")])
+    await place.output.write([batch(b"a"), batch(b"bb", b"ccc", keys=[b"k" * KEY_BYTES, b"l" * KEY_BYTES])])
+    await place.output.write([batch(b"dddd")])
     await place.output.finish()
     assert place.object.data == framed(b"a", b"bb", b"ccc", b"dddd")
     assert parse_index(place.index.data).offsets.tolist() == [0, 17, 35, 54]
@@ -101,7 +101,7 @@ async def test_the_object_holds_the_frames_the_index_their_places_and_the_keys_o
 
 async def test_without_a_key_no_keys_are_opened() -> None:
     place = Place()
-    await place.output.write([slab(b"a"), slab(b"b")])
+    await place.output.write([batch(b"a"), batch(b"b")])
     assert await place.output.flush()
     await place.output.finish()
     assert (place.asked, place.keys.data, place.output.records) == ([], b"", 2)
@@ -112,7 +112,7 @@ async def test_keys_reach_their_sink_before_the_records_that_they_belong_to() ->
     """When a crash comes in between, no record is there without its key: in writing, and in flushing."""
     place = Place()
     count = 1 + 1000 // KEY_BYTES
-    await place.output.write([slab(*[b"x" * 100] * count, keys=[b"k" * KEY_BYTES] * count)])
+    await place.output.write([batch(*[b"x" * 100] * count, keys=[b"k" * KEY_BYTES] * count)])
     assert place.log[0] == "send keys"
     assert "send object" in place.log
     place.log.clear()
@@ -126,7 +126,7 @@ async def test_keys_reach_their_sink_before_the_records_that_they_belong_to() ->
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 async def test_a_flush_promises_what_object_and_keys_both_have(durable: str, expected: bool, compression: str) -> None:
     place = Place(compression=compression, durable=durable)
-    await place.output.write([slab(b"a", keys=[b"k" * KEY_BYTES])])
+    await place.output.write([batch(b"a", keys=[b"k" * KEY_BYTES])])
     assert not place.output.flushed
     assert await place.output.flush() is expected
     assert place.output.flushed is expected
@@ -134,17 +134,17 @@ async def test_a_flush_promises_what_object_and_keys_both_have(durable: str, exp
 
 async def test_what_was_promised_once_stays_promised() -> None:
     place = Place()
-    await place.output.write([slab(b"a")])
+    await place.output.write([batch(b"a")])
     assert await place.output.flush()
     place.object.durable = False
-    await place.output.write([slab(b"b")])
+    await place.output.write([batch(b"b")])
     assert not await place.output.flush()
     assert place.output.flushed
 
 
 async def test_a_flush_of_a_compressed_object_has_every_record_in_what_it_hands_over() -> None:
     place = Place(compression="GZIP")
-    await place.output.write([slab(b"a" * 50)])
+    await place.output.write([batch(b"a" * 50)])
     await place.output.flush()
     held = b"".join(map(bytes, place.output._chunks.tail()))
     assert zlib.decompressobj(31).decompress(place.object.data + held) == framed(b"a" * 50)
@@ -156,7 +156,7 @@ async def test_an_index_of_members_leads_to_each_record_from_the_member_it_begin
     place = Place(compression=CompressionOptions(type="GZIP", member_bytes=100))
     records = [bytes([n]) * 60 for n in range(10)]
     for record in records:
-        await place.output.write([slab(record)])
+        await place.output.write([batch(record)])
     await place.output.finish()
     index = parse_index(place.index.data)
     assert index.members is not None
@@ -167,8 +167,8 @@ async def test_an_index_of_members_leads_to_each_record_from_the_member_it_begin
 
 async def test_an_index_of_zlib_counts_in_what_comes_out() -> None:
     place = Place(compression="ZLIB")
-    await place.output.write([slab(b"a"), slab(b"bb")])
-    await place.output.write([slab(b"ccc")])
+    await place.output.write([batch(b"a"), batch(b"bb")])
+    await place.output.write([batch(b"ccc")])
     await place.output.finish()
     index = parse_index(place.index.data)
     assert (index.offsets.tolist(), index.members) == ([0, 17, 35], None)
@@ -176,16 +176,16 @@ async def test_an_index_of_zlib_counts_in_what_comes_out() -> None:
 
 async def test_what_waits_beside_the_object_is_counted_until_it_is_sent() -> None:
     place = Place()
-    await place.output.write([slab(b"a", keys=[b"k" * KEY_BYTES])])
-    assert place.output.held_beside == len(b"0 17\n") + KEY_BYTES
+    await place.output.write([batch(b"a", keys=[b"k" * KEY_BYTES])])
+    assert place.output.sidecar_bytes == len(b"0 17\n") + KEY_BYTES
     await place.output.finish()
-    assert place.output.held_beside == 0
+    assert place.output.sidecar_bytes == 0
     assert place.index.data == b"0 17\n"
 
 
 async def test_the_time_that_a_store_takes_is_counted() -> None:
     place = Place(seconds=3)
     for _ in range(2):
-        await place.output.write([slab(bytes(1000))])
+        await place.output.write([batch(bytes(1000))])
     assert place.output.seconds_storing == pytest.approx(6)
     assert place.output.seconds_compressing == 0

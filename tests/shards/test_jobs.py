@@ -20,10 +20,11 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec._framing.encoding import encode_frames
-from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.ownership import liveness as life
 from asyncrec._shards.ownership.marks import find_marks
-from asyncrec._shards.writing import job as job_module
+from asyncrec._shards.writing import open_job as opening
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
     ConflictError,
@@ -62,9 +63,9 @@ async def killed(
 ) -> AsyncIterator[asyncrec.ShardedWriter]:
     """A writer whose process is killed at the end of the body."""
     with monkeypatch.context() as patches:
-        patches.setattr(Job, "_end", _die)
+        patches.setattr(Job, "end", _die)
         patches.setattr(Job, "take_back", _nothing)
-        patches.setattr(Committer, "take_back", _nothing)
+        patches.setattr(ShardPublisher, "take_back", _nothing)
         with pytest.raises(Killed):
             async with asyncrec.open_sharded_writer(name, on_error="discard", **options) as writer:
                 yield writer
@@ -73,16 +74,16 @@ async def killed(
 
 @contextmanager
 def dying_at(monkeypatch: pytest.MonkeyPatch, *moments: str) -> Iterator[None]:
-    """Whoever comes to one of these methods of `Committer` in here is killed there."""
+    """Whoever comes to one of these methods of `ManifestWriter` in here is killed there."""
 
     async def die(*args: object, **options: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patches:
-        patches.setattr(Job, "_end", _die)
+        patches.setattr(Job, "end", _die)
         patches.setattr(Job, "take_back", _nothing)
         for moment in moments:
-            patches.setattr(Committer, moment, die)
+            patches.setattr(ManifestWriter, moment, die)
         yield
 
 
@@ -193,7 +194,7 @@ class TestOneMaker:
     ) -> None:
         async with killed(monkeypatch, storage=storage, num_shards=2) as dead:
             await dead.write(b"lost")
-        claims, waiting, decided = job_module.put_claim, anyio.Event(), anyio.Event()
+        claims, waiting, decided = opening.put_claim, anyio.Event(), anyio.Event()
         opened = []
 
         async def put_claim(*args: Any) -> None:
@@ -214,7 +215,7 @@ class TestOneMaker:
                     await anyio.wait_all_tasks_blocked()
             decided.set()
 
-        monkeypatch.setattr(job_module, "put_claim", put_claim)
+        monkeypatch.setattr(opening, "put_claim", put_claim)
         async with anyio.create_task_group() as group:
             group.start_soon(race, "a")
             await waiting.wait()
@@ -374,7 +375,7 @@ class TestDead:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
             patches.setattr(life, "this_host", lambda: "elsewhere")
-            patches.setattr("asyncrec._shards.writing.job.this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
             async with killed(patches, storage=storage, num_shards=2) as writer:
                 await writer.write_many(records("a"))
         with pytest.raises(ConflictError, match=r"on elsewhere, for .*take_over=True"):
@@ -431,7 +432,7 @@ class TestDead:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
             patches.setattr(life, "this_host", lambda: "elsewhere")
-            patches.setattr("asyncrec._shards.writing.job.this_host", lambda: "elsewhere")
+            patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
             writer = await opened.__aenter__()
         await storage.put("_index/pages-w-000000.tfrecord.index", b"of the shard that is published now")
@@ -560,7 +561,7 @@ class TestNames:
         with pytest.raises(ObjectExistsError, match="choose another writer_id"):
             await write(name="a", **options)
         with monkeypatch.context() as patches:
-            patches.setattr("asyncrec._shards.writing.job.is_another_data_set", _no)
+            patches.setattr("asyncrec._shards.writing.open_job.is_another_data_set", _no)
             async with killed(patches, **options) as writer:
                 await writer.write_many(records("a"))
         await asyncrec.recover("pages", storage=storage)
@@ -617,7 +618,7 @@ class TestFlushedButNotPromised:
         async def fail(*args: object) -> None:
             raise StorageError("as asked")
 
-        monkeypatch.setattr(Committer, "_verify", fail)
+        monkeypatch.setattr(ShardPublisher, "_verify", fail)
         with pytest.raises(StorageError, match="as asked"):
             async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
                 await writer.flush()
@@ -656,7 +657,7 @@ class TestTakingBack:
             await delete(key)
 
         with monkeypatch.context() as patches:
-            patches.setattr(Committer, "_verify", fail)
+            patches.setattr(ShardPublisher, "_verify", fail)
             patches.setattr(storage, "delete", delete_others)
             with pytest.raises(StorageError, match="as asked"):
                 await write(storage, "a", on_error="discard")

@@ -11,15 +11,15 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.journal.header import Note
-from asyncrec._shards.journal.journal import Journal, find_notes, remove_unnamed_notes
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import Journal, find_job_headers, remove_unnamed_headers
 from asyncrec._shards.spool.folder import LOCK_NAME
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
 
 pytestmark = pytest.mark.anyio
 
-NOTE = Note(
+NOTE = JobHeader(
     kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, since="2026-11-21T00:00:00Z"
 )
 
@@ -34,11 +34,11 @@ def test_a_note_is_found_though_each_read_gives_one_byte(tmp_path: Path, monkeyp
     Journal.begin(folder, NOTE).end(keep=True)
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 1), position))
-    assert [note for _, note in find_notes(folder)] == [NOTE]
+    assert [note for _, note in find_job_headers(folder)] == [NOTE]
 
 
 def test_what_is_encoded_is_decoded_again() -> None:
-    note = Note(
+    note = JobHeader(
         kind="fixed",
         name="päges",
         writer="w_1",
@@ -55,7 +55,7 @@ def test_what_is_encoded_is_decoded_again() -> None:
         since="2026-11-21T00:00:00+00:00",
         life="0123456789abcdef",
     )
-    assert Note.decode(note.encode()) == note
+    assert JobHeader.decode(note.encode()) == note
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_what_is_encoded_is_decoded_again() -> None:
     ids=str,
 )
 def test_a_note_that_is_not_as_it_should_be_is_none(members: dict[str, Any]) -> None:
-    assert Note.decode(changed()) is not None
-    assert Note.decode(changed(**members)) is None
+    assert JobHeader.decode(changed()) is not None
+    assert JobHeader.decode(changed(**members)) is None
 
 
 async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_over(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_ov
     other.write_bytes(b"1\n" + changed(writer="b"))
     (tmp_path / ".pages.b.partial").symlink_to(other)
     (tmp_path / ".pages.c.partial").mkdir()
-    assert find_notes(LocalStorage(tmp_path)) == []
+    assert find_job_headers(LocalStorage(tmp_path)) == []
     assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
     assert other.read_bytes() == b"1\n" + changed(writer="b")
 
@@ -126,10 +126,10 @@ async def test_what_was_left_of_a_note_before_it_had_its_name_is_removed_unless_
     folder = LocalStorage(tmp_path)
     living = Journal.begin(folder, NOTE)
     os.link(tmp_path / ".pages.w.partial", tmp_path / ".fedcba9876543210.partial")
-    remove_unnamed_notes(folder)
+    remove_unnamed_headers(folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".fedcba9876543210.partial", ".pages.w.partial"]
     living.end()
-    remove_unnamed_notes(folder)
+    remove_unnamed_headers(folder)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -138,6 +138,6 @@ async def test_of_two_that_begin_with_one_id_the_second_is_told_and_the_first_ke
     first = Journal.begin(folder, NOTE)
     with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
         Journal.begin(folder, NOTE)
-    assert [note for _, note in find_notes(folder)] == [NOTE]
+    assert [note for _, note in find_job_headers(folder)] == [NOTE]
     first.end()
     assert list(tmp_path.iterdir()) == []

@@ -16,12 +16,15 @@ from crc32c import crc32c
 import asyncrec
 from asyncrec import tools
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import entomb, load_closing
-from asyncrec._shards.commit.commit import Committer
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.segment import format_time
 from asyncrec._shards.ownership.removals import take_place
-from asyncrec._shards.ownership.unlisted import adopted
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted
 from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -97,21 +100,21 @@ async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_
             at = len(storage.operations)
             storage._script.update({k: Fault(when=when) for k in range(at, at + 1)})
 
-        real = Committer._put
+        real = ManifestWriter._put
 
-        async def put(self: Committer, key: str, segment: Any) -> None:
-            Committer._put = real  # type: ignore[method-assign]
+        async def put(self: ManifestWriter, key: str, segment: Any) -> None:
+            ManifestWriter._put = real  # type: ignore[method-assign]
             storage._script[len(storage.operations) + 1] = Fault(when=when)  # the publication, after the opening
             storage._script[len(storage.operations) + 2] = Fault()  # and the look
             await real(self, key, segment)
 
-        Committer._put = put  # type: ignore[method-assign]
+        ManifestWriter._put = put  # type: ignore[method-assign]
         try:
             await writer.write(b"another")
             with anyio.fail_after(100):
                 await writer.wait(5, "committed")
         finally:
-            Committer._put = real  # type: ignore[method-assign]
+            ManifestWriter._put = real  # type: ignore[method-assign]
         assert storage.failed
     assert await stored(storage) == [*numbered(5), b"another"]
     assert (await tools.verify("pages", storage=storage)).ok
@@ -121,7 +124,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000_000_000.0
-    monkeypatch.setattr("asyncrec._shards.commit.commit.time.time", lambda: now)
+    monkeypatch.setattr("asyncrec._shards.commit.clock.time.time", lambda: now)
     down = True
 
     class Down(FlakyStorage):
@@ -167,8 +170,8 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
             for record in numbered(7):
                 await writer.write(record, key=record)
         (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
-        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
-        again = await adopted(storage, entry.path, note, entry.committed or "")
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
+        again = await entry_of_unlisted(storage, entry.path, note, entry.committed or "")
         assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
         assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
         modified = (await storage.head(entry.path)).modified
@@ -177,10 +180,10 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
             assert sidecar is not None
             content = await storage.get(sidecar.path)
             await storage.put(sidecar.path, damage)
-            less = await adopted(storage, entry.path, note, "")
+            less = await entry_of_unlisted(storage, entry.path, note, "")
             assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
             await storage.delete(sidecar.path)
-            less = await adopted(storage, entry.path, note, "")
+            less = await entry_of_unlisted(storage, entry.path, note, "")
             assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
             await storage.put(sidecar.path, content)
 
@@ -221,9 +224,9 @@ class TestUnlisted:
     """A shard that is published, and in no manifest."""
 
     async def publish(self, storage: Storage, name: str, **members: Any) -> None:
-        note = Note(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
-        committer = Committer(storage, note, budget=ByteBudget(1 << 20), after=None)
-        async with committer.open_shard(name) as shard:
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
+        publisher = ShardPublisher(storage, note, budget=ByteBudget(1 << 20), clock=CommitClock(), deadline=Deadline())
+        async with publisher.open_shard(name) as shard:
             await shard.output.finish()
 
     async def test_of_a_living_writer_it_is_left_alone_by_every_tool(self) -> None:

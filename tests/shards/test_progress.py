@@ -1,4 +1,4 @@
-"""`Progress`: the least over the lanes decides; whoever waits is let go when a lane got on, failed, or will not."""
+"""`Acknowledgements`: the least over the queues decides; a wait ends when a queue got on, failed, or will not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 import asyncrec
-from asyncrec._shards.writing.acknowledgements import Progress
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -28,15 +28,19 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
 
 @dataclass
 class Standing:
-    """A lane, as far as it is asked."""
+    """A queue, as far as it is asked; its levels are here too."""
 
     first_uncommitted: int | None = None
     first_unspooled: int | None = None
     error: BaseException | None = None
 
+    @property
+    def levels(self) -> Standing:
+        return self
 
-def progress_of(*lanes: Standing) -> Progress:
-    return Progress("pages", cast(Any, lanes))
+
+def progress_of(*queues: Standing) -> Acknowledgements:
+    return Acknowledgements("pages", cast(Any, queues))
 
 
 async def settled() -> None:
@@ -55,18 +59,18 @@ async def settled() -> None:
         ((1, 1), (4, None), "sss"),
     ],
 )
-async def test_a_level_is_reached_when_every_lane_has_reached_it(
+async def test_a_level_is_reached_when_every_queue_has_reached_it(
     uncommitted: tuple[int | None, ...], unspooled: tuple[int | None, ...], levels: str
 ) -> None:
-    lanes = [Standing(*each) for each in zip(uncommitted, unspooled, strict=True)]
-    for order in (lanes, lanes[::-1]):
+    queues = [Standing(*each) for each in zip(uncommitted, unspooled, strict=True)]
+    for order in (queues, queues[::-1]):
         progress = progress_of(*order)
         assert "".join(progress.level_of(ticket)[0] for ticket in (1, 2, 3)) == levels
 
 
-async def test_a_wait_for_a_commit_ends_when_the_last_lane_has_committed() -> None:
-    lanes = [Standing(1), Standing(2), Standing(3)]
-    progress = progress_of(*lanes)
+async def test_a_wait_for_a_commit_ends_when_the_last_queue_has_committed() -> None:
+    queues = [Standing(1), Standing(2), Standing(3)]
+    progress = progress_of(*queues)
     done: list[int] = []
 
     async def wait(ticket: int) -> None:
@@ -78,23 +82,23 @@ async def test_a_wait_for_a_commit_ends_when_the_last_lane_has_committed() -> No
             group.start_soon(wait, ticket)
         await settled()
         assert done == []
-        lanes[2].first_uncommitted = lanes[1].first_uncommitted = None
+        queues[2].first_uncommitted = queues[1].first_uncommitted = None
         progress.changed()
         await settled()
         assert done == []
-        lanes[0].first_uncommitted = 2
+        queues[0].first_uncommitted = 2
         progress.changed()
         await settled()
         assert done == [1]
-        lanes[0].first_uncommitted = 4
+        queues[0].first_uncommitted = 4
         progress.changed()
     assert sorted(done) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
-async def test_whoever_waits_is_told_what_any_lane_failed_with_and_each_gets_an_error_of_its_own(failing: int) -> None:
-    lanes = [Standing(1), Standing(1), Standing(1)]
-    progress = progress_of(*lanes)
+async def test_whoever_waits_is_told_what_any_queue_failed_with_and_each_gets_an_error_of_its_own(failing: int) -> None:
+    queues = [Standing(1), Standing(1), Standing(1)]
+    progress = progress_of(*queues)
     caught: list[BaseException] = []
 
     async def wait() -> None:
@@ -107,7 +111,7 @@ async def test_whoever_waits_is_told_what_any_lane_failed_with_and_each_gets_an_
         group.start_soon(wait)
         await settled()
         error = StorageError("disk")
-        lanes[failing].error = error
+        queues[failing].error = error
         progress.failed(error)
         progress.changed()
     assert len(caught) == len({id(each) for each in caught}) == 2
@@ -134,8 +138,8 @@ async def test_the_first_error_is_kept_unless_it_was_a_cancellation() -> None:
 
 
 async def test_of_a_writer_that_ended_nobody_waits_and_what_is_committed_stays_so() -> None:
-    lanes = [Standing(None), Standing(5, 5)]
-    progress = progress_of(*lanes)
+    queues = [Standing(None), Standing(5, 5)]
+    progress = progress_of(*queues)
     progress.ended = True
     await progress.committed(4)
     with pytest.raises(anyio.ClosedResourceError, match="ended before ticket 5 was committed"):

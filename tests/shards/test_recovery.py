@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.frames import encode_frames
-from asyncrec._shards.journal.journal import Journal, find_notes
+from asyncrec._shards.journal.journal import Journal, find_job_headers
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -96,7 +96,7 @@ class TestJournals:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
             assert [writer.has(page) for page in pages] == [10 <= n < recovered for n in range(100)]
 
-    async def test_records_larger_than_a_slab_and_none_at_all(self, tmp_path: Path) -> None:
+    async def test_records_larger_than_a_batch_and_none_at_all(self, tmp_path: Path) -> None:
         large = [os.urandom(3_000_000), b"", os.urandom(1)]
         with pytest.raises(RuntimeError):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", on_error="discard", open_shards=2) as writer:
@@ -170,7 +170,7 @@ class TestOwners:
         (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
         (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name": 1}\n')
-        assert find_notes(LocalStorage(tmp_path)) == []
+        assert find_job_headers(LocalStorage(tmp_path)) == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
 
@@ -246,7 +246,7 @@ async def crashed(storage: LocalStorage, **options: Any) -> Journal:
     assert left(folder) == []
     for path, content in saved.items():
         path.write_bytes(content)
-    ((path_of_note, _),) = find_notes(storage)
+    ((path_of_note, _),) = find_job_headers(storage)
     journal = Journal.claim(storage, path_of_note)
     assert journal is not None
     journal.end(keep=True)

@@ -1,4 +1,4 @@
-"""`Replay`: the whole records of a journal, and whether what follows them is a torn tail or damage."""
+"""`JournalReader`: the whole records of a journal, and whether what follows them is a torn tail or damage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asyncrec._framing.frames import encode_frames
-from asyncrec._shards.journal.reader import Replay
+from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.writing.keys import key_digest
 from asyncrec.errors import CorruptRecordError, StorageError
 
@@ -20,11 +20,11 @@ WHOLE = b"".join(FRAMES)
 
 def replayed(
     folder: Path, content: bytes, *, keys: bytes | None = None, compressed: bool = False
-) -> tuple[list[bytes], list[bytes] | None, Replay]:
+) -> tuple[list[bytes], list[bytes] | None, JournalReader]:
     (folder / "journal").write_bytes(content)
     if keys is not None:
         (folder / "keys").write_bytes(keys)
-    replay = Replay(str(folder / "journal"), str(folder / "keys"), compressed=compressed)
+    replay = JournalReader(str(folder / "journal"), str(folder / "keys"), compressed=compressed)
     replay.open()
     records: list[bytes] = []
     found: list[bytes] | None = None
@@ -164,7 +164,7 @@ class TestCompressed:
 
 
 def test_a_journal_that_is_not_there_is_an_error_and_closing_what_was_not_opened_is_none(tmp_path: Path) -> None:
-    replay = Replay(str(tmp_path / "none"), str(tmp_path / "keys"), compressed=False)
+    replay = JournalReader(str(tmp_path / "none"), str(tmp_path / "keys"), compressed=False)
     replay.close()
     with pytest.raises(StorageError, match="none"):
         replay.open()

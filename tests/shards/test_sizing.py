@@ -1,4 +1,4 @@
-"""`asyncrec._shards.writing.shard_count`: how many shards."""
+"""How many shards a data set has, and where their boundaries lie."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._shards.writing.shard_count import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_boundaries, shard_count
+from asyncrec._datasets.from_generator.shard_count import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_count
+from asyncrec._shards.writing.ordered_writer import shard_boundaries
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 

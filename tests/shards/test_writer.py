@@ -93,7 +93,7 @@ class TestRolling:
         assert all(shard.bytes > 9000 for shard in shards[:-3])
         assert len(await stored(storage)) == 3002
 
-    async def test_with_gzip_a_shard_ends_with_the_slab_that_reaches_its_bytes(self) -> None:
+    async def test_with_gzip_a_shard_ends_with_the_batch_that_reaches_its_bytes(self) -> None:
         storage = MemoryStorage()
         import random
 

@@ -60,7 +60,7 @@ class Run:
     process: Any
     replaces: bool = False
     skips: bool = False
-    one_lane: bool = False
+    one_shard: bool = False
     outcome: str = "running"
     asked: float = 0.0
     opened: float | None = None

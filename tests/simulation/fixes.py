@@ -18,7 +18,7 @@ from unittest import mock
 
 from asyncrec._concurrency import tasks
 from asyncrec._records.writing import append
-from asyncrec._shards.commit import commit
+from asyncrec._shards.commit import manifest_writer, shard_publisher
 from asyncrec._shards.journal import header as note
 from asyncrec._shards.journal import journal
 from asyncrec._shards.ownership import abandonment as abandoning
@@ -26,10 +26,10 @@ from asyncrec._shards.ownership import claims as claiming
 from asyncrec._shards.ownership import removals
 from asyncrec._shards.spool import folder as spool
 from asyncrec._shards.spool import uploader as uploading
-from asyncrec._shards.writing import job
+from asyncrec._shards.writing import job, open_job
 from asyncrec.errors import ObjectExistsError
-from asyncrec.storage._local import sink as local_sink
 from asyncrec.storage._local import storage as local
+from asyncrec.storage._local.unfinished import UnfinishedFile
 from asyncrec.tools import _orphans as orphans
 from asyncrec.tools import _selection as selecting
 from asyncrec.tools import _uploads as unfinished
@@ -60,7 +60,7 @@ def keys_reach_the_disk_before_their_records() -> Iterator[None]:
     def write_behind(self: Any, other: Any, tail: Any) -> None:
         other._ahead_of = self
 
-    with mock.patch.object(local_sink.LocalSink, "write_behind", write_behind):
+    with mock.patch.object(UnfinishedFile, "write_behind", write_behind):
         yield
 
 
@@ -78,9 +78,9 @@ def keys_that_begin_late_have_their_zeros_from_the_start() -> Iterator[None]:
 @fix
 def keys_are_kept_with_the_journal_that_is_kept() -> Iterator[None]:
     def write_behind(self: Any, other: Any, tail: Any) -> None:
-        self._before_write = lambda: other._push(tail())
+        self._before_write = lambda: other.push(tail())
 
-    with mock.patch.object(local_sink.LocalSink, "write_behind", write_behind):
+    with mock.patch.object(UnfinishedFile, "write_behind", write_behind):
         yield
 
 
@@ -106,7 +106,10 @@ def a_fixed_set_is_claimed_when_it_is_opened() -> Iterator[None]:
     async def put_claim(*_: Any) -> None:
         pass
 
-    with mock.patch.object(job, "settle_claims", settle_claims), mock.patch.object(job, "put_claim", put_claim):
+    with (
+        mock.patch.object(open_job, "settle_claims", settle_claims),
+        mock.patch.object(open_job, "put_claim", put_claim),
+    ):
         yield
 
 
@@ -115,7 +118,7 @@ def one_of_commit_and_tombstone_wins() -> Iterator[None]:
     async def create(storage: Any, key: str, content: bytes, **_: Any) -> None:
         await storage.put(key, content)
 
-    with mock.patch.object(commit, "create", create):
+    with mock.patch.object(manifest_writer, "create", create):
         yield
 
 
@@ -150,7 +153,7 @@ def what_replaces_sees_that_another_is_about_to() -> Iterator[None]:
 @fix
 def a_commit_that_nobody_knows_of_is_not_taken_back() -> Iterator[None]:
     async def take_back(self: Any, entries: Any) -> None:
-        await self.committer.take_back(entries)
+        await self.publisher.take_back(entries)
 
     with mock.patch.object(job.Job, "take_back", take_back):
         yield
@@ -175,7 +178,7 @@ def what_was_replaced_is_deleted_after_the_commit() -> Iterator[None]:
 
 @fix
 def what_is_all_or_nothing_is_adopted_by_nobody() -> Iterator[None]:
-    real = note.Note.decode.__func__  # type: ignore[attr-defined]
+    real = note.JobHeader.decode.__func__  # type: ignore[attr-defined]
 
     def decode(cls: Any, content: bytes) -> Any:
         found = real(cls, content)
@@ -183,7 +186,7 @@ def what_is_all_or_nothing_is_adopted_by_nobody() -> Iterator[None]:
             return replace(found, kind="rolling")
         return found
 
-    with mock.patch.object(note.Note, "decode", classmethod(decode)):
+    with mock.patch.object(note.JobHeader, "decode", classmethod(decode)):
         yield
 
 
@@ -191,9 +194,9 @@ def what_is_all_or_nothing_is_adopted_by_nobody() -> Iterator[None]:
 def a_tombstone_comes_before_any_deletion() -> Iterator[None]:
     async def entomb(folder: Any, name: str, writer: str, *, by: str) -> Any:
         found = await abandoning.load_closing(folder, name, writer)
-        return found or commit.Segment(writer=writer, time="", closed=True, abandoned=True)
+        return found or manifest_writer.Segment(writer=writer, time="", closed=True, abandoned=True)
 
-    with _everywhere("entomb", entomb, abandoning, claiming, commit, job):
+    with _everywhere("entomb", entomb, abandoning, claiming, manifest_writer, job):
         yield
 
 
@@ -218,7 +221,7 @@ def the_note_goes_last() -> Iterator[None]:
 def the_mark_goes_last() -> Iterator[None]:
     async def clean_up(self: Any, *, marked: bool) -> bool:
         if marked:
-            await self.store.delete(job.mark_key(self.note.name, self.note.writer))
+            await self.store.delete(job.mark_key(self.header.name, self.header.writer))
         return True
 
     with mock.patch.object(job.Job, "_clean_up", clean_up):
@@ -253,7 +256,7 @@ def plain_names_that_somebody_may_use_yet_are_not_used_again() -> Iterator[None]
         number, _, met = await real(*args, **kwargs)
         return number, True, met
 
-    with mock.patch.object(job, "settle_claims", settle_claims):
+    with mock.patch.object(open_job, "settle_claims", settle_claims):
         yield
 
 
@@ -276,36 +279,36 @@ def verify_deletes_nothing_of_a_job_that_has_not_ended() -> Iterator[None]:
 
 
 async def _no_tombstone(*_: Any, **__: Any) -> Any:
-    return commit.Segment(writer="w", time="", closed=True, abandoned=True)
+    return manifest_writer.Segment(writer="w", time="", closed=True, abandoned=True)
 
 
 @fix
 def a_shard_is_deleted_before_its_keys() -> Iterator[None]:
-    real = commit.Committer._delete
+    real = shard_publisher.ShardPublisher._delete
 
     async def delete(self: Any, storage: Any, shards: Any) -> None:
         await real(self, storage, [list(reversed(keys)) for keys in shards])
 
-    with mock.patch.object(commit.Committer, "_delete", delete):
+    with mock.patch.object(shard_publisher.ShardPublisher, "_delete", delete):
         yield
 
 
 @fix
 def what_could_not_be_deleted_keeps_its_mark() -> Iterator[None]:
-    real = commit.Committer._delete
+    real = shard_publisher.ShardPublisher._delete
 
     async def delete(self: Any, storage: Any, shards: Any) -> None:
         await real(self, storage, shards)
-        self.pending.clear()
+        self.published.clear()
 
-    with mock.patch.object(commit.Committer, "_delete", delete):
+    with mock.patch.object(shard_publisher.ShardPublisher, "_delete", delete):
         yield
 
 
 @fix
 def what_was_not_answered_keeps_its_mark() -> Iterator[None]:
     never = property(lambda self: False, lambda self, value: None)
-    with mock.patch.object(commit.Committer, "doubtful", never, create=True):
+    with mock.patch.object(shard_publisher.ShardPublisher, "doubtful", never, create=True):
         yield
 
 
@@ -332,19 +335,19 @@ def what_is_acquired_in_a_thread_is_released() -> Iterator[None]:
     async def acquire(func: Any, release: Any, *, limiter: Any = None) -> Any:
         return await tasks.in_thread(func, limiter=limiter)
 
-    with _everywhere("acquire_in_thread", acquire, claiming, job, spool, uploading, append):
+    with _everywhere("acquire_in_thread", acquire, claiming, open_job, spool, uploading, append):
         yield
 
 
 @fix
 def every_lock_is_let_go_at_the_end_of_a_job() -> Iterator[None]:
     async def end(self: Any, life: Any, *, marked: bool) -> None:
-        with self.committer.cleaning_up():
+        with self.deadline.cleaning_up():
             ended = await self._clean_up(marked=marked)
             if self.journal is not None:
-                await job.in_thread(job.partial(self.journal.end, keep=not ended))
+                await tasks.in_thread(job.partial(self.journal.end, keep=not ended))
             if life is not None:
-                await job.in_thread(job.partial(life.end, keep=not ended))
+                await tasks.in_thread(job.partial(life.end, keep=not ended))
 
-    with mock.patch.object(job.Job, "_end", end):
+    with mock.patch.object(job.Job, "end", end):
         yield

@@ -11,13 +11,14 @@ from typing import Any
 from unittest import mock
 
 from asyncrec._records.writing import memory_budget as budget
-from asyncrec._shards.commit import commit
+from asyncrec._shards.commit import manifest_writer
 from asyncrec._shards.journal import journal
+from asyncrec._shards.recovery import local_recovery as finishing
 from asyncrec._shards.recovery import recover as recovery
-from asyncrec._shards.recovery import writer_recovery as finishing
 from asyncrec.storage._local import disk as local_disk
 from asyncrec.storage._local import lock as locks
 from asyncrec.storage._local import sink as local_sink
+from asyncrec.storage._local import unfinished
 
 __all__ = ["MUTANTS"]
 
@@ -31,16 +32,17 @@ def mutant(body: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
 
 @mutant
 def a_flush_does_not_fsync() -> Iterator[None]:
-    real = local_sink.LocalSink._flush
+    real = unfinished.UnfinishedFile.flush
 
     def flush(self: Any, tail: Any) -> int:
-        system, self._system = self._system, _Without(self._system, "fsync")
+        disk = self._disk
+        system, disk.system = disk.system, _Without(disk.system, "fsync")
         try:
             return real(self, tail)
         finally:
-            self._system = system
+            disk.system = system
 
-    with mock.patch.object(local_sink.LocalSink, "_flush", flush):
+    with mock.patch.object(unfinished.UnfinishedFile, "flush", flush):
         yield
 
 
@@ -61,16 +63,16 @@ def folders_are_not_fsynced() -> Iterator[None]:
 @mutant
 def the_commit_comes_before_the_shard() -> Iterator[None]:
     """What a segment names is published after it: here, a moment after it was written."""
-    real = commit.Committer.commit
+    real = manifest_writer.ManifestWriter.commit
 
-    async def first(self: Any, sequence: int, entry: Any) -> None:
+    async def first(self: Any, entry: Any) -> None:
         store, key = self._storage, entry.path
         data = await store.get(key)
         await store.delete(key)
-        await real(self, sequence, entry)
+        await real(self, entry)
         await store.put(key, data)
 
-    with mock.patch.object(commit.Committer, "commit", first):
+    with mock.patch.object(manifest_writer.ManifestWriter, "commit", first):
         yield
 
 
@@ -78,11 +80,11 @@ def the_commit_comes_before_the_shard() -> Iterator[None]:
 def recover_ignores_locks() -> Iterator[None]:
     real = locks.FileLock.__init__
 
-    def take(self: Any, fd: int, path: str) -> None:
+    def take(self: Any, fd: int, path: str, **options: bool) -> None:
         flock = locks.fcntl.flock
         with mock.patch.object(locks, "fcntl", _Without(locks.fcntl, "flock")):
             assert flock
-            real(self, fd, path)
+            real(self, fd, path, **options)
 
     with mock.patch.object(locks.FileLock, "__init__", take):
         yield
@@ -90,14 +92,14 @@ def recover_ignores_locks() -> Iterator[None]:
 
 @mutant
 def recover_removes_journals_first() -> Iterator[None]:
-    real = finishing.FinishingLocal.run
+    real = finishing.LocalWriterRecovery.run
 
     async def run(self: Any) -> None:
-        for shard in journal.leftovers_of(self._home, self._note):
+        for shard in journal.leftovers_of(self._folder, self._header):
             await finishing.in_thread(finishing.remove_leftovers_of, self._journal, shard)
         await real(self)
 
-    with mock.patch.object(finishing.FinishingLocal, "run", run):
+    with mock.patch.object(finishing.LocalWriterRecovery, "run", run):
         yield
 
 
@@ -113,7 +115,7 @@ def a_flush_is_acknowledged_before_the_disk_has_it() -> Iterator[None]:
 @mutant
 def the_note_is_not_kept() -> Iterator[None]:
     """Whoever opens after a crash forgets whose the files are."""
-    with mock.patch.object(recovery, "find_notes", return_value=[]):
+    with mock.patch.object(recovery, "find_job_headers", return_value=[]):
         yield
 
 

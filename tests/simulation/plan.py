@@ -62,13 +62,13 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
             "asyncrec._shards.spool.uploader:_STEP": rng.choice((100, 256 << 10)),
-            "asyncrec._records.writing.object_writer:_BATCH_BYTES": rng.choice((2000, 1 << 20)),
+            "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
-            "asyncrec._records.reading.decode_pipeline:INFLATE_BYTES": rng.choice((1000, 4 << 20)),
-            "asyncrec._records.reading.decode_pipeline:_INFLATE_STEP": rng.choice((500, 256 << 10)),
+            "asyncrec._records.reading.reader:INFLATE_BYTES": rng.choice((1000, 4 << 20)),
+            "asyncrec._records.reading.frame_feeds:_INFLATE_STEP": rng.choice((500, 256 << 10)),
             "*:LARGE_RECORD": rng.choice((200, 1 << 20, 1 << 20)),
-            "*:SLAB_RECORDS": rng.choice((4, 1024)),
-            "*:SLAB_BYTES": rng.choice((500, 512 << 10)),
+            "*:BATCH_RECORDS": rng.choice((4, 1024)),
+            "*:BATCH_BYTES": rng.choice((500, 512 << 10)),
         },
     }
     # An object of hundreds of parts would never be sent whole: a real store fails less often, or has larger parts.

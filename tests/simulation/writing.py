@@ -44,7 +44,7 @@ async def sharded(world: Any, process: Any, spec: dict[str, Any]) -> None:
         world.loop.now,
         replaces=options.get("mode") == "replace",
         skips=options.get("on_duplicate") == "skip",
-        one_lane=not fixed and options.get("open_shards", 1) == 1,
+        one_shard=not fixed and options.get("open_shards", 1) == 1,
     )
     async with world.running(run):
         async with asyncrec.open_sharded_writer(spec["path"], **options) as writer:

@@ -24,8 +24,8 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import UnfinishedUploads
 from asyncrec.storage._chunk_writer import ChunkWriter
-from asyncrec.storage._local import sink as local_sink
 from asyncrec.storage._local import source as local_source
+from asyncrec.storage._local import unfinished
 from asyncrec.storage._local.disk import Disk, partial_name
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing._checks import content, receive_all, send_all
@@ -243,7 +243,7 @@ async def test_a_sink_whose_error_was_swallowed_publishes_nothing(tmp_path: Path
 
 
 async def test_more_buffers_than_one_call_takes(tmp_path: Path) -> None:
-    buffers = [b"%07d" % n for n in range(2 * local_sink._IOV_MAX + 3)]
+    buffers = [b"%07d" % n for n in range(2 * unfinished._IOV_MAX + 3)]
     async with LocalStorage(tmp_path).open_sink("x") as sink:
         await sink.send(buffers)
     assert (tmp_path / "x").read_bytes() == b"".join(buffers)

@@ -22,14 +22,14 @@ class TestMemoryStorage(StorageConformance):
         yield self.memory
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
-        self.memory._publish(key, data, crc32c(data), exclusive=False)
+        self.memory._objects.add(key, data, crc32c(data))
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        found = self.memory._store.objects.get(key)
+        found = self.memory._objects.get(key)
         return None if found is None else found.data
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
-        return list(self.memory._store.objects)
+        return list(self.memory._objects)
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return []

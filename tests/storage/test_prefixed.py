@@ -34,11 +34,11 @@ class TestPrefixedStorage(StorageConformance):
         await self.memory.put(INSIDE + key, data)
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
-        found = self.memory._store.objects.get(INSIDE + key)
+        found = self.memory._objects.get(INSIDE + key)
         return None if found is None else found.data
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
-        return [key.removeprefix(INSIDE) for key in self.memory._store.objects if key.startswith(INSIDE)]
+        return [key.removeprefix(INSIDE) for key in self.memory._objects if key.startswith(INSIDE)]
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return []

@@ -374,7 +374,7 @@ async def test_replaced_by_another_size_before_its_first_byte_it_is_changed(
     storage = FaultyStorage()
     await storage.put("x", DATA)
     await storage.put("y", DATA + b"more")
-    objects = storage._store.objects
+    objects = storage._objects
 
     def replaced(n: int) -> Exception | None:
         objects["x"] = objects["y"]

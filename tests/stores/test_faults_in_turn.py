@@ -115,7 +115,7 @@ class TestOperations:
             assert flaky.failed, about
             if raised is not None:
                 assert "as asked" in told(raised), f"{about}: another error came instead: {raised!r}"
-            objects = {key: each.data for key, each in memory._store.objects.items()}
+            objects = {key: each.data for key, each in memory._objects.items()}
             records = check(job, within(objects, "data"), raised, about)
             assert sum((await found(memory)).values()) == records, about
             outcomes[raised is None] += 1

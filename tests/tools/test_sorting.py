@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import asyncrec
-from asyncrec.tools._ordered_writer import KeyedBatch
+from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.tools._sorting import Order, Sorter
 
 LABELS = st.lists(st.one_of(st.integers(0, 5), st.sampled_from(["a", "b"]), st.none()), max_size=60)

@@ -58,9 +58,9 @@ async def change(storage: Storage, key: str, at: int, value: int | None = None) 
 _KILLED = """
 import os, anyio
 from asyncrec import tools
-from asyncrec._shards.commit.commit import Committer
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
 
-made, entry_of = 0, Committer.entry_of
+made, entry_of = 0, ShardPublisher.entry_of
 
 def dies(*args):
     global made
@@ -69,7 +69,7 @@ def dies(*args):
         os._exit(9)
     return entry_of(*args)
 
-Committer.entry_of = dies
+ShardPublisher.entry_of = dies
 
 async def main():
     await {call}

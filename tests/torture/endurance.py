@@ -108,7 +108,7 @@ class _Forgetting(MemoryStorage):
     def _publish(self, key: str, data: bytes, checksum: int, *, exclusive: bool) -> Any:
         info = super()._publish(key, data, checksum, exclusive=exclusive)
         if key.endswith(".tfrecord"):
-            self._store.objects.pop(key)
+            self._objects.pop(key)
         return info
 
 

@@ -21,7 +21,7 @@ from asyncrec._shards.writing.writer import ShardedWriter
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
 __all__ = ["EXAMPLES_CSV", "SplitPlan", "SplitWriter", "open_splits"]
@@ -100,7 +100,7 @@ async def open_splits(
     plans: Sequence[SplitPlan],
     *,
     path: str,
-    max_shard_bytes: int,
+    max_shard_bytes: int | None,
     compression: str | int | CompressionOptions | None = "",
     encoding: str = "utf-8",
     csv: bool = True,
@@ -133,8 +133,8 @@ async def open_splits(
             for writer in writers:
                 await writer.send()
         for writer, plan in zip(writers, plans, strict=True):
-            below = PrefixedStorage(store, plan.folder) if plan.folder else store
-            manifest = await load_manifest(below, plan.name, path=join(join(path, plan.folder), plan.name))
+            folder = folder_at(store, plan.folder)
+            manifest = await load_manifest(folder, plan.name, path=join(join(path, plan.folder), plan.name))
             assert manifest is not None, "it was just committed"
             writer.manifest = manifest
     except BaseException as error:

@@ -12,14 +12,14 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.description import Description
-from asyncrec._datasets.from_generator.ordered_writer import write_shards
+from asyncrec._datasets.from_generator.shard_count import shard_count
 from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.manifest.splits import parse_split
-from asyncrec._shards.writing.shard_count import shard_count
+from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
@@ -97,15 +97,15 @@ class SplitTarget:
         stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
         num_shards = self.num_shards or shard_count(shuffler.size, shuffler.records)
         with Progress(f"{self.split}: records", shuffler.records, show=self.progress) as progress:
-            entries = await write_shards(
+            entries = await write_ordered(
                 folder,
                 name,
-                progress.counted(shuffler.batches()),
-                records=shuffler.records,
-                num_shards=num_shards,
+                BlockingBatches(progress.counted(shuffler.batches())),
+                limits=Limits(num_shards=num_shards, records=shuffler.records),
                 compression=parse_compression(self.compression),
                 schema=schema.to_json() if schema else None,
                 metadata={"split": name, "features": description.table()},
+                mode="replace",
             )
         shard_info = {name: {entry.path: entry.records for entry in entries}}
         try:

@@ -21,7 +21,7 @@ from asyncrec._shards.manifest.splits import Split, parse_split
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 
@@ -127,7 +127,7 @@ async def open_split(
     """
     wanted = parse_split(split) if isinstance(split, str) else split
     async with _folder(path, wanted, storage, storage_options) as folder:
-        found = await _find(folder, wanted, shown=redact(os.fspath(path)))
+        found = await _find(folder, wanted, display_path=redact(os.fspath(path)))
         batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
         reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
         async with TaskScope() as scope:
@@ -149,7 +149,7 @@ async def find_split(
     """
     wanted = parse_split(split)
     async with _folder(path, wanted, None, storage_options) as folder:
-        return await _find(folder, wanted, shown=redact(os.fspath(path)))
+        return await _find(folder, wanted, display_path=redact(os.fspath(path)))
 
 
 @asynccontextmanager
@@ -161,17 +161,17 @@ async def _folder(
     whole = f"{text.rstrip('/')}/{split.names[0]}" if text else split.names[0]
     async with located(whole, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rpartition("/")[0]
-        yield PrefixedStorage(store, prefix) if prefix else store
+        yield folder_at(store, prefix)
 
 
-async def _find(folder: Storage, split: Split, *, shown: str) -> Found:
+async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     shards: dict[str, list[Slice]] = {}
     schemas: list[Schema | None] = []
     tables: list[FeatureTable] = []
     foreign: dict[str, dict[str, int]] | None = None
     table: FeatureTable = {}
     for name in split.names:
-        manifest: Manifest | None = await load_manifest(folder, name, path=f"{shown}/{name}")
+        manifest: Manifest | None = await load_manifest(folder, name, path=f"{display_path}/{name}")
         if manifest is not None:
             shards[name] = [
                 Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)

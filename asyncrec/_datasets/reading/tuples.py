@@ -18,7 +18,7 @@ from asyncrec.errors import DatasetError, DecodeError, ObjectNotFoundError, Sche
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._prefixed import PrefixedStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
@@ -218,4 +218,4 @@ async def _folder_at(
     """The folder of the object at ``path``."""
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rpartition("/")[0]
-        yield PrefixedStorage(store, prefix) if prefix else store
+        yield folder_at(store, prefix)

@@ -1,4 +1,4 @@
-"""One bound on the bytes a writer holds, and the place where its callers wait.
+"""`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
 
 A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
 number that bounds all of it, for all objects the writer has open, and its queue is where back-pressure reaches the
@@ -27,23 +27,22 @@ __all__ = ["ByteBudget"]
 
 
 class ByteBudget:
-    """Bytes that may be held at once.
+    """A number of bytes that may be held at once, with a queue of those who wait for room.
 
     A size beyond the whole budget is let in alone: when nothing else is held.
 
-    What is held is pending, collected in lanes until there is a slab of it, or under way, on its way to a store. Only
-    what is under way will be given back by itself: so when callers wait and nothing is, ``on_starving`` has the lanes
-    send what they have.
+    What is held is pending, collected in queues until there is a batch of it, or under way, on its way to a store. Only
+    what is under way will be given back by itself: so when callers wait and nothing is, the queues are told to send
+    what they have (`when_starving`).
 
     Attributes:
-        limit: bytes, fixed.
+        limit: how many bytes that is.
         share: what a chunk of each object that may be open should take at the most, a quarter of the limit in all.
         used: bytes held now, without what is reserved.
-        under_way: how many of them.
+        under_way: how many of them are on their way to a store.
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
-        paused: by `pause`.
-        seconds_waited: by all callers together.
-        on_starving: set by the writer.
+        paused: whether nobody is let in, by `pause`.
+        seconds_waited: how long all callers together have waited.
     """
 
     def __init__(self, limit: int, *, objects: int = 1) -> None:
@@ -56,12 +55,16 @@ class ByteBudget:
         self.reserved = 0
         self.bound = limit
         self.seconds_waited = 0.0
-        self.on_starving: Callable[[], None] = lambda: None
+        self._send: list[Callable[[], None]] = []
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
-        self._slabs = 0
+        self._batches = 0
         self._yield_due = False
         self._released = False
         self.paused = False
+
+    def when_starving(self, send: Callable[[], None]) -> None:
+        """Have this called whenever callers wait and nothing is under way; each queue sends what it has."""
+        self._send.append(send)
 
     def reserve(self, size: int) -> None:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open.
@@ -69,37 +72,26 @@ class ByteBudget:
         Raises:
             ValueError: more than three quarters of the limit would be set aside, so that records could not flow.
         """
-        self._refuse(self.reserved + size)
+        _refuse_reserved(self.reserved + size, self.limit)
         self.reserved += size
         self._set_bound()
 
     def refuse_beyond(self, objects: int) -> None:
         """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
-        self._refuse(self.reserved * objects)
-
-    def _refuse(self, reserved: int) -> None:
-        if 4 * reserved > 3 * self.limit:
-            raise ArgumentValueError(
-                f"a memory_limit of {self.limit:,} bytes is too small: {reserved:,} of them would be taken by the "
-                "chunks of the open shards; raise memory_limit, or open fewer shards at once"
-            )
-
-    def unreserve(self, size: int) -> None:
-        self.reserved -= size
-        self._wake()
+        _refuse_reserved(self.reserved * objects, self.limit)
 
     def account(self, change: int) -> None:
-        """So many bytes more, or less, are held beside the records; they are there already, so nobody is refused."""
+        """Note that so many bytes more, or less, are held beside the records. They are there already."""
         self.reserved += change
         self._wake()
 
     def let_others_run(self) -> None:
-        """Called for each slab: have a `take` after every second yield to the event loop first.
+        """Have a `take` yield to the event loop first, after every second batch; called for each.
 
-        A caller that never waits must not hold it; two slabs are 0.2 to 0.5 ms, and a turn of the loop 0.05.
+        A caller that never waits must not hold it; two batches are 0.2 to 0.5 ms, and a turn of the loop 0.05.
         """
-        self._slabs += 1
-        if self._slabs % 2 == 0:
+        self._batches += 1
+        if self._batches % 2 == 0:
             self._yield_due = True
             self.bound = -1
 
@@ -139,17 +131,17 @@ class ByteBudget:
             self._wake()
 
     def sent(self, size: int) -> None:
-        """``size`` bytes of what is held are under way."""
+        """Note that ``size`` bytes of what is held are under way."""
         self.under_way += size
 
     def arrived(self, size: int) -> None:
-        """``size`` bytes that were under way are held no more."""
+        """Note that ``size`` bytes that were under way are no longer held."""
         self.under_way -= size
         self.give(size)
 
     @property
     def starving(self) -> bool:
-        """Callers wait, and nothing is under way that would end it."""
+        """Whether callers wait, and nothing is under way that would end that."""
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
@@ -158,6 +150,7 @@ class ByteBudget:
         self._set_bound()
 
     def resume(self) -> None:
+        """End a pause."""
         if self.paused:
             self.paused = False
             self._wake()
@@ -179,8 +172,17 @@ class ByteBudget:
             granted.set()
         self._set_bound()
         if self.starving:
-            self.on_starving()
+            for send in self._send:
+                send()
 
     def _set_bound(self) -> None:
         blocked = self._waiting or self._yield_due or self._released or self.paused
         self.bound = -1 if blocked else self.limit - self.reserved
+
+
+def _refuse_reserved(reserved: int, limit: int) -> None:
+    if 4 * reserved > 3 * limit:
+        raise ArgumentValueError(
+            f"a memory_limit of {limit:,} bytes is too small: {reserved:,} of them would be taken by the "
+            "chunks of the open shards; raise memory_limit, or open fewer shards at once"
+        )

@@ -1,6 +1,6 @@
-"""One object being written: slabs in, the bytes of a TFRecord file out, its index and keys beside it.
+"""`ObjectOutput` turns batches of records into the bytes of one object, its index and its keys.
 
-It has no task and no queue of its own: the lane that owns it calls it, one call at a time.
+It has no task and no queue of its own: the task that owns it calls it, one call at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, make_compressor
 from asyncrec._records.index import encode_index
-from asyncrec._records.writing.write_batch import KEY_BYTES, Slab
+from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
@@ -20,11 +20,13 @@ __all__ = ["ObjectOutput"]
 
 
 class ObjectOutput:
-    """Frames, compressed or not, on their way into one sink.
+    """An object being written: frames, compressed or not, on their way into one sink.
 
     Attributes:
-        records: taken so far.
-        flushed: a flush has promised that what was taken survives.
+        records: how many were taken so far.
+        flushed: whether a flush has promised that what was taken survives.
+        seconds_compressing: in worker threads.
+        seconds_storing: until the sink had taken the bytes.
     """
 
     def __init__(
@@ -51,42 +53,43 @@ class ObjectOutput:
 
     @property
     def size(self) -> int:
-        """Bytes of the object so far, as stored; the compressor may still hold some more."""
+        """The bytes of the object so far, as stored; the compressor may still hold some more."""
         return self._chunks.size
 
     @property
     def crc32c(self) -> int:
+        """The checksum of these bytes."""
         return self._chunks.crc32c
 
     @property
-    def held_beside(self) -> int:
-        """Bytes of index and keys in memory: they fill chunks of their own."""
+    def sidecar_bytes(self) -> int:
+        """The bytes of index and keys that are held in memory: they fill chunks of their own."""
         return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
 
-    async def write(self, slabs: Sequence[Slab]) -> None:
-        """Take sealed slabs. After an error, or cancelled, the object can only be abandoned.
+    async def write(self, batches: Sequence[WriteBatch]) -> None:
+        """Take sealed batches. After an error, or cancelled, the object can only be abandoned.
 
         Keys go before the records they belong to: no crash leaves a record without its key.
         """
-        for slab in slabs:
-            await self._write_keys(slab)
+        for batch in batches:
+            await self._write_keys(batch)
         if self._compresses:
             begun = anyio.current_time()
-            pieces, starts = await in_thread(self._compress, slabs)
+            pieces, starts = await in_thread(self._compress, batches)
             self.seconds_compressing += anyio.current_time() - begun
             await self._store(pieces)
         else:
             starts = []
-            for slab in slabs:
+            for batch in batches:
                 starts.append((self._offset, None))
-                self._offset += slab.size
-                await self._store(slab.frames)
-        for slab, (start, member) in zip(slabs, starts, strict=True):
+                self._offset += batch.size
+                await self._store(batch.frames)
+        for batch, (start, member) in zip(batches, starts, strict=True):
             if self._index is not None:
-                await self._index.write([encode_index(start, slab.lengths, member=member)])
+                await self._index.write([encode_index(start, batch.lengths, member=member)])
 
     async def flush(self) -> bool:
-        """Whether everything taken so far now survives this process."""
+        """Send everything taken so far, and tell whether it now survives this process."""
         if self._compresses:
             await self._store([await in_thread(self._compressor.flush)])
         durable = self._keys is None or await self._keys.flush() == self._keys.size
@@ -109,25 +112,25 @@ class ObjectOutput:
         await self._chunks.write(buffers)
         self.seconds_storing += anyio.current_time() - begun
 
-    def _compress(self, slabs: Sequence[Slab]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
-        """In a worker thread: the compressed pieces, and for each slab where its first frame begins."""
+    def _compress(self, batches: Sequence[WriteBatch]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
+        """Return, in a worker thread, the compressed pieces, and for each batch where its first frame begins."""
         pieces: list[Buffer] = []
         starts: list[tuple[int, int | None]] = []
-        for slab in slabs:
-            pieces += self._compressor.compress(slab.frames)
+        for batch in batches:
+            pieces += self._compressor.compress(batch.frames)
             if self._members:
-                starts.append((self._compressor.member_input - slab.size, self._compressor.member_offset))
+                starts.append((self._compressor.member_input - batch.size, self._compressor.member_offset))
             else:
                 # One ZLIB stream: an offset into its whole output; nothing to seek to, still a count of bytes.
                 starts.append((self._offset, None))
-                self._offset += slab.size
+                self._offset += batch.size
         return pieces, starts
 
-    async def _write_keys(self, slab: Slab) -> None:
-        if self._keys is None and slab.keys is not None and self._open_keys is not None:
+    async def _write_keys(self, batch: WriteBatch) -> None:
+        if self._keys is None and batch.keys is not None and self._open_keys is not None:
             # The records before the first key have none.
             self._keys = await self._open_keys(KEY_BYTES * self.records)
         if self._keys is not None:
-            keys = bytes(KEY_BYTES * len(slab.lengths)) if slab.keys is None else b"".join(slab.keys)
+            keys = bytes(KEY_BYTES * len(batch.lengths)) if batch.keys is None else b"".join(batch.keys)
             await self._keys.write([keys])
-        self.records += len(slab.lengths)
+        self.records += len(batch.lengths)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._sampling.random_access.dataset import Dataset

@@ -10,7 +10,6 @@ that holds no more it is dropped, and brought again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -29,6 +28,7 @@ from asyncrec.errors import ArgumentValueError, IntegrityError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
 from asyncrec.storage._local.disk import open_own
+from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import join
 
@@ -145,14 +145,14 @@ class ShardCache:
 
     @asynccontextmanager
     async def _sole_download(self, lock: int) -> AsyncIterator[None]:
-        fd = await acquire_in_thread(partial(self._open_lock, f".lock-{lock:02d}"), os.close)
+        attempt = partial(self._attempt, f".lock-{lock:02d}")
+        # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
+        while (held := await acquire_in_thread(attempt, _release)) is None:  # noqa: ASYNC110  # no event of ours tells
+            await anyio.sleep(_POLL_SECONDS)
         try:
-            # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
-            while not _locked(fd):  # noqa: ASYNC110  # another process sets no event of ours
-                await anyio.sleep(_POLL_SECONDS)
             yield
         finally:
-            os.close(fd)  # and unlocks
+            held.release()
 
     def _use(self, name: str, size: int) -> bool:
         """Whether the file is here, whole; and say that it was used now."""
@@ -188,17 +188,21 @@ class ShardCache:
 
     @contextmanager
     def _evicting(self) -> Iterator[None]:
-        fd = self._open_lock(".lock-evict")
+        lock = FileLock(*self._opened(".lock-evict"), wait=True)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(fd)
+            lock.release()
 
-    def _open_lock(self, name: str) -> int:
+    def _attempt(self, name: str) -> FileLock | None:
+        return FileLock.attempt(*self._opened(name))
+
+    def _opened(self, name: str) -> tuple[int, str]:
+        """A file to lock, open, and its path."""
         # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
         self.storage.disk.make_folder(self._folder, 0o700)
-        return open_own(os.path.join(self._folder, name), os.O_RDWR | os.O_CREAT, 0o666, anyones=True)
+        path = os.path.join(self._folder, name)
+        return open_own(path, os.O_RDWR | os.O_CREAT, 0o666, anyones=True), path
 
 
 def _digest(storage: Storage, key: str, info: ObjectInfo) -> str:
@@ -222,9 +226,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _release(lock: FileLock | None) -> None:
+    if lock is not None:
+        lock.release()

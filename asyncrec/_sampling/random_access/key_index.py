@@ -9,11 +9,11 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.snapshot import for_each
 from asyncrec._shards.writing.keys import key_digest
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage

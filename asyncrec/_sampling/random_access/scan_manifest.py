@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
-from asyncrec._shards.manifest.snapshot import for_each
 from asyncrec._shards.ownership.listing import list_shards
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage

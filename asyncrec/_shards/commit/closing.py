@@ -10,7 +10,7 @@ import time
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import closing_segment_key, old_closing_segment_key, segment_key
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
 from asyncrec._shards.manifest.snapshot import load_segments
@@ -32,7 +32,7 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
             content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
         except ObjectNotFoundError:
             continue
-        return await in_thread(lambda found, shown: parse_segment(found, name=shown), content, key)
+        return await in_thread(lambda found, name: parse_segment(found, name=name), content, key)
     return None
 
 
@@ -58,15 +58,15 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
     return tombstone
 
 
-async def fence(folder: Storage, note: Note, sequence: int, *, by: str) -> bool:
+async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str) -> bool:
     """Take a rolling shard's segment, so that nobody commits it; False where it is committed."""
-    segment = Segment(writer=note.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
-    key = segment_key(note.name, note.writer, sequence)
+    segment = Segment(writer=header.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
+    key = segment_key(header.name, header.writer, sequence)
     try:
         await create(folder, key, segment.encode(), shield=False)  # as above
     except ObjectExistsError:
-        segments = await load_segments(folder, note.name)
-        own = [each for each in segments if each.writer == note.writer]
+        segments = await load_segments(folder, header.name)
+        own = [each for each in segments if each.writer == header.writer]
         return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for each in own for entry in each.add)
     return True
 

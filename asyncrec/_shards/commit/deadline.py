@@ -1,22 +1,27 @@
-"""`Deadline`: when all has to end that a job still does, what is shielded and under way already included.
+"""`Deadline`: when everything that a job still does has to end, including what is shielded and already under way.
 
-A shield is opened with a limit of its own, while all is well. Then the body fails, and the exit has so many seconds:
-a limit that was worked out earlier would not know of them.
+A shield is opened with a limit of its own while all is well. When the body fails later, the exit has only so many
+seconds, and a limit that was worked out before would not know of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import anyio
 
-__all__ = ["Deadline"]
+__all__ = ["CLEAN_UP_SECONDS", "Deadline"]
+
+# Taking back what was published before a failure: some deletions, each retried by the backend; then we give up.
+CLEAN_UP_SECONDS = 30
+# At an exit that has to end: what does not answer now is left to `recover`.
+_LATE_SECONDS = 2
 
 
 class Deadline:
-    """Of one job, by the event loop's clock; none until it is brought forward.
+    """The deadline of one job, by the event loop's clock; there is none until it is brought forward.
 
     Attributes:
         at: the time; infinite while there is none.
@@ -48,3 +53,7 @@ class Deadline:
                 yield scope
             finally:
                 del self._open[scope]
+
+    def cleaning_up(self) -> AbstractContextManager[anyio.CancelScope]:
+        """A scope for what has to be taken away whatever happens: shielded, and limited in time."""
+        return self.within(CLEAN_UP_SECONDS, late=_LATE_SECONDS)

@@ -1,8 +1,8 @@
-"""`Note`: what a job that makes shards says of itself before its first one, for whoever has to finish or abandon it.
+"""`JobHeader`: what a job says of itself before its first shard, for whoever may have to finish it or give it up.
 
-In a local folder, or a spool, it stands in a file that the job keeps locked (`_shards.journal.journal`); in any other
-store it is the job's mark, a small object. It is one line of JSON, never holds credentials, and is input like any
-other: what is not as it should be is no note.
+In a local folder, or a spool, the header stands in a file that the job keeps locked (`_shards.journal.journal`); in any
+other store it is the job's mark, a small object. A header is one line of JSON and never holds credentials. It is input
+like any other: what is malformed is not a header.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Literal
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rolling_shard_name, stem_of
 
-__all__ = ["MOST_BYTES", "Kind", "Note"]
+__all__ = ["MOST_BYTES", "Kind", "JobHeader"]
 
 Kind = Literal["rolling", "fixed", "whole"]
 
-# A schema of some thousand features; a larger object of that name is no note.
+# A schema of some thousand features; a larger object of that name is no header.
 MOST_BYTES = 16 << 20
 # As many as a fixed data set may have (`asyncrec.open_sharded_writer`).
 MOST_SHARDS = 1 << 20
@@ -33,7 +33,7 @@ _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Note:
+class JobHeader:
     """What a job makes, and how.
 
     Attributes:
@@ -47,7 +47,7 @@ class Note:
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
-        life: the token of the lock that proves it alive (`ownership.liveness`), where the note is a mark; else empty.
+        life: the token of the lock that proves it alive (`ownership.liveness`), where the header is a mark; else empty.
     """
 
     kind: Kind
@@ -109,7 +109,7 @@ class Note:
         return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> Note | None:
+    def decode(cls, line: bytes) -> JobHeader | None:
         """`None` when it is none, or its job died before it was whole: then it had made nothing yet."""
         try:
             content = json.loads(line)
@@ -120,8 +120,8 @@ class Note:
             elif version != _VERSION:
                 return None
             compression = CompressionOptions(**content.pop("compression"))
-            note = cls(**{**content, "compression": compression, "stems": tuple(content.get("stems", ()))})
-            return note if note._is_sound() else None
+            header = cls(**{**content, "compression": compression, "stems": tuple(content.get("stems", ()))})
+            return header if header._is_sound() else None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 

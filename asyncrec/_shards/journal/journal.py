@@ -1,14 +1,14 @@
-"""What a job leaves on a disk that its process may not survive: the note that says whose the files are.
+"""What a job leaves on a disk that its process may not survive: the header that says whose the files are.
 
 A folder that is written to (a local data set's own, or a spool) holds, besides shards,
 
-    .pages.<maker>.partial                                  the note of a job that has not ended well
+    .pages.<maker>.partial                                  the header of a job that has not ended well
     .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
-A journal holds the shard's final bytes as far as they have come. The note's file is one line with the job's process,
-one with the `Note`, and a line ``acknowledged`` once a `flush` of a fixed writer has returned. Its job holds a lock on
-it for as long as it lives.
+A journal holds the shard's final bytes as far as they have come. The header's file has one line with the job's process,
+one with the `JobHeader`, and a line ``acknowledged`` once a `flush` of a fixed writer has returned. The job holds a
+lock on the file for as long as it lives.
 
 Everything here blocks, and is for worker threads.
 """
@@ -22,7 +22,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from asyncrec._shards.journal.header import MOST_BYTES, Note
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at
@@ -31,47 +31,47 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = [
     "Journal",
-    "dead_notes",
-    "find_notes",
-    "has_note",
+    "dead_jobs",
+    "find_job_headers",
+    "has_header",
     "leftovers_of",
-    "note_path",
+    "header_path",
     "remove_small_leftovers",
-    "remove_unnamed_notes",
+    "remove_unnamed_headers",
 ]
 
 _ACKNOWLEDGED = b"acknowledged\n"
 # A small object is locked as soon as it is begun, and takes milliseconds.
 _SMALL_SECONDS = 60
-# What a note begins with, and a journal does not.
+# What a header begins with, and a journal does not.
 _BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
-# A note before it has its name.
+# A header before it has its name.
 _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Journal:
-    """A note, and the lock on it: a living job's (`begin`), or a dead one's (`claim`).
+    """A header, and the lock on it: a living job's (`begin`), or a dead one's (`claim`).
 
     Attributes:
         acknowledged: a flush has returned: records have been promised to survive.
     """
 
-    def __init__(self, folder: LocalStorage, note: Note, lock: FileLock, *, acknowledged: bool) -> None:
+    def __init__(self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool) -> None:
         self.folder = folder
-        self.note = note
+        self.header = header
         self.acknowledged = acknowledged
         self._lock = lock
 
     @classmethod
-    def begin(cls, folder: LocalStorage, note: Note) -> Journal:
-        """Write the note, durably.
+    def begin(cls, folder: LocalStorage, header: JobHeader) -> Journal:
+        """Write the header, durably.
 
         Raises:
             ObjectExistsError: a job of this id left one.
             StorageError: the disk.
         """
-        path = note_path(folder, note)
-        content = b"%d\n" % os.getpid() + note.encode()
+        path = header_path(folder, header)
+        content = b"%d\n" % os.getpid() + header.encode()
         linked = False
         with mapped_errors("writing", path):
             system = folder.disk.system
@@ -87,7 +87,7 @@ class Journal:
                     folder.disk.link(unnamed, path)
                 except FileExistsError as error:
                     raise ObjectExistsError(
-                        f"{path}: a writer with the id {note.writer} lives, or has left unfinished shards; "
+                        f"{path}: a writer with the id {header.writer} lives, or has left unfinished shards; "
                         "recover them first (asyncrec.recover), or use another writer_id"
                     ) from error
                 linked = True
@@ -98,13 +98,13 @@ class Journal:
                         system.unlink(each)
                 lock.release()
                 raise
-            with suppress(OSError):  # a second name, which `remove_unnamed_notes` takes away when this one has ended
+            with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
                 system.unlink(unnamed)
-        return cls(folder, note, lock, acknowledged=False)
+        return cls(folder, header, lock, acknowledged=False)
 
     @classmethod
     def claim(cls, folder: LocalStorage, path: str) -> Journal | None:
-        """The note of a job that has died; `None` when it was removed meanwhile, or is none.
+        """The header of a job that has died; `None` when it was removed meanwhile, or is none.
 
         Raises:
             StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
@@ -117,19 +117,19 @@ class Journal:
         with mapped_errors("reading", path):
             try:
                 _, line, rest = _parts(fd)
-                note = Note.decode(line) if os.fstat(fd).st_nlink else None
+                header = JobHeader.decode(line) if os.fstat(fd).st_nlink else None
             except BaseException:
                 lock.release()
                 raise
-        if note is None:
+        if header is None:
             lock.release()
             return None
-        return cls(folder, note, lock, acknowledged=rest.startswith(_ACKNOWLEDGED))
+        return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED))
 
     def acknowledge(self) -> None:
         """Records are about to be promised to survive. Durable when it returns; once is enough."""
         if not self.acknowledged:
-            with mapped_errors("writing", note_path(self.folder, self.note)):
+            with mapped_errors("writing", header_path(self.folder, self.header)):
                 _write(self.folder.disk.system, self._lock.fd, _ACKNOWLEDGED)
                 self.folder.disk.system.fsync(self._lock.fd)
             self.acknowledged = True
@@ -139,74 +139,76 @@ class Journal:
 
         What a rolling writer has begun is nowhere else, and none of its flushes leaves a line.
         """
-        return self.acknowledged or (self.note.kind == "rolling" and bool(leftovers_of(self.folder, self.note)))
+        return self.acknowledged or (self.header.kind == "rolling" and bool(leftovers_of(self.folder, self.header)))
 
     def end(self, *, keep: bool = False) -> None:
-        """Let go. The note is removed, unless something of the job is left or it is to be kept. Idempotent."""
+        """Let go. The header is removed, unless something of the job is left or it is to be kept. Idempotent."""
         try:
-            if self._lock.fd >= 0 and not keep and not leftovers_of(self.folder, self.note):
+            if self._lock.fd >= 0 and not keep and not leftovers_of(self.folder, self.header):
                 self.remove()
         finally:
             self._lock.release()
 
     def remove(self) -> None:
-        path = note_path(self.folder, self.note)
+        path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
-            # What was taken away may not come back, by a power cut, without the note.
-            for folder in ("", "_index", "_keys") if self.note.spool else (jobs_prefix(self.note.name),):
+            # What was taken away may not come back, by a power cut, without the header.
+            for folder in ("", "_index", "_keys") if self.header.spool else (jobs_prefix(self.header.name),):
                 with suppress(FileNotFoundError):
                     self.folder.disk.sync_folder(os.path.join(self.folder.folder, folder))
             self.folder.disk.system.unlink(path)
 
 
-def find_notes(folder: LocalStorage) -> list[tuple[str, Note]]:
-    """The path and content of every note in a folder, whether its job lives or not.
+def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tuple[str, JobHeader]]:
+    """The path and content of every header in a folder, or of those for the data set ``name``.
+
+    Their jobs may live or not.
 
     Raises:
         StorageError: one cannot be read: what it speaks for is not nobody's.
     """
     found = []
-    for name in sorted(_names(folder)):
-        path = os.path.join(folder.folder, name)
-        if not is_partial(name):
+    for file in sorted(_names(folder)):
+        path = os.path.join(folder.folder, file)
+        if not is_partial(file):
             continue
         try:
             fd = open_own(path, os.O_RDONLY, linked=True)
         except StorageError as error:
-            if is_not_own(error):  # then it is no note that we may obey
+            if is_not_own(error):  # then it is no header that we may obey
                 continue
             raise
         try:
             with mapped_errors("reading", path):
-                note = Note.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
+                header = JobHeader.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
         finally:
             os.close(fd)
-        if note is not None and note_path(folder, note) == path:
-            found.append((path, note))
+        if header is not None and header_path(folder, header) == path and name in (None, header.name):
+            found.append((path, header))
     return found
 
 
-def has_note(folder: LocalStorage, name: str, writer: str) -> bool:
-    """Whether a file has the name of a job's note, whosever it is."""
+def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
+    """Whether a file has the name of a job's header, whosever it is."""
     return os.path.lexists(os.path.join(folder.folder, f".{name}.{writer}.partial"))
 
 
-def dead_notes(folder: LocalStorage, own: Note) -> list[Note]:
+def dead_jobs(folder: LocalStorage, own: JobHeader) -> list[JobHeader]:
     """Of other jobs on the same data set that died in this folder."""
     dead = []
-    for path, note in find_notes(folder):
-        if note.name != own.name or note.writer == own.writer:
+    for path, header in find_job_headers(folder, own.name):
+        if header.writer == own.writer:
             continue
         with suppress(StorageError):  # it lives
             journal = Journal.claim(folder, path)
             if journal is not None:
-                dead.append(note)
+                dead.append(header)
                 journal.end(keep=True)
     return dead
 
 
-def remove_unnamed_notes(folder: LocalStorage) -> None:
-    """Remove what jobs left that were killed while they wrote their notes."""
+def remove_unnamed_headers(folder: LocalStorage) -> None:
+    """Remove what jobs left that were killed while they wrote their headers."""
     for name in _names(folder):
         if not _UNNAMED.fullmatch(name):
             continue
@@ -232,20 +234,20 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
                         lock.release()
 
 
-def leftovers_of(folder: LocalStorage, note: Note) -> list[str]:
+def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
     """The names of the shards that a job has begun in a folder and not finished, in order."""
-    end = f".{note.writer}.partial"
+    end = f".{header.writer}.partial"
     found = set()
     for name in _names(folder):
         begun = name.startswith(".") and name.endswith(end)
         shard = name[1 : -len(end)] if begun else name
-        if note.begins(shard) if begun else note.spool and note.makes(shard, plain=True):
+        if header.begins(shard) if begun else header.spool and header.makes(shard, plain=True):
             found.add(shard)
     return sorted(found)
 
 
-def note_path(folder: LocalStorage, note: Note) -> str:
-    return os.path.join(folder.folder, f".{note.name}.{note.writer}.partial")
+def header_path(folder: LocalStorage, header: JobHeader) -> str:
+    return os.path.join(folder.folder, f".{header.name}.{header.writer}.partial")
 
 
 def _names(folder: LocalStorage) -> list[str]:

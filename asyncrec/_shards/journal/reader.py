@@ -19,7 +19,7 @@ from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.storage._local.disk import read_at
 from asyncrec.storage._local.storage import mapped_errors
 
-__all__ = ["Replay"]
+__all__ = ["JournalReader"]
 
 _BLOCK = 1 << 20
 # An inflater that meets damage gives nothing of that call's input: so it is given little, and then the same again byte
@@ -28,7 +28,7 @@ _SLICE = 32 << 10
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
-class Replay:
+class JournalReader:
     """`next` gives ``(records, keys)``: lists of equal length, keys `None` where there is no such file.
 
     With keys, records end where they do: the digest of a record is written before it.

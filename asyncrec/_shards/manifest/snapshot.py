@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any
 
-from asyncrec._concurrency.ahead import concurrently
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
 from asyncrec._shards.manifest.names import CLOSED, check_relative, is_segment, manifest_prefix
@@ -23,19 +23,12 @@ from asyncrec.storage._url import redact
 
 __all__ = [
     "dataset_at",
-    "for_each",
     "load_manifest",
     "load_segments",
     "manifest_of",
     "merged",
     "read_manifest",
 ]
-
-# So many small objects at once: enough to hide a store's delay, few enough for its connections.
-_CONCURRENT = 32
-
-_P = TypeVar("_P")
-_T = TypeVar("_T")
 
 
 async def read_manifest(
@@ -137,15 +130,3 @@ async def _read(folder: Storage, keys: list[str]) -> list[Segment]:
         return [parse_segment(content, name=key) for key, content in zip(keys, contents, strict=True)]
 
     return await in_thread(parse, await for_each(content, keys)) if keys else []
-
-
-async def for_each(func: Callable[[_P], Awaitable[_T]], items: Sequence[_P]) -> list[_T]:
-    """``[await func(item) for item in items]``, some at a time; the first error ends it."""
-    results: dict[int, _T] = {}
-
-    async def work(numbered: tuple[int, _P]) -> None:
-        position, item = numbered
-        results[position] = await func(item)
-
-    await concurrently(work, enumerate(items), tasks=_CONCURRENT)
-    return [results[position] for position in range(len(items))]

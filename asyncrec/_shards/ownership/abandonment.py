@@ -12,8 +12,8 @@ from collections.abc import Collection
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.closing import entomb, fence, load_closing
-from asyncrec._shards.journal.header import Note
-from asyncrec._shards.journal.journal import find_notes
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
 from asyncrec._shards.manifest.snapshot import load_segments, merged
 from asyncrec._shards.ownership.liveness import this_host
@@ -25,7 +25,7 @@ __all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set
 _log = logging.getLogger("asyncrec._shards")
 
 
-async def abandon(folder: Storage, note: Note, *, plain: bool) -> bool:
+async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:
     """Give up a job, and delete what it made and did not commit; False where it had ended well, and nothing was done.
 
     Args:
@@ -36,26 +36,26 @@ async def abandon(folder: Storage, note: Note, *, plain: bool) -> bool:
     Raises:
         StorageError, ManifestError.
     """
-    closing = await entomb(folder, note.name, note.writer, by=this_host())
+    closing = await entomb(folder, header.name, header.writer, by=this_host())
     if not closing.abandoned:
         return False
-    await delete_unlisted(folder, note, plain=plain)
-    _log.info("%s/%s: the writer %s was given up", folder.root, note.name, note.writer)
+    await delete_unlisted(folder, header, plain=plain)
+    _log.info("%s/%s: the writer %s was given up", folder.root, header.name, header.writer)
     return True
 
 
-async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
+async def delete_unlisted(folder: Storage, header: JobHeader, *, plain: bool) -> None:
     """Delete the objects of a job that has ended and that no commit names."""
-    name = note.name
+    name = header.name
     segments = await load_segments(folder, name)
     listed = {key for segment in segments for entry in segment.add for key in entry.objects}
-    closing = await load_closing(folder, name, note.writer)
+    closing = await load_closing(folder, name, header.writer)
     fenced = closing is not None and not closing.abandoned  # closed well, it commits nothing more
     others: dict[str, bool] = {}
     taken: dict[int, bool] = {}
 
     async def is_own(key: str, shard: str) -> bool:
-        if key in listed or not note.makes(shard, plain=plain):
+        if key in listed or not header.makes(shard, plain=plain):
             return False
         maker, rolling = maker_of(name, shard) or (None, False)
         if maker is not None and not rolling:
@@ -67,11 +67,11 @@ async def delete_unlisted(folder: Storage, note: Note, *, plain: bool) -> None:
 
     async def is_free(shard: str) -> bool:
         # One that lives after all publishes on: also an index whose shard is not there yet is fenced first.
-        if note.kind != "rolling" or fenced or not shard.startswith(f"{name}-{note.writer}-"):
+        if header.kind != "rolling" or fenced or not shard.startswith(f"{name}-{header.writer}-"):
             return True
         number = sequence_of(shard)
         if number not in taken:
-            taken[number] = await fence(folder, note, number, by=this_host())
+            taken[number] = await fence(folder, header, number, by=this_host())
         return taken[number]
 
     async for info in folder.list_objects(f"{name}-"):
@@ -103,5 +103,5 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
     for prefix in (manifest_prefix(name), jobs_prefix(name)):
         if [info.key async for info in folder.list_objects(prefix)]:
             return True
-    home = local_folder(folder)
-    return home is not None and any(note.name == name for _, note in await in_thread(find_notes, home))
+    local = local_folder(folder)
+    return local is not None and bool(await in_thread(find_job_headers, local, name))

@@ -12,14 +12,14 @@ from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import entomb, load_closing
-from asyncrec._shards.journal.header import Note
-from asyncrec._shards.journal.journal import Journal, find_notes, has_note
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import Journal, find_job_headers, has_header
 from asyncrec._shards.manifest.names import claim_key, mark_key
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.ownership.liveness import Life
-from asyncrec._shards.ownership.marks import Claim, find_claims, find_marks, load_mark, uses_plain_names
+from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, uses_plain_names
 from asyncrec._shards.ownership.unlisted import ever_listed, published_by
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._base import Storage
@@ -30,7 +30,7 @@ __all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "
 
 
 async def settle_claims(
-    folder: Storage, home: LocalStorage | None, note: Note, *, take_over: bool, after: AsyncExitStack
+    folder: Storage, local: LocalStorage | None, header: JobHeader, *, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
     """See that whoever claimed the data set's name before this job makes nothing more of it.
 
@@ -46,11 +46,11 @@ async def settle_claims(
         ConflictError: another job has the name; the message says which, and what can be done.
     """
     plain, number = True, 0
-    met = await find_claims(folder, note.name)
+    met = await find_claims(folder, header.name)
     for claim in met:
         number = claim.number
-        if await _settle(folder, home, note, claim, take_over=take_over, after=after):
-            after.push_async_callback(folder.delete, claim_key(note.name, claim.number))
+        if await _settle(folder, local, header, claim, take_over=take_over, after=after):
+            after.push_async_callback(folder.delete, claim_key(header.name, claim.number))
         else:
             # It may publish what it had begun for as long as it lives: names that it used are never used again.
             plain = plain and not claim.plain
@@ -58,7 +58,13 @@ async def settle_claims(
 
 
 async def _settle(
-    folder: Storage, home: LocalStorage | None, note: Note, claim: Claim, *, take_over: bool, after: AsyncExitStack
+    folder: Storage,
+    local: LocalStorage | None,
+    header: JobHeader,
+    claim: Claim,
+    *,
+    take_over: bool,
+    after: AsyncExitStack,
 ) -> bool:
     """See that an earlier job makes nothing more; whether its names are free again, and its claim is to go.
 
@@ -67,39 +73,43 @@ async def _settle(
     """
     if not claim.writer:
         return False
-    shown = join(folder.root, note.name)
-    if home is not None:
-        notes = {found.writer: path for path, found in await in_thread(find_notes, home) if found.name == note.name}
-        if claim.writer not in notes and await in_thread(has_note, home, note.name, claim.writer):
-            raise ConflictError(f"{shown}: the writer {claim.writer} is another user's, and may be making it")
-        if claim.writer in notes:
-            return await _settle_local(folder, home, notes[claim.writer], claim.plain, shown, after)
-    if await load_closing(folder, note.name, claim.writer) is not None:
+    display_path = join(folder.root, header.name)
+    if local is not None:
+        headers = {found.writer: path for path, found in await in_thread(find_job_headers, local, header.name)}
+        if claim.writer not in headers and await in_thread(has_header, local, header.name, claim.writer):
+            raise ConflictError(f"{display_path}: the writer {claim.writer} is another user's, and may be making it")
+        if claim.writer in headers:
+            return await _settle_local(folder, local, headers[claim.writer], claim.plain, display_path, after)
+    if await load_closing(folder, header.name, claim.writer) is not None:
         return False
-    mark = await load_mark(folder, note.name, claim.writer)
+    mark = await load_mark(folder, header.name, claim.writer)
     if mark is None:
         # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
-        await entomb(folder, note.name, claim.writer, by=note.writer)
-        return home is not None
-    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, shown=shown)
+        await entomb(folder, header.name, claim.writer, by=header.writer)
+        return local is not None
+    await _settle_remote(folder, mark, plain=claim.plain, take_over=take_over, display_path=display_path)
     return False
 
 
-async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over: bool, shown: str) -> None:
+async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_over: bool, display_path: str) -> None:
     try:
         life = await take_life(mark)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise _in_use(shown, mark, "which lives") from error
+        raise _in_use(display_path, mark, "which lives") from error
     ended = False
     try:
         if not take_over and life is None:
             raise _in_use(
-                shown, mark, "which cannot be asked from here: when it is dead, take_over=True takes the name from it"
+                display_path,
+                mark,
+                "which cannot be asked from here: when it is dead, take_over=True takes the name from it",
             )
         if mark.spool and not take_over:
-            raise _in_use(shown, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)")
+            raise _in_use(
+                display_path, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)"
+            )
         await abandon(folder, mark, plain=plain)
         await folder.delete(mark_key(mark.name, mark.writer))
         ended = True
@@ -109,21 +119,21 @@ async def _settle_remote(folder: Storage, mark: Note, *, plain: bool, take_over:
 
 
 async def _settle_local(
-    folder: Storage, home: LocalStorage, path: str, plain: bool, shown: str, after: AsyncExitStack
+    folder: Storage, local: LocalStorage, path: str, plain: bool, display_path: str, after: AsyncExitStack
 ) -> bool:
     try:
-        journal = await claim_journal(home, path)
+        journal = await claim_journal(local, path)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise ConflictError(f"{shown}: another writer is making this data set: {error}") from error
+        raise ConflictError(f"{display_path}: another writer is making this data set: {error}") from error
     if journal is None:
         return True
     try:
         if await _holds_promises(folder, journal):
             raise ConflictError(
-                f"{shown}: the writer {journal.note.writer} died, and may have been told that its records are safe: "
-                "asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
+                f"{display_path}: the writer {journal.header.writer} died, and may have been told that its records "
+                "are safe: asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
         await abandon_local(folder, journal, plain=plain)
     except BaseException:
@@ -134,12 +144,12 @@ async def _settle_local(
 
 
 async def _end_given_up(folder: Storage, journal: Journal) -> None:
-    """The claims of a job that was given up, and then its note."""
+    """Take away the claims of a job that was given up, and then its header."""
     ended = False
     try:
-        for claim in await find_claims(folder, journal.note.name):
-            if claim.writer == journal.note.writer:
-                await folder.delete(claim_key(journal.note.name, claim.number))
+        for claim in await find_claims(folder, journal.header.name):
+            if claim.writer == journal.header.writer:
+                await folder.delete(claim_key(journal.header.name, claim.number))
         ended = True
     finally:
         await surely_in_thread(partial(journal.end, keep=not ended))
@@ -149,19 +159,19 @@ async def _holds_promises(folder: Storage, journal: Journal) -> bool:
     """Whether a job may have been told that records are safe which are in no commit."""
     if await in_thread(journal.holds_promises):
         return True
-    if journal.note.kind != "rolling":
+    if journal.header.kind != "rolling":
         return False
     # What a rolling writer flushed is no longer in its journal once the shard has its name.
-    listed = ever_listed(await load_segments(folder, journal.note.name))
-    return not listed.issuperset(await published_by(folder, journal.note))
+    listed = ever_listed(await load_segments(folder, journal.header.name))
+    return not listed.issuperset(await published_by(folder, journal.header))
 
 
-async def claim_journal(home: LocalStorage, path: str) -> Journal | None:
+async def claim_journal(local: LocalStorage, path: str) -> Journal | None:
     """`Journal.claim`, in a worker thread."""
-    return await acquire_in_thread(partial(Journal.claim, home, path), _let_go)
+    return await acquire_in_thread(partial(Journal.claim, local, path), _let_go)
 
 
-async def take_life(mark: Note) -> Life | None:
+async def take_life(mark: JobHeader) -> Life | None:
     """`Life.take`, for the job of a mark, in a worker thread."""
     return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
 
@@ -171,21 +181,17 @@ def _let_go(lock: Journal | Life | None) -> None:
         lock.end(keep=True)
 
 
-async def refuse_makers(folder: Storage, note: Note) -> None:
+async def refuse_makers(folder: Storage, header: JobHeader) -> None:
     """For a copy, which keeps the names it finds: nobody else may be making such.
 
     Raises:
         ConflictError: a job of an id among them has not ended.
     """
-    home = local_folder(folder)
-    others = await find_marks(folder, note.name)
-    if home is not None:
-        others += [found for _, found in await in_thread(find_notes, home) if found.name == note.name]
-    for other in others:
-        if other.writer in note.stems and other.writer != note.writer:
+    for other in await find_jobs(folder, header.name):
+        if other.writer in header.stems and other.writer != header.writer:
             raise ConflictError(
-                f"{join(folder.root, note.name)}: the writer {other.writer}, whose names the copy would have, has not "
-                "ended; asyncrec.recover sees to it if it is dead"
+                f"{join(folder.root, header.name)}: the writer {other.writer}, whose names the copy would have, has "
+                "not ended; asyncrec.recover sees to it if it is dead"
             )
 
 
@@ -195,31 +201,32 @@ async def settle_dead(folder: Storage, name: str, writer: str) -> bool:
     Raises:
         ConflictError: it lives, or nobody here can tell.
     """
-    shown = join(folder.root, name)
-    home = local_folder(folder)
-    if home is not None:
-        for path, note in await in_thread(find_notes, home):
-            if (note.name, note.writer) == (name, writer):
+    display_path = join(folder.root, name)
+    local = local_folder(folder)
+    if local is not None:
+        for path, header in await in_thread(find_job_headers, local, name):
+            if header.writer == writer:
+                plain = await uses_plain_names(folder, header)
                 async with AsyncExitStack() as after:
-                    return await _settle_local(folder, home, path, await uses_plain_names(folder, note), shown, after)
+                    return await _settle_local(folder, local, path, plain, display_path, after)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False
     plain = await uses_plain_names(folder, mark)
-    await _settle_remote(folder, mark, plain=plain, take_over=False, shown=shown)
+    await _settle_remote(folder, mark, plain=plain, take_over=False, display_path=display_path)
     return True
 
 
 async def abandon_local(folder: Storage, journal: Journal, *, plain: bool = False) -> bool:
     """`abandon`, and the removal of the job's unfinished files; False where it had ended well."""
-    if not await abandon(folder, journal.note, plain=plain):
+    if not await abandon(folder, journal.header, plain=plain):
         return False
     await in_thread(remove_leftovers, journal)
     return True
 
 
-def _in_use(shown: str, mark: Note, what: str) -> ConflictError:
+def _in_use(display_path: str, mark: JobHeader, what: str) -> ConflictError:
     return ConflictError(
-        f"{shown}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is making this "
-        f"data set, {what}"
+        f"{display_path}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is "
+        f"making this data set, {what}"
     )

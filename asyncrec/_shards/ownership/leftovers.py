@@ -14,7 +14,7 @@ __all__ = ["remove_leftovers", "remove_leftovers_of"]
 
 def remove_leftovers(journal: Journal) -> list[str]:
     """Of all its shards; returns their names."""
-    shards = leftovers_of(journal.folder, journal.note)
+    shards = leftovers_of(journal.folder, journal.header)
     for shard in shards:
         remove_leftovers_of(journal, shard)
     _remove_beside(journal)
@@ -23,17 +23,19 @@ def remove_leftovers(journal: Journal) -> list[str]:
 
 def remove_leftovers_of(journal: Journal, shard: str) -> None:
     """Of one shard, which is in the manifest or shall not be. The shard goes last: it is what is looked for."""
-    note = journal.note
-    home = journal.folder.owned_by(note.writer)
-    beside = with_maker(note.name, shard, note.writer)
+    header = journal.header
+    folder = journal.folder.owned_by(header.writer)
+    sidecar_name = with_maker(header.name, shard, header.writer)
     # Journals of releases before 0.2 have their index and keys under the shard's own name.
-    for key in dict.fromkeys((index_key(beside), index_key(shard), keys_key(beside), keys_key(shard), shard)):
-        paths = [home.partial_of(key), *([home.begun_of(key)] if key != shard else [])]
-        if note.spool:
-            paths.append(home.path_of(key))
+    for key in dict.fromkeys(
+        (index_key(sidecar_name), index_key(shard), keys_key(sidecar_name), keys_key(shard), shard)
+    ):
+        paths = [folder.partial_of(key), *([folder.begun_of(key)] if key != shard else [])]
+        if header.spool:
+            paths.append(folder.path_of(key))
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
-                home.disk.system.unlink(path)
+                folder.disk.system.unlink(path)
 
 
 def _remove_beside(journal: Journal) -> None:
@@ -42,15 +44,15 @@ def _remove_beside(journal: Journal) -> None:
     A copy's indexes and keys hold the names of others; and after a power cut names may be back that were removed before
     the shard.
     """
-    note, system = journal.note, journal.folder.disk.system
-    ends = (f".{note.writer}.partial", f".{note.writer}~begun.partial")
+    header, system = journal.header, journal.folder.disk.system
+    ends = (f".{header.writer}.partial", f".{header.writer}~begun.partial")
     for folder, end in (("", None), ("_index", ".index"), ("_keys", ".keys")):
         path = os.path.join(journal.folder.folder, folder)
         with mapped_errors("listing", path), suppress(FileNotFoundError):
             for name in system.listdir(path):
                 shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
-                begun = name.startswith(".") and name.endswith(ends) and note.begins(shard)
-                whole = note.spool and end is not None and name.endswith(end) and note.makes(shard, plain=True)
+                begun = name.startswith(".") and name.endswith(ends) and header.begins(shard)
+                whole = header.spool and end is not None and name.endswith(end) and header.makes(shard, plain=True)
                 if begun or whole:
                     with suppress(FileNotFoundError):
                         system.unlink(os.path.join(path, name))

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.journal import find_notes
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest, load_segments
-from asyncrec._shards.ownership.marks import find_claims, find_marks
+from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern, matching
 
 __all__ = ["list_shards", "without_unfinished"]
@@ -56,11 +53,8 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
     such names, TensorFlow say, is theirs as ever.
     """
     unfinished = {segment.writer for segment in await load_segments(folder, name)}
-    notes = await find_marks(folder, name)
-    home = local_folder(folder)
-    if home is not None:
-        notes += [note for _, note in await in_thread(find_notes, home) if note.name == name]
-    unfinished.update(stem for note in notes for stem in (note.writer, *note.stems))
+    headers = await find_jobs(folder, name)
+    unfinished.update(stem for header in headers for stem in (header.writer, *header.stems))
     plain = any(claim.plain for claim in await find_claims(folder, name))
 
     def is_unfinished(key: str) -> bool:

@@ -1,8 +1,8 @@
 """Which jobs are at work on a data set, or died at it: their marks in its folder, and the claims on its name.
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
-an owner who can be asked. In a local folder it is the locked note (`_shards.journal.journal`); elsewhere an object, and
-a locked file on the job's machine says whether it lives (`asyncrec._shards.ownership.liveness`).
+an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.journal`). Elsewhere it is
+an object, and a locked file on the job's machine says whether the job lives (`_shards.ownership.liveness`).
 
 A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
 created exclusively, and the highest counts.
@@ -15,18 +15,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import MOST_BYTES, Note
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
-from asyncrec._shards.manifest.snapshot import for_each
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
 __all__ = [
     "Claim",
     "find_claims",
+    "find_jobs",
     "find_marks",
     "load_mark",
     "put_claim",
@@ -69,56 +72,65 @@ class Claim:
         return cls(number=number, writer="", plain=True)
 
 
-async def put_mark(folder: Storage, note: Note) -> None:
+async def put_mark(folder: Storage, header: JobHeader) -> None:
     """Make the mark of a job.
 
     Raises:
         ObjectExistsError: a job of this id is at work, or died.
     """
     try:
-        await create(folder, mark_key(note.name, note.writer), await in_thread(note.encode), shield=False)
+        await create(folder, mark_key(header.name, header.writer), await in_thread(header.encode), shield=False)
     except ObjectExistsError as error:
         raise ObjectExistsError(
-            f"{join(folder.root, note.name)}: a writer with the id {note.writer} lives, or has left its mark; "
+            f"{join(folder.root, header.name)}: a writer with the id {header.writer} lives, or has left its mark; "
             "recover the data set first (asyncrec.recover), or use another writer_id"
         ) from error
 
 
-async def remove_own_mark(folder: Storage, note: Note) -> None:
+async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
     """Remove the mark of a job, unless another of the same id has made it."""
-    key = mark_key(note.name, note.writer)
+    key = mark_key(header.name, header.writer)
     try:
-        own = await folder.get(key, max_bytes=MOST_BYTES) == note.encode()
+        own = await folder.get(key, max_bytes=MOST_BYTES) == header.encode()
     except (ObjectNotFoundError, ValueError):
         return
     if own:
         await folder.delete(key)
 
 
-async def load_mark(folder: Storage, name: str, writer: str) -> Note | None:
-    """The note in a mark; `None` when there is none, or nothing that is one."""
+async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
+    """The header in a mark; `None` when there is none, or nothing that is one."""
     try:
         content = await folder.get(mark_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):
         return None
-    note = Note.decode(content)
-    return note if note is not None and (note.name, note.writer) == (name, writer) else None
+    header = JobHeader.decode(content)
+    return header if header is not None and (header.name, header.writer) == (name, writer) else None
 
 
-async def find_marks(folder: Storage, name: str) -> list[Note]:
-    """Of every job that has not ended, whether it lives or not."""
+async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
+    """The headers in the marks of a data set: of jobs that have not ended, whether they live or not."""
     prefix = jobs_prefix(name)
     writers = [
         info.key[len(prefix) : -len(".json")]
         async for info in folder.list_objects(prefix)
         if info.key.endswith(".json") and not info.key.startswith(prefix + _CLAIM)
     ]
-    load: Callable[[str], Awaitable[Note | None]] = partial(load_mark, folder, name)
-    return [note for note in await for_each(load, writers) if note is not None]
+    load: Callable[[str], Awaitable[JobHeader | None]] = partial(load_mark, folder, name)
+    return [header for header in await for_each(load, writers) if header is not None]
+
+
+async def find_jobs(folder: Storage, name: str) -> list[JobHeader]:
+    """The headers of all jobs on a data set that have not ended, in marks and in its local folder."""
+    headers = await find_marks(folder, name)
+    local = local_folder(folder)
+    if local is not None:
+        headers += [header for _, header in await in_thread(find_job_headers, local, name)]
+    return headers
 
 
 async def find_claims(folder: Storage, name: str) -> list[Claim]:
-    """All there are, in order."""
+    """All claims on a name, in the order of their numbers."""
     prefix = jobs_prefix(name) + _CLAIM
     numbers = {}
     async for info in folder.list_objects(prefix):
@@ -135,13 +147,14 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
     return [claim for claim in await for_each(load, sorted(numbers, key=numbers.__getitem__)) if claim is not None]
 
 
-async def uses_plain_names(folder: Storage, note: Note) -> bool:
+async def uses_plain_names(folder: Storage, header: JobHeader) -> bool:
     """Whether a job's fixed shards have names without their maker: its last claim says so.
 
-    A job that got no claim made nothing; one of a release before 0.2, whose note has no time, made none and used them.
+    A job without a claim made nothing; one of a release before 0.2, whose header has no time, made no claim and used
+    the plain names.
     """
-    claims = [claim for claim in await find_claims(folder, note.name) if claim.writer == note.writer]
-    return claims[-1].plain if claims else not note.since
+    claims = [claim for claim in await find_claims(folder, header.name) if claim.writer == header.writer]
+    return claims[-1].plain if claims else not header.since
 
 
 async def put_claim(folder: Storage, name: str, claim: Claim) -> None:

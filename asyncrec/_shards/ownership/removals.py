@@ -38,7 +38,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
     Raises:
         ConflictError: somebody removed or replaced since; or is about to, and has not ended.
     """
-    shown = join(folder.root, name)
+    display_path = join(folder.root, name)
     patience = anyio.current_time() + _PATIENCE_SECONDS
     settled = since
     met: set[int] = set()  # by somebody's creation, which a listing need not show at once
@@ -51,8 +51,8 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
             closing = await load_closing(folder, name, holder) if holder else None
             if closing is not None and closing.removal == place:
                 raise ConflictError(
-                    f"{shown}: it was replaced meanwhile, by {holder} at {closing.time}; that is what it holds now, "
-                    "and nothing of this writer is in it"
+                    f"{display_path}: it was replaced meanwhile, by {holder} at {closing.time}; that is what it holds "
+                    "now, and nothing of this writer is in it"
                 )
             if closing is None and holder:
                 with suppress(ConflictError):  # it lives, or nobody here can tell
@@ -60,8 +60,8 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                         break
                 if anyio.current_time() >= patience:
                     raise ConflictError(
-                        f"{shown}: {holder} began to replace it at the same time, and has not ended; nothing of this "
-                        "writer is in it. When that one is dead, asyncrec.recover gives it up"
+                        f"{display_path}: {holder} began to replace it at the same time, and has not ended; nothing of "
+                        "this writer is in it. When that one is dead, asyncrec.recover gives it up"
                     )
                 await anyio.sleep(_POLL_SECONDS)
                 break

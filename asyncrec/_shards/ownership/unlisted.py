@@ -11,18 +11,17 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.index import parse_index
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec._shards.journal.header import Note
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.storage._stored_checksum import stored_crc32c
 
-__all__ = ["adopted", "ever_listed", "is_there", "published_by"]
+__all__ = ["entry_of_unlisted", "ever_listed", "is_there", "published_by"]
 
 # A shard that was written may hold any record; what is believed is its checksums.
 _MOST_RECORD = 1 << 40
-_BLOCK = 1 << 20
 
 
 def ever_listed(segments: Iterable[Segment]) -> set[str]:
@@ -30,7 +29,7 @@ def ever_listed(segments: Iterable[Segment]) -> set[str]:
     return {entry.path for segment in segments for entry in segment.add}
 
 
-async def adopted(target: Storage, shard: str, note: Note, now: str) -> ShardEntry:
+async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:
     """What a manifest says of a shard that is there already, after reading all of it. ``now`` is its commit's time.
 
     Raises:
@@ -40,30 +39,30 @@ async def adopted(target: Storage, shard: str, note: Note, now: str) -> ShardEnt
     info = await target.head(shard)
     records = 0
     async with open_reader(
-        shard, storage=target, compression=note.compression.type, max_record_bytes=_MOST_RECORD
+        shard, storage=target, compression=header.compression.type, max_record_bytes=_MOST_RECORD
     ) as reader:
         async for batch in reader.batches():
             records += len(batch)
     checksum = info.crc32c
     if checksum is None:
-        checksum = (await _read(target, shard, info.etag, keep=False))[1]
-    beside = with_maker(note.name, shard, note.writer)
+        checksum = await stored_crc32c(target, shard, etag=info.etag)
+    sidecar_name = with_maker(header.name, shard, header.writer)
     return ShardEntry(
         path=shard,
         records=records,
         bytes=info.size,
         crc32c=checksum,
-        compression=note.compression.type,
-        index=await _index(target, index_key(beside), records),
-        keys=await _keys(target, keys_key(beside), records),
+        compression=header.compression.type,
+        index=await _index(target, index_key(sidecar_name), records),
+        keys=await _keys(target, keys_key(sidecar_name), records),
         last=format_time(info.modified.timestamp()),
         committed=now,
     )
 
 
-async def published_by(target: Storage, note: Note) -> list[str]:
+async def published_by(target: Storage, header: JobHeader) -> list[str]:
     """The rolling shards of a job that are in the data set's folder, in a commit or not."""
-    prefix = rolling_shard_name(note.name, note.writer, 0).removesuffix("000000.tfrecord")
+    prefix = rolling_shard_name(header.name, header.writer, 0).removesuffix("000000.tfrecord")
     keys = [info.key async for info in target.list_objects(prefix)]
     return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 
@@ -79,30 +78,19 @@ async def is_there(target: Storage, key: str) -> bool:
 
 async def _index(target: Storage, key: str, records: int) -> Sidecar | None:
     try:
-        text, checksum = await _read(target, key, None, keep=True)
+        text = await target.get(key)
         index = await in_thread(parse_index, text)
     except (ObjectNotFoundError, ValueError):
         return None
-    return Sidecar(path=key, bytes=len(text), crc32c=checksum) if len(index) == records else None
+    if len(index) != records:
+        return None
+    return Sidecar(path=key, bytes=len(text), crc32c=await in_thread(crc32c, text))
 
 
 async def _keys(target: Storage, key: str, records: int) -> Sidecar | None:
     try:
         if (await target.head(key)).size != KEY_BYTES * records:
             return None
-        _, checksum = await _read(target, key, None, keep=False)
+        return Sidecar(path=key, bytes=KEY_BYTES * records, crc32c=await stored_crc32c(target, key))
     except ObjectNotFoundError:
         return None
-    return Sidecar(path=key, bytes=KEY_BYTES * records, crc32c=checksum)
-
-
-async def _read(target: Storage, key: str, etag: str | None, *, keep: bool) -> tuple[bytes, int]:
-    """The content if it is to be kept, and its CRC32C."""
-    checksum = 0
-    blocks = []
-    async with ResumingSource(target, key, etag=etag) as source:
-        while block := await source.receive(_BLOCK):
-            checksum = crc32c(block, checksum)
-            if keep:
-                blocks.append(block)
-    return b"".join(blocks), checksum

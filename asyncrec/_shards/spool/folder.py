@@ -1,10 +1,10 @@
 """The spool: a local folder that shards are written to first, and from which they are uploaded meanwhile.
 
-A lane writes its shards there as it would into a local data set, with index and keys; so what a flush acknowledges is
-on the disk, and a store that is slow or down stops nobody. An `asyncrec._shards.spool.uploader.Uploader` for each lane
-follows: it sends the parts of a shard as they come to lie on the disk, publishes it once it is whole, commits it, and
-removes it from the spool. A store that is down is tried again, from the shard's beginning, for as long as the writer
-lives; at the exit once more.
+An object writer writes its shards there as it would into a local data set, with index and keys; so what a flush
+acknowledges is on the disk, and a store that is slow or down stops nobody. An uploader for each
+(`asyncrec._shards.spool.uploader`) follows: it sends the parts of a shard as they come to lie on the disk, publishes it
+once it is whole, commits it, and removes it from the spool. A store that is down is tried again, from the shard's
+beginning, for as long as the writer lives; at the exit once more.
 
 The folder belongs to one writer at a time, by a lock that dies with its process. What an earlier one left is recovered
 before anything is written.
@@ -14,63 +14,42 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import ArgumentValueError
+from asyncrec._shards.spool.backlog import SpoolBacklog
 from asyncrec.storage._base import ByteSink
 from asyncrec.storage._local.disk import open_own
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = ["LOCK_NAME", "SPOOL_LIMIT", "SpoolFolder", "is_spool", "lock_spool"]
+__all__ = ["LOCK_NAME", "SpoolFolder", "is_spool", "lock_spool"]
 
 LOCK_NAME = ".asyncrec-spool"
-
-# An hour of a crawl that writes 2 MB/s, and small beside the disks of machines that crawl.
-SPOOL_LIMIT = 8 << 30
 
 
 class SpoolFolder(LocalStorage):
     """The folder, as the storage that shards are written to. Nothing in it is published, so it is this user's alone.
 
     Attributes:
-        limit: bytes of shards that may wait in it, and of those open; on top come what was taken in before it was
-            reached (at most a writer's ``memory_limit``), indexes and keys.
-        used: bytes of shards in it.
-        on_sent: called with a shard's key and the bytes that now lie on the disk.
-        on_used: called when ``used`` has changed.
+        backlog: counts the bytes of shards in it.
     """
 
     private = True
 
-    def __init__(self, folder: str | os.PathLike[str], owner: str, *, limit: int) -> None:
-        if limit <= 0:
-            raise ArgumentValueError(f"spool_limit is {limit}; it is a number of bytes, greater than 0")
+    def __init__(self, folder: str | os.PathLike[str], owner: str, backlog: SpoolBacklog) -> None:
         super().__init__(folder)
         self.owner = owner
-        self.limit = limit
-        self.used = 0
-        self.on_sent: Callable[[str, int], None] = lambda key, size: None
-        self.on_used: Callable[[], None] = lambda: None
-
-    @property
-    def full(self) -> bool:
-        return self.used >= self.limit
+        self.backlog = backlog
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
         sink = self._local_sink(key, exclusive=exclusive)
         if not key.startswith("_"):
-            sink.on_sent = lambda size: self._sent(key, size)
+            sink.on_sent = partial(self.backlog.sent, key)
         return sink
-
-    def freed(self, size: int) -> None:
-        """A shard of that size is no more in the spool, nor will be."""
-        self.used -= size
-        self.on_used()
 
     def remove(self, entry: ShardEntry) -> None:
         """Remove a shard with what lies beside it. The shard last: by it, recovering finds the others. Blocks."""
@@ -78,11 +57,6 @@ class SpoolFolder(LocalStorage):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
                 self.disk.system.unlink(path)
-
-    def _sent(self, key: str, size: int) -> None:
-        self.used += size
-        self.on_sent(key, size)
-        self.on_used()
 
 
 def is_spool(path: str | os.PathLike[str]) -> bool:
@@ -116,7 +90,7 @@ def _lock(folder: LocalStorage) -> FileLock:
         try:
             os.ftruncate(fd, 0)
             os.pwrite(fd, b"%d\n" % os.getpid(), 0)
-            # Its name says that the folder is a spool: after a power cut it is there if any note is.
+            # Its name says that the folder is a spool: after a power cut it is there if any header is.
             folder.disk.sync_folder(folder.folder)
         except BaseException:
             lock.release()

@@ -16,14 +16,15 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.folder import SpoolFolder
+from asyncrec._shards.spool.upload import Upload
 from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._local.storage import mapped_errors
-from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._sent import check_sent
+from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
 
-__all__ = ["Upload", "UploadHost", "Uploader"]
+__all__ = ["UploadEvents", "Uploader"]
 
 _log = logging.getLogger("asyncrec._shards")
 
@@ -35,40 +36,8 @@ _MOST_DELAY = 30.0
 _STEP = 256 << 10
 
 
-class Upload:
-    """A shard on its way.
-
-    Attributes:
-        written: bytes of it on the disk.
-        entry: once it is whole.
-        ticket: of its last record; then, too.
-        dropped: it will never be whole.
-        published: the store has it.
-        stamped: the entry has the time of its commit.
-    """
-
-    def __init__(self, key: str, sequence: int) -> None:
-        self.key = key
-        self.sequence = sequence
-        self.written = 0
-        self.entry: ShardEntry | None = None
-        self.ticket = 0
-        self.dropped = False
-        self.published = False
-        self.stamped = False
-        self.attempts = 0
-        self._changed = anyio.Event()
-
-    def change(self) -> None:
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    async def wait(self) -> None:
-        await self._changed.wait()
-
-
-class UploadHost(Protocol):
-    """What the writer does for an uploader."""
+class UploadEvents(Protocol):
+    """What happens to the shards of an `Uploader`; the writer that has it implements this."""
 
     async def before_upload_ends(self) -> None:
         """All of a shard is sent; returning has it published."""
@@ -76,8 +45,8 @@ class UploadHost(Protocol):
     async def uploaded(self, upload: Upload) -> None:
         """It is published: commit it. Called again after a transient error."""
 
-    def progressed(self) -> None:
-        """The uploader has failed, or ended."""
+    def ended(self, error: BaseException | None) -> None:
+        """The uploader has returned, or failed with that."""
 
 
 class _Dropped(Exception):
@@ -85,18 +54,18 @@ class _Dropped(Exception):
 
 
 class Uploader:
-    """One lane's; see the module.
+    """Uploads the shards of one object writer, one after another; see the module.
 
     Attributes:
         error: what it failed with; everything is in the spool still.
         retries: how often a shard was begun again.
     """
 
-    def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, host: UploadHost) -> None:
+    def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, events: UploadEvents) -> None:
         self._spool = spool
         self._store = store
         self._budget = budget
-        self._host = host
+        self._events = events
         self._waiting: deque[Upload] = deque()
         self._buffer = bytearray()  # of one chunk, used again for each: new memory for each costs as much as the copy
         self._arrived = anyio.Event()
@@ -105,10 +74,10 @@ class Uploader:
         self.error: BaseException | None = None
         self.retries = 0
 
-    # -- the lane's side ----------------------------------------------------------------------------------------------
+    # -- the object writer's side -------------------------------------------------------------------------------------
 
-    def begin(self, key: str, sequence: int) -> Upload:
-        upload = Upload(key, sequence)
+    def begin(self, key: str) -> Upload:
+        upload = self._spool.backlog.begin(key)
         self._waiting.append(upload)
         self._arrived.set()
         return upload
@@ -118,7 +87,7 @@ class Uploader:
         upload.change()
 
     def drop(self, upload: Upload) -> None:
-        """The lane failed within it: what it has acknowledged is for `recover`."""
+        """The object writer failed within it: what it has acknowledged is for `recover`."""
         upload.dropped = True
         upload.change()
 
@@ -134,6 +103,7 @@ class Uploader:
             while upload := await self._next():
                 await self._try(upload)
                 self._waiting.popleft()
+                self._spool.backlog.end(upload)
         except Exception as error:
             self.error = error
         except BaseException as error:
@@ -141,7 +111,7 @@ class Uploader:
             raise
         finally:
             self.finished.set()
-            self._host.progressed()
+            self._events.ended(self.error)
 
     async def _next(self) -> Upload | None:
         while not self._waiting:
@@ -181,24 +151,24 @@ class Uploader:
                 if upload.attempts == 1 or upload.entry is None or not await self._is_there(upload.entry):
                     raise
             upload.published = True
-        await self._host.uploaded(upload)
+        await self._events.uploaded(upload)
 
     async def _publish(self, upload: Upload) -> None:
         async with self._store.open_sink(upload.key, exclusive=True) as sink:
             sink.hold_at_most(self._budget.share)
             entry = await self._send(upload, sink)
-            await self._host.before_upload_ends()
+            await self._events.before_upload_ends()
             for sidecar in (entry.index, entry.keys):
                 if sidecar is not None:
                     assert sidecar.bytes is not None, "known of what was just written"
-                    beside = Upload(sidecar.path, 0)
-                    beside.written = sidecar.bytes
-                    beside.entry = ShardEntry(
+                    upload = Upload(sidecar.path)
+                    upload.written = sidecar.bytes
+                    upload.entry = ShardEntry(
                         path=sidecar.path, records=0, bytes=sidecar.bytes, crc32c=sidecar.crc32c, compression=""
                     )
-                    async with self._store.open_sink(sidecar.path) as beside_sink:
-                        await self._send(beside, beside_sink)
-                    self._check(beside.entry, beside_sink)
+                    async with self._store.open_sink(sidecar.path) as sidecar_sink:
+                        await self._send(upload, sidecar_sink)
+                    self._check(upload.entry, sidecar_sink)
         self._check(entry, sink)
 
     def _check(self, sent: ShardEntry, sink: ByteSink) -> None:
@@ -250,10 +220,7 @@ class Uploader:
             return False
         checksum = info.crc32c
         if checksum is None:
-            checksum = 0
-            async with ResumingSource(self._store, entry.path, etag=info.etag) as source:
-                while block := await source.receive(1 << 20):
-                    checksum = crc32c(block, checksum)
+            checksum = await stored_crc32c(self._store, entry.path, etag=info.etag)
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:

@@ -1,7 +1,7 @@
 """How far each write has come: tickets, levels, and waiting for them.
 
-A ticket stands for a write and all before it. It has reached a level when no lane holds an earlier write that has not:
-so the least over the lanes decides, and nothing is counted per record.
+A ticket stands for a write and all before it. It has reached a level when no queue holds an earlier write that has not:
+so the least over the queues decides, and nothing is counted per record.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import anyio
 
-from asyncrec._records.writing.object_writer import Lane, told_again
+from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._records.writing.writer import Level
 
-__all__ = ["Progress"]
+__all__ = ["Acknowledgements"]
 
 _log = logging.getLogger("asyncrec._shards")
 
@@ -22,44 +22,44 @@ _log = logging.getLogger("asyncrec._shards")
 _LONG_WAIT_SECONDS = 30
 
 
-class Progress:
+class Acknowledgements:
     """Of one writer.
 
     Attributes:
         ended: nothing will be committed any more.
     """
 
-    def __init__(self, path: str, lanes: Sequence[Lane]) -> None:
+    def __init__(self, path: str, queues: Sequence[WriteQueue]) -> None:
         self._path = path
-        self._lanes = lanes
+        self._queues = queues
         self._changed = anyio.Event()
         self._error: BaseException | None = None
         self.ended = False
 
     @property
     def error(self) -> BaseException | None:
-        """What the first lane or uploader that failed has failed with."""
+        """What the first object writer or uploader that failed has failed with."""
         if self._error is None:
-            self._error = self._lanes[0].error  # a fork sets that of all lanes, and tells nobody
+            self._error = self._queues[0].error  # a fork sets that of all queues, and tells nobody
         return self._error
 
     def failed(self, error: BaseException) -> None:
-        """A lane or uploader failed. The first to fail is kept, but for those that were merely cancelled."""
+        """An object writer or uploader failed. The first to fail is kept, but for those that were merely cancelled."""
         if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
             self._error = error
 
     def check(self) -> None:
-        """Tell one more caller that a lane has failed."""
+        """Tell one more caller that a shard has failed."""
         if (error := self.error) is not None:
-            raise told_again(error)
+            raise copy_for_reraise(error)
 
     def raise_failure(self) -> None:
         """At the exit: the error itself. What was merely cancelled with the writer has none of its own."""
         if (error := self.error) is not None:
-            raise error if isinstance(error, Exception) else told_again(error)
+            raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """A lane got on, or failed: let those who wait look again."""
+        """A shard got on, or failed: let those who wait look again."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -69,10 +69,10 @@ class Progress:
 
     def level_of(self, ticket: int) -> Level:
         """The level that every write up to the ticket has reached."""
-        uncommitted = [first for lane in self._lanes if (first := lane.first_uncommitted) is not None]
+        uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         if not uncommitted or ticket < min(uncommitted):
             return "committed"
-        unspooled = [first for lane in self._lanes if (first := lane.first_unspooled) is not None]
+        unspooled = [first for queue in self._queues if (first := queue.levels.first_unspooled) is not None]
         return "spooled" if not unspooled or ticket < min(unspooled) else "buffered"
 
     async def committed(self, ticket: int) -> None:
@@ -80,11 +80,11 @@ class Progress:
 
         Raises:
             ClosedResourceError: the writer ended before.
-            Exception: a lane failed.
+            Exception: a shard failed.
         """
-        for lane in self._lanes:
+        for queue in self._queues:
             # One after the other: to look at all of them at each change would take the square of their number.
-            while (first := lane.first_uncommitted) is not None and first <= ticket:
+            while (first := queue.levels.first_uncommitted) is not None and first <= ticket:
                 self.check()
                 if self.ended:
                     raise anyio.ClosedResourceError(

@@ -1,4 +1,4 @@
-"""What a sharded writer's lanes do with their shards: names, uploads, commits, and what is taken back.
+"""`CommitCoordinator`: what becomes of the shards of a sharded writer, from their names to their commits.
 
 Rolling shards are committed one by one. Shards that belong together (fixed ones, and all that replace others) are all
 written before the first is published, and committed by one segment.
@@ -6,76 +6,72 @@ written before the first is published, and committed by one segment.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
-
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.writing.levels import Levels
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._records.writing.object_writer import Lane
-from asyncrec._shards.commit.commit import Shard
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.spool.uploader import Upload, Uploader
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
 
-__all__ = ["Publication", "ShardHost"]
+__all__ = ["CommitCoordinator"]
 
 # Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
 _AT_ONCE = 16
 
 
-class Publication:
-    """Of one writer.
+class CommitCoordinator:
+    """What the open shards of one writer have in common.
 
     Attributes:
-        together: everything is committed at once, by the exit.
-        progressed: set by the writer; called when a ticket reached a level, or with what failed.
+        job: makes the shards.
+        fixed: whether their number is fixed.
+        together: whether everything is committed at once, by the exit.
+        turn: held for each short step that many shards do at once: all of them together are not short.
+        written: of fixed shards, all are written before the first is published;
+        sent: and all are sent before the first upload ends.
     """
 
-    def __init__(self, job: Job, budget: ByteBudget, lanes: int) -> None:
+    def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
         self.job = job
-        self.note = job.note
-        self.committer = job.committer
-        self.fixed = self.note.num_shards is not None
-        self.together = self.note.together
-        self.progressed: Callable[[BaseException | None], None] = lambda error: None
+        self.fixed = job.header.num_shards is not None
+        self.together = job.header.together
+        self.turn = anyio.Semaphore(_AT_ONCE)
+        self.written = _Gate(open_shards)
+        self.sent = _Gate(open_shards)
+        self._acknowledgements = acknowledgements
+        self._budget = budget
         self._sequence = 0
         self._unlisted: list[ShardEntry] = []
-        # What many shards do at once, they do some at a time: each step is short, and all of them together are not.
-        self.turn = anyio.Semaphore(_AT_ONCE)
-        self.hosts = [ShardHost(self, number, budget) for number in range(lanes)]
-        # Of fixed shards, all are written before the first is published, and all sent before the first upload is.
-        self.written = _Gate(lanes)
-        self.sent = _Gate(lanes)
 
-    @property
-    def uploaders(self) -> list[Uploader]:
-        """One for each lane, where there is a spool."""
-        return [host.uploader for host in self.hosts if host.uploader is not None]
-
-    def next_name(self, lane: int) -> tuple[str, int]:
-        """The name of a lane's next shard, and its number."""
+    def next_name(self, index: int) -> str:
+        """The name of the next shard that the object writer of that number opens."""
         if self.fixed:
-            return self.job.shard_name(lane), lane
+            return self.job.shard_name(index)
         self._sequence += 1
-        return self.job.shard_name(self._sequence - 1), self._sequence - 1
+        return self.job.shard_name(self._sequence - 1)
 
-    def sent_to_spool(self, key: str, size: int) -> None:
-        """So many bytes more of a shard lie on the disk."""
-        for host in self.hosts:
-            host.written(key, size)
-
-    async def published(self, lane: Lane, sequence: int, entry: ShardEntry, ticket: int) -> None:
-        """A shard is in the store: commit it, unless that is done together."""
+    async def published(self, levels: Levels, entry: ShardEntry, ticket: int) -> None:
+        """A shard is in the store, with the records up to a ticket: commit it, unless that is done together."""
         if self.together:
             self._unlisted.append(entry)
             return
-        await self.committer.commit(sequence, entry)
-        lane.committed(ticket)
-        self.progressed(None)
+        await self.job.manifest.commit(entry)
+        levels.committed(ticket)
+        self.progressed()
+
+    def progressed(self, error: BaseException | None = None) -> None:
+        """A ticket reached a level, or something failed with that error: let go whoever waits for it."""
+        if error is not None:
+            self._acknowledgements.failed(error)
+            self._budget.release_all()
+        self._acknowledgements.changed()
+
+    async def unspooled(self, entry: ShardEntry) -> None:
+        """A shard is uploaded: remove it from the spool, unless it is needed there until all are committed."""
+        if not self.together:
+            await self._unspool(entry)
 
     async def close(self) -> None:
         """Everything is in the store: end the job."""
@@ -89,103 +85,15 @@ class Publication:
         """After a failure: delete what was published and is in no manifest."""
         await self.job.take_back(self._unlisted)
 
-    async def unspooled(self, entry: ShardEntry) -> None:
-        """It is committed, and no more needed in the spool."""
-        if not self.together:
-            await self._unspool(entry)
-
     async def _unspool(self, entry: ShardEntry) -> None:
         spool = self.job.spool
         assert spool is not None, "only what was spooled is uploaded"
         await in_thread(spool.remove, entry)
-        spool.freed(entry.bytes)
-
-
-class ShardHost:
-    """What a lane (LaneHost) and its uploader (UploadHost) ask of their writer. ``lane`` is set by that."""
-
-    lane: Lane
-
-    def __init__(self, publication: Publication, number: int, budget: ByteBudget) -> None:
-        self._publication = publication
-        self._number = number
-        self._sequence = 0
-        self._shard: Shard
-        self._upload: Upload | None = None
-        job = publication.job
-        self.uploader: Uploader | None = None
-        if job.spool is not None:
-            self.uploader = Uploader(job.spool, job.store, budget, self)
-
-    @property
-    def path(self) -> str:
-        return self._publication.note.url
-
-    # -- for the lane -------------------------------------------------------------------------------------------------
-
-    @property
-    def turn(self) -> anyio.Semaphore:
-        return self._publication.turn
-
-    @asynccontextmanager
-    async def open_object(self) -> AsyncIterator[ObjectOutput]:
-        publication, uploader = self._publication, self.uploader
-        key, self._sequence = publication.next_name(self._number)
-        upload = self._upload = uploader.begin(key, self._sequence) if uploader is not None else None
-        try:
-            async with AsyncExitStack() as stack:
-                async with self.turn:
-                    self._shard = await stack.enter_async_context(publication.committer.open_shard(key))
-                yield self._shard.output
-                async with self.turn:
-                    await stack.aclose()
-        except BaseException:
-            if uploader is not None and upload is not None:
-                uploader.drop(upload)
-            raise
-
-    async def before_publish(self) -> None:
-        if self._publication.fixed:
-            await self._publication.written.wait()
-
-    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        publication = self._publication
-        entry = publication.committer.entry_of(self._shard, first, last)
-        if self.uploader is not None and self._upload is not None:
-            self.uploader.complete(self._upload, entry, ticket)
-        else:
-            await publication.published(self.lane, self._sequence, entry, ticket)
-        return False
-
-    def progressed(self) -> None:
-        uploader = self.uploader
-        self._publication.progressed(self.lane.error or (uploader.error if uploader is not None else None))
-
-    def written(self, key: str, size: int) -> None:
-        if self._upload is not None and self._upload.key == key:
-            self._upload.written += size
-            self._upload.change()
-
-    # -- for the uploader ---------------------------------------------------------------------------------------------
-
-    async def before_upload_ends(self) -> None:
-        if self._publication.fixed:
-            await self._publication.sent.wait()
-        self._publication.committer.publishing = True
-
-    async def uploaded(self, upload: Upload) -> None:
-        publication = self._publication
-        assert upload.entry is not None, "only what is whole is published"
-        if not upload.stamped:
-            # Kept for the next attempt: the same segment again is no other.
-            upload.entry = replace(upload.entry, committed=publication.committer.now())
-            upload.stamped = True
-        await publication.published(self.lane, upload.sequence, upload.entry, upload.ticket)
-        await publication.unspooled(upload.entry)
+        spool.backlog.freed(entry.bytes)
 
 
 class _Gate:
-    """Opens when so many wait at it."""
+    """A gate that opens when so many wait at it."""
 
     def __init__(self, size: int) -> None:
         self._missing = size

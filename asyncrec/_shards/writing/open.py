@@ -1,29 +1,33 @@
-"""`open_sharded_writer`: its options, checked together, and the life of the writer from opening to exit."""
+"""`open_sharded_writer`: the options of a sharded writer are checked together, and the writer is put together."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
 from typing import Any, Literal, Protocol
 
-import anyio
 from crc32c import crc32c
 
-from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_writer import ObjectLimits
-from asyncrec._shards.commit.commit import OnCommit
-from asyncrec._shards.journal.header import MOST_SHARDS, Note
+from asyncrec._records.writing.object_limits import ObjectLimits
+from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.commit.manifest_writer import OnCommit
+from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
-from asyncrec._shards.manifest.snapshot import dataset_at, for_each
+from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.recovery.recover import recover_spool
-from asyncrec._shards.spool.folder import SPOOL_LIMIT, SpoolFolder, lock_spool
-from asyncrec._shards.writing.job import Mode, open_job
+from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
+from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
+from asyncrec._shards.writing.job import Mode
 from asyncrec._shards.writing.keys import KeySet
+from asyncrec._shards.writing.open_job import open_job
+from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec._shards.writing.running import running
 from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
@@ -31,8 +35,6 @@ from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
 
 __all__ = ["open_sharded_writer"]
-
-_log = logging.getLogger("asyncrec._shards")
 
 # Large enough that a store's cost per object does not count, small enough to be lost, moved or read whole.
 _MAX_SHARD_BYTES = 256 << 20
@@ -136,19 +138,19 @@ async def open_sharded_writer(
             "what replaces a data set is promised only whole: spool= has no meaning with mode='replace'"
         )
     options = parse_compression(compression)
-    shown = redact(str(path))
+    display_path = redact(str(path))
     budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
         )
         local = local_folder(folder)
-        url = shown if storage is None else join(folder.root, name)
+        url = display_path if storage is None else join(folder.root, name)
         if local is not None:
             url = join(local.folder, name)
         if spool is not None:
             await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
-        note = Note(
+        header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
@@ -161,106 +163,42 @@ async def open_sharded_writer(
             schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
             metadata=dict(metadata or {}),
         )
+        queues = [
+            WriteQueue(url, budget, limits=limits, compressed=bool(options.type))
+            for _ in range(num_shards or open_shards)
+        ]
         job = await stack.enter_async_context(
             open_job(
                 folder,
-                note,
-                path=shown,
+                header,
+                path=display_path,
                 mode=mode,
                 take_over=take_over,
-                spool=SpoolFolder(spool, note.writer, limit=spool_limit) if spool is not None else None,
+                spool=None
+                if spool is None
+                else _spool_folder(display_path, spool, header, spool_limit, budget, queues),
                 budget=budget,
                 on_commit=on_commit,
             )
         )
-        writer = ShardedWriter(
-            shown,
-            job,
-            open_shards=open_shards,
-            limits=limits,
-            partition_by=partition_by,
-            keys=await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None,
-            budget=budget,
-        )
-        commits = (on_error or ("discard" if note.together else "commit")) == "commit"
-        async with _running(writer, commits=commits, exit_timeout=exit_timeout):
-            yield writer
+        keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
+        shards = OpenShards(display_path, job, queues, budget)
+        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
+        async with running(shards, commits=commits, exit_timeout=exit_timeout):
+            yield ShardedWriter(shards, partition_by=partition_by, keys=keys)
 
 
-@asynccontextmanager
-async def _running(writer: ShardedWriter, *, commits: bool, exit_timeout: float) -> AsyncIterator[None]:
-    """The writer's tasks, and what becomes of its open shards at the end."""
-    try:
-        async with TaskScope() as scope:
-            await writer._open(scope)
-            finishing = False
-            try:
-                yield
-                finishing = True
-                await _finish_unless_cancelled(writer, exit_timeout)
-            except BaseException as error:
-                if not (finishing and isinstance(error, Exception)):
-                    writer._committer.deadline.bring(anyio.current_time() + exit_timeout)
-                    if commits:
-                        await _finish_in_time(writer, error, exit_timeout)
-                _tell_what_is_lost(writer, error)
-                raise
-            finally:
-                writer._abandon()
-    except BaseException:
-        await writer._publication.take_back()  # the owner tasks have ended: nothing is published any more
-        raise
-
-
-async def _finish_unless_cancelled(writer: ShardedWriter, timeout: float) -> None:
-    """Commit everything; from a cancellation on, what is shielded has so many seconds, though it hears of none."""
-    ended = False
-    failure: BaseException | None = None
-
-    async def listen() -> None:
-        try:
-            await anyio.sleep_forever()
-        finally:
-            if not ended:
-                writer._committer.deadline.bring(anyio.current_time() + timeout)
-
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(listen)
-            try:
-                await writer._finish()
-            except anyio.get_cancelled_exc_class():
-                raise
-            except BaseException as error:  # leaves as itself, and not inside a group
-                failure = error
-            ended = True
-            group.cancel_scope.cancel()
-    except BaseException:
-        if failure is None:
-            raise
-    if failure is not None:
-        raise failure
-
-
-async def _finish_in_time(writer: ShardedWriter, error: BaseException, timeout: float) -> None:
-    """Commit what is open although the body failed; what goes wrong is noted on its error."""
-    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
-        try:
-            await writer._finish()
-        except Exception as second:
-            error.add_note(f"{writer.path}: and the open shards could not be committed: {second}")
-            _log.error("%s: the open shards could not be committed: %s", writer.path, second)
-    if scope.cancelled_caught:
-        error.add_note(f"{writer.path}: exit_timeout={timeout:g} ran out before the open shards were committed")
-
-
-def _tell_what_is_lost(writer: ShardedWriter, error: BaseException) -> None:
-    stats = writer.stats()
-    lost = stats.records - stats.committed_records
-    if lost > 0:
-        message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
-        error.add_note(f"{writer.path}: {message}")
-        _log.warning("%s: %s", writer.path, message)
+def _spool_folder(
+    path: str,
+    spool: str | PathLike[str],
+    header: JobHeader,
+    limit: int,
+    budget: ByteBudget,
+    queues: Sequence[WriteQueue],
+) -> SpoolFolder:
+    all_or_none = header.num_shards is not None
+    backlog = SpoolBacklog(path, str(spool), limit=limit, budget=budget, queues=queues, all_or_none=all_or_none)
+    return SpoolFolder(spool, header.writer, backlog)
 
 
 def _limits(

@@ -15,7 +15,7 @@ class ShardedWriterStats:
         records, bytes: taken; bytes of frames, before compression.
         duplicates: dropped, because their key had been written.
         committed_records, committed_bytes, committed_shards: in the manifest; bytes as stored.
-        buffered_bytes: held for lanes and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
+        buffered_bytes: held for queues and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
             than ``memory_limit``, but for a single record that is larger.
         oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
         seconds_waiting: all callers together, for room.

@@ -3,29 +3,26 @@
 Fixed (``num_shards``): so many shards, published together when the context exits cleanly. Rolling (``max_shard_*``): a
 shard is committed as it fills, and another begins.
 
-Each shard that is open has a lane (`_records.writing.object_writer`) with an owner task; `_shards.commit` publishes.
+What stands behind it is `asyncrec._shards.writing.open_shards`: a queue and an owner task for each shard that is open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import anyio
 
-from asyncrec._concurrency.tasks import TaskScope, in_thread
-from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
-from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_writer import Lane, ObjectLimits
-from asyncrec._records.writing.write_batch import LARGE_RECORD, Slab, as_record, batched, framed_size
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.record_size import LARGE_RECORD, as_record, framed_size
+from asyncrec._records.writing.intake import Intake
+from asyncrec._records.writing.write_batch import WriteBatch, batched
+from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
-from asyncrec._shards.spool.uploader import Uploader
-from asyncrec._shards.writing.acknowledgements import Progress
-from asyncrec._shards.writing.coordinator import Publication
-from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
+from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
-from asyncrec.errors import ArgumentValueError, StorageError
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Buffer
 
 __all__ = ["Partition", "ShardedWriter"]
@@ -36,58 +33,33 @@ Partition = str | bytes | int
 
 
 class ShardedWriter:
-    """Made by `open_sharded_writer`. Any number of tasks may use it.
+    """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
         path: the data set, as it was asked for.
-        writer_id: of this writer, in names and in the manifest.
+        writer_id: the id of this writer, in names and in the manifest.
     """
 
     def __init__(
-        self,
-        path: str,
-        job: Job,
-        *,
-        open_shards: int,
-        limits: ObjectLimits,
-        partition_by: Callable[[bytes], Partition] | None,
-        keys: KeySet | None,
-        budget: ByteBudget,
+        self, shards: OpenShards, *, partition_by: Callable[[bytes], Partition] | None, keys: KeySet | None
     ) -> None:
-        note = job.note
-        self.path = path
-        self.writer_id = note.writer
-        self._job = job
+        self.path = shards.path
+        self.writer_id = shards.job.header.writer
+        self._shards = shards
+        self._queues = shards.queues
+        self._budget = shards.budget
+        self._intake = Intake(shards.budget, shards.check)
+        self._acknowledgements = shards.acknowledgements
         self._partition_by = partition_by
         self._keys = keys
-        self._budget = budget
-        self._committer = job.committer
         self._tickets = 0
         self._duplicates = 0
-        self._next_lane = 0
-        self._closed = False
-        number = note.num_shards or open_shards
-        self._publication = Publication(job, budget, number)
-        self._lanes = [
-            Lane(
-                host,
-                budget,
-                limits=limits,
-                compressed=bool(note.compression.type),
-                durable_flush=self._spools,
-                eager=note.num_shards is not None,
-                clock=anyio.current_time,
-            )
-            for host in self._publication.hosts
-        ]
-        for host, lane in zip(self._publication.hosts, self._lanes, strict=True):
-            host.lane = lane
-        self._publication.progressed = self._progressed
-        if job.spool is not None:
-            job.spool.on_used = self._spool_changed
-            job.spool.on_sent = self._publication.sent_to_spool
-        self._progress = Progress(path, self._lanes)
-        budget.on_starving = self._seal
+        self._next_queue = 0
+
+    @property
+    def last_ticket(self) -> int:
+        """The ticket of the last write; 0 before the first."""
+        return self._tickets
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +88,7 @@ class ShardedWriter:
         # What may be refused is looked at first: a record that is refused takes no room, key or ticket.
         chosen = None
         if partition is not None or self._partition_by is not None:
-            chosen = self._chosen_lane(record, partition)
+            chosen = self._chosen_queue(record, partition)
         digest = None if key is None else key_digest(key)
         if digest is not None and self._is_duplicate(digest):
             return self._tickets
@@ -125,20 +97,20 @@ class ShardedWriter:
         if used <= budget.bound:
             budget.used = used
         else:
-            await self._take(size)
+            await self._intake.take(size)
         if size > LARGE_RECORD + FRAME_OVERHEAD:
-            frames = await self._frame_large(record, size)
+            frames = await self._intake.frame_large(record)
         if digest is not None and self._keys is not None and not self._keys.add(digest):
             budget.give(size)  # another task wrote it while this one waited
             self._duplicates += 1
             return self._tickets
-        lane = chosen if chosen is not None else self._lane_in_turn()
+        queue = chosen if chosen is not None else self._queue_in_turn()
         self._tickets += 1
         if size > LARGE_RECORD + FRAME_OVERHEAD:
             time = anyio.current_time()
-            lane.append_slab(Slab.of_large(record, frames, ticket=self._tickets, time=time, key=digest))
+            queue.append_sealed(WriteBatch.of_large(record, frames, ticket=self._tickets, time=time, key=digest))
         else:
-            lane.append(record, self._tickets, digest)
+            queue.append(record, self._tickets, digest)
         return self._tickets
 
     async def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
@@ -150,7 +122,7 @@ class ShardedWriter:
             for record in records:
                 await self.write(record)
             return self._tickets
-        chosen = None if partition is None else self._lanes[partition_of(partition, len(self._lanes))]
+        chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]
         for item in batched(records):
             if not isinstance(item, tuple):
                 await self.write(item, partition=partition)
@@ -160,20 +132,20 @@ class ShardedWriter:
                 for record in batch:
                     await self.write(record, partition=partition)
                 continue
-            await self._take(size)
+            await self._intake.take(size)
             first = self._tickets + 1
             self._tickets += len(batch)
-            lanes = len(self._lanes)
+            count = len(self._queues)
             if chosen is not None:
                 chosen.append_many(batch, size, first)
-            elif lanes == 1:
-                self._lanes[0].append_many(batch, size, first)
+            elif count == 1:
+                self._queues[0].append_many(batch, size, first)
             else:
-                for turn in range(min(lanes, len(batch))):
-                    lane = self._lanes[(self._next_lane + turn) % lanes]
-                    part = batch[turn::lanes]
-                    lane.append_many(part, framed_size(list(map(len, part))), first + turn, lanes)
-                self._next_lane = (self._next_lane + len(batch)) % lanes
+                for turn in range(min(count, len(batch))):
+                    queue = self._queues[(self._next_queue + turn) % count]
+                    part = batch[turn::count]
+                    queue.append_many(part, framed_size(list(map(len, part))), first + turn, count)
+                self._next_queue = (self._next_queue + len(batch)) % count
         return self._tickets
 
     def has(self, key: str | bytes) -> bool:
@@ -196,12 +168,12 @@ class ShardedWriter:
         Raises:
             ValueError: ``require`` is a level that flushing cannot reach here.
         """
-        if require == "committed" or (require == "spooled" and not self._spools):
+        if require == "committed" or (require == "spooled" and not self._shards.spools):
             raise ArgumentValueError(f"{self.path}: {self._unreachable(require)}")
-        self._check()
+        self._shards.check()
         last = self._tickets
-        await self._flush()
-        return self._progress.level_of(last)
+        await self._shards.flush()
+        return self._acknowledgements.level_of(last)
 
     async def commit(self) -> Level:
         """Publish and commit everything taken so far: the open shards end here.
@@ -209,13 +181,12 @@ class ShardedWriter:
         Raises:
             RuntimeError: the shards are fixed, or replace others; they are committed together, by leaving the context.
         """
-        if self._publication.together:
+        if self._shards.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
-        self._check()
+        self._shards.check()
         last = self._tickets
-        for lane in self._lanes:
-            lane.end_object()
-        await self._progress.committed(last)
+        self._shards.end_objects()
+        await self._acknowledgements.committed(last)
         return "committed"
 
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
@@ -233,50 +204,28 @@ class ShardedWriter:
         if not 0 <= ticket <= self._tickets:
             raise ArgumentValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
-            if self._publication.together and not self._progress.ended:
+            if self._shards.together and not self._acknowledgements.ended:
                 raise ArgumentValueError(f"{self.path}: {_TOGETHER}")
-            await self._progress.committed(ticket)
+            await self._acknowledgements.committed(ticket)
             return
-        if not self._spools:
+        if not self._shards.spools:
             raise ArgumentValueError(f"{self.path}: {self._unreachable(level)}")
-        while self._progress.level_of(ticket) == "buffered":
-            self._check()
-            await self._flush()
+        while self._acknowledgements.level_of(ticket) == "buffered":
+            self._shards.check()
+            await self._shards.flush()
 
     def stats(self) -> ShardedWriterStats:
         """What happened so far."""
-        oldest = [time for lane in self._lanes if (time := lane.oldest_uncommitted) is not None]
-        entries = self._committer.entries
-        return ShardedWriterStats(
-            records=sum(lane.records for lane in self._lanes),
-            bytes=sum(lane.bytes for lane in self._lanes),
-            duplicates=self._duplicates,
-            committed_records=sum(entry.records for entry in entries),
-            committed_bytes=sum(entry.bytes for entry in entries),
-            committed_shards=len(entries),
-            buffered_bytes=self._budget.used,
-            reserved_bytes=self._budget.reserved,
-            memory_limit=self._budget.limit,
-            oldest_uncommitted_seconds=anyio.current_time() - min(oldest) if oldest else 0.0,
-            seconds_waiting=self._budget.seconds_waited,
-            seconds_compressing=sum(lane.seconds_compressing for lane in self._lanes),
-            seconds_storing=sum(lane.seconds_storing for lane in self._lanes),
-            spool_bytes=self._job.spool.used if self._job.spool is not None else 0,
-            upload_retries=sum(uploader.retries for uploader in self._publication.uploaders),
-        )
+        return self._shards.stats(self._duplicates)
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    @property
-    def _spools(self) -> bool:
-        return self._job.home.flush_level == "spooled"
 
     def _unreachable(self, level: str) -> str:
         if level == "committed":
             return "flush does not commit; commit() does, and leaving the context"
-        if self._job.note.kind == "whole":
+        if self._shards.job.header.kind == "whole":
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
-        return f"{level!r} needs a local disk, and {self._job.home.root} is none"
+        return f"{level!r} needs a local disk, and {self._shards.job.staging.root} is none"
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:
@@ -284,124 +233,14 @@ class ShardedWriter:
         self._duplicates += 1
         return True
 
-    def _chosen_lane(self, record: bytes, partition: Partition | None) -> Lane:
+    def _chosen_queue(self, record: bytes, partition: Partition | None) -> WriteQueue:
         """The one that the partition chooses."""
         if partition is None:
             assert self._partition_by is not None, "one of both is given"
             partition = self._partition_by(record)
-        return self._lanes[partition_of(partition, len(self._lanes))]
+        return self._queues[partition_of(partition, len(self._queues))]
 
-    def _lane_in_turn(self) -> Lane:
-        lane = self._lanes[self._next_lane]
-        self._next_lane = (self._next_lane + 1) % len(self._lanes)
-        return lane
-
-    def _seal(self) -> None:
-        for lane in self._lanes:
-            lane.seal()
-
-    async def _take(self, size: int) -> None:
-        await self._budget.take(size)
-        try:
-            self._check()
-        except BaseException:
-            self._budget.give(size)
-            raise
-
-    async def _frame_large(self, record: bytes, size: int) -> list[Buffer]:
-        try:
-            frames = await in_thread(encode_frames, [record])
-            self._check()
-        except BaseException:
-            self._budget.give(size)
-            raise
-        return frames
-
-    async def _flush(self) -> None:
-        journal = self._job.journal
-        if journal is not None and self._publication.fixed and self._spools and not journal.acknowledged:
-            await in_thread(journal.acknowledge)
-        requests = [lane.flush() for lane in self._lanes]
-        for request in requests:
-            await request.done.wait()
-        self._progress.check()
-
-    def _spool_changed(self) -> None:
-        """Where the spool is full, nothing more is taken in, and what is open ends, so that it can be uploaded."""
-        spool = self._job.spool
-        assert spool is not None, "it is the spool that calls"
-        if not self._budget.paused and not spool.full:
-            return
-        if 4 * spool.used <= 3 * spool.limit:
-            self._budget.resume()
-            return
-        if not self._budget.paused:
-            if self._publication.fixed:
-                raise StorageError(
-                    f"{self.path}: the spool {spool.root} has reached its limit of {spool.limit:,} bytes, and fixed "
-                    "shards stay in it until all are written: raise spool_limit"
-                )
-            self._budget.pause()
-        # Each time: what had been taken in before may have begun other shards since, and nothing else would end them.
-        for lane in self._lanes:
-            lane.end_object()
-
-    def _check(self) -> None:
-        self._progress.check()
-        if self._closed:
-            raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
-
-    def _progressed(self, error: BaseException | None = None) -> None:
-        if error is not None:
-            self._progress.failed(error)
-            self._budget.release_all()
-        self._progress.changed()
-
-    # -- opening and closing ------------------------------------------------------------------------------------------
-
-    async def _open(self, scope: TaskScope) -> None:
-        first, *others = self._lanes
-        scope.start_soon(first.run)
-        if self._publication.fixed:
-            # What a chunk of one takes tells what all will, before any other is begun.
-            await first.opened.wait()
-            self._progress.raise_failure()
-            self._budget.refuse_beyond(len(self._lanes))
-        for lane in others:
-            scope.start_soon(lane.run)
-        for uploader in self._publication.uploaders:
-            scope.start_soon(uploader.run)
-        if self._publication.fixed:
-            for lane in self._lanes:
-                await lane.opened.wait()
-                self._progress.raise_failure()
-
-    async def _finish(self) -> None:
-        """Commit everything. Raises what failed, after whatever could be committed was."""
-        self._closed = True
-        for lane in self._lanes:
-            lane.close()
-        self._budget.release_all()
-        await self._all_finished(self._lanes)
-        uploaders = self._publication.uploaders
-        for uploader in uploaders:
-            uploader.close()
-        await self._all_finished(uploaders)
-        self._progress.raise_failure()
-        await self._publication.close()
-        for lane in self._lanes:
-            lane.committed(self._tickets)
-        self._progress.ended = True
-        self._progressed()
-
-    async def _all_finished(self, tasks: Sequence[Lane | Uploader]) -> None:
-        """Rolling shards do not wait for one another; of those that belong together none goes on without the rest."""
-        for task in tasks:
-            while not task.finished.is_set() and not (self._publication.fixed and self._progress.error is not None):
-                await self._progress.wait()
-
-    def _abandon(self) -> None:
-        self._closed = True
-        self._progress.ended = True
-        self._budget.release_all()
-        self._progressed()
+    def _queue_in_turn(self) -> WriteQueue:
+        queue = self._queues[self._next_queue]
+        self._next_queue = (self._next_queue + 1) % len(self._queues)
+        return queue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -18,9 +18,11 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo
+from asyncrec.storage._local.lock import FileLock
 
 __all__ = [
     "Disk",
+    "Place",
     "is_not_own",
     "is_partial",
     "local_error",
@@ -41,6 +43,21 @@ _THREADS = 16
 _MOST_FOLDERS = 1000
 # What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an object is.
+
+    Attributes:
+        key: in its storage.
+        path: of the file.
+        shown: its path as errors name it.
+    """
+
+    key: str
+    path: str
+    shown: str
 
 
 class Disk:
@@ -86,9 +103,9 @@ class Disk:
         else:
             return True
         # Without hard links: exclusive among the processes of this machine, by a lock on the folder.
-        folder = self.system.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+        folder = os.path.dirname(path)
+        lock = FileLock(self.system.open(folder, os.O_RDONLY | os.O_CLOEXEC), folder, wait=True)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # given up with the descriptor, or with the process
             try:
                 self.system.lstat(path)
             except FileNotFoundError:
@@ -96,7 +113,7 @@ class Disk:
                 return False
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         finally:
-            os.close(folder)
+            lock.release()
 
     def make_folder(self, path: str, mode: int = 0o777) -> None:
         """Make the folder with its parents, each durable in its own parent before it is used. Blocks.

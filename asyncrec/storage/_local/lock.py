@@ -1,7 +1,7 @@
 """`FileLock`: a lock on a file, held by one process, which dies with it. Blocking; for worker threads.
 
-flock(2): the system gives it up when the process ends, however it ends. A child made by fork would keep it alive beyond
-its parent, so that children close their copy at once.
+This is the one module that calls flock(2). The system gives a lock up when the process ends, however it ends. A child
+made by fork would keep it alive beyond its parent, so children close their copy at once.
 """
 
 from __future__ import annotations
@@ -12,21 +12,34 @@ import os
 import weakref
 from contextlib import suppress
 
+from asyncrec._concurrency.forks import on_fork
 from asyncrec.errors import StorageError
 
-__all__ = ["FileLock"]
+__all__ = ["FileLock", "try_flock", "unlock"]
 
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 class FileLock:
-    """Taken over an open descriptor, which it owns from then on."""
+    """A locked file. It owns the descriptor it was made of.
 
-    def __init__(self, fd: int, path: str) -> None:
+    Attributes:
+        fd: the descriptor; -1 once the lock was given up, and in a child made by fork.
+        path: of the file, as errors name it.
+    """
+
+    def __init__(self, fd: int, path: str, *, wait: bool = False, needed: bool = True) -> None:
         """Take the lock.
 
+        Args:
+            fd: is closed if the lock cannot be had.
+            path: of the file, for errors.
+            wait: until whoever has the lock gives it up.
+            needed: without it the descriptor is kept even if the lock cannot be had, as on a filesystem without locks.
+
         Raises:
-            StorageError: somebody has it; its text says which process. The descriptor is closed then.
+            StorageError: somebody has it; its text says which process.
+            OSError: the filesystem has no locks.
         """
         self.fd = fd
         self.path = path
@@ -34,22 +47,55 @@ class FileLock:
         # held for as long as the process lives.
         self._finalizer = weakref.finalize(self, _close_quietly, fd)
         self._finalizer.atexit = False
+        on_fork(self)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            in_use = _in_use(fd, path)
-            self.release()
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            if wait:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            elif not try_flock(fd) and needed:
+                raise _in_use(fd, path)
+        except OSError:
+            if needed:
+                self.release()
                 raise
-            raise in_use from None
-        _held.add(self)
+
+    @classmethod
+    def attempt(cls, fd: int, path: str) -> FileLock | None:
+        """The lock; or `None` where somebody else has it, and then the descriptor is closed."""
+        try:
+            return cls(fd, path)
+        except StorageError:
+            return None
 
     def release(self) -> None:
-        """Idempotent."""
+        """Give it up, and close the descriptor. Called again, it does nothing."""
         if self.fd >= 0:
             self.fd = -1
             self._finalizer()
-            _held.discard(self)
+
+    def forked(self) -> None:
+        """In a child: the lock stays its parent's."""
+        self.release()
+
+
+def try_flock(fd: int, *, shared: bool = False) -> bool:
+    """Lock an open file, alone or together with others, and say whether that could be done at once.
+
+    Raises:
+        OSError: what the system says, above all that the filesystem has no locks.
+    """
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        return False
+    return True
+
+
+def unlock(fd: int) -> None:
+    """Give a lock up before its descriptor is closed, for a child made by fork may have that still."""
+    with suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _in_use(fd: int, path: str) -> StorageError:
@@ -67,11 +113,3 @@ def _in_use(fd: int, path: str) -> StorageError:
 def _close_quietly(fd: int) -> None:
     with suppress(OSError):  # the lock goes with the descriptor, whatever closing says
         os.close(fd)
-
-
-def _give_up_copies() -> None:
-    for lock in list(_held):
-        lock.release()
-
-
-os.register_at_fork(after_in_child=_give_up_copies)

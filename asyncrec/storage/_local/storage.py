@@ -2,10 +2,10 @@
 
 A key is a path below the root; what lies between two slashes is a folder, made when needed and never listed. Keys
 cannot climb; a symbolic link that the user put under the root is followed (one that stands for the object itself is
-replaced by writing it). Unfinished files, ``.<name>.<id>.partial``
-beside their target, are no objects: never listed, found by `LocalStorage.list_unfinished`.
+replaced by writing it). Unfinished files, ``.<name>.<id>.partial`` beside their target, are
+no objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
 
-How objects are written: `asyncrec.storage._local.sink`; read: `local_source`; listed: `local_walk`.
+Objects are written by `sink` and `unfinished`, read by `source`, and listed by `walk`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._local.disk import (
     Disk,
+    Place,
     is_partial,
     local_error,
     mapped_errors,
@@ -33,6 +34,7 @@ from asyncrec.storage._local.disk import (
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.sink import LocalSink
 from asyncrec.storage._local.source import LocalSource, check_regular
+from asyncrec.storage._local.unfinished import Target
 from asyncrec.storage._local.walk import walk
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._url import check_key, join, local_path
@@ -123,27 +125,25 @@ class LocalStorage(Storage):
         if is_partial(path.name):
             raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
         beside = self.owner is not None and key.startswith("_")
-        return LocalSink(
-            self.disk,
-            key,
-            str(path),
-            join(self.root, key),
+        target = Target(
+            key=key,
+            path=str(path),
+            shown=join(self.root, key),
             exclusive=exclusive,
-            chunk_size=min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size,
             owner=self.owner,
-            keep=self.flush_level == "spooled",
             zeros=zeros,
             private=self.private,
         )
+        chunk_size = min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size
+        return LocalSink(self.disk, target, chunk_size=chunk_size, keep=self.flush_level == "spooled")
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return LocalSource(
-            self.disk, key, str(self.path_of(key)), join(self.root, key), start=start, end=end, etag=etag
-        )
+        place = Place(key=key, path=str(self.path_of(key)), shown=join(self.root, key))
+        return LocalSource(self.disk, place, start=start, end=end, etag=etag)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See `Storage.list_objects`. Holds the names of one folder per level of the tree at a time."""
@@ -159,7 +159,7 @@ class LocalStorage(Storage):
     async def delete(self, key: str) -> None:
         path = self.path_of(key)
         with mapped_errors("deleting", join(self.root, key)):
-            await self.disk.in_thread(self._unlink, path)
+            await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Files begun and not published, those being written now included; their keys can be read and deleted."""
@@ -173,27 +173,7 @@ class LocalStorage(Storage):
         """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ArgumentValueError(f"{join(self.root, upload.key)} is no unfinished file")
-        await self.disk.in_thread(self._remove_unfinished, str(self.path_of(upload.key)))
-
-    def _remove_unfinished(self, path: str) -> None:
-        try:
-            lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
-        except ObjectNotFoundError:
-            return
-        try:
-            with mapped_errors("deleting", path):
-                self.disk.system.unlink(path)
-        finally:
-            lock.release()
-
-    def _unlink(self, path: Path) -> None:
-        try:
-            self.disk.system.unlink(path)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            pass
-        except PermissionError:
-            if not path.is_dir():  # macOS says so of a folder, which is no object
-                raise
+        await self.disk.in_thread(_remove_unfinished, self.disk, str(self.path_of(upload.key)))
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
         found = walk(self.folder, prefix, start_after, partial=partial)
@@ -210,6 +190,28 @@ class LocalStorage(Storage):
                 yield info
             if len(batch) < _LIST_BATCH:
                 return
+
+
+def _remove_unfinished(disk: Disk, path: str) -> None:
+    try:
+        lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
+    except ObjectNotFoundError:
+        return
+    try:
+        with mapped_errors("deleting", path):
+            disk.system.unlink(path)
+    finally:
+        lock.release()
+
+
+def _unlink(disk: Disk, path: Path) -> None:
+    try:
+        disk.system.unlink(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        pass
+    except PermissionError:
+        if not path.is_dir():  # macOS says so of a folder, which is no object
+            raise
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:

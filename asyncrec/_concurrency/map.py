@@ -1,0 +1,111 @@
+"""An async function is called for many items, some at a time: `concurrently`, `for_each`, `ordered_map`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import anyio
+
+from asyncrec._concurrency.tasks import TaskScope
+
+__all__ = ["concurrently", "for_each", "ordered_map"]
+
+# So many small objects at once: enough to hide a store's delay, few enough for its connections.
+_SMALL_OBJECTS = 32
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P], *, tasks: int) -> None:
+    """Await ``func(item)`` for each item, in up to ``tasks`` tasks; the first error ends it."""
+    waiting = iter(items)
+    first = next(waiting, None)
+    if first is None:
+        return
+    errors: list[Exception] = []
+
+    async def work(item: P) -> None:
+        try:
+            await func(item)
+            for each in waiting:
+                await func(each)
+        except Exception as error:
+            errors.append(error)
+            scope.cancel()
+
+    second = next(waiting, None)
+    if second is None:  # one thing needs no tasks
+        await func(first)
+        return
+    async with TaskScope() as scope:
+        scope.start_soon(work, first)
+        scope.start_soon(work, second)
+        for _, item in zip(range(tasks - 2), waiting, strict=False):
+            scope.start_soon(work, item)
+    if errors:
+        raise errors[0]
+
+
+async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int = _SMALL_OBJECTS) -> list[T]:
+    """Return ``[await func(item) for item in items]``, made by up to ``tasks`` tasks; the first error ends it."""
+    results: dict[int, T] = {}
+
+    async def work(numbered: tuple[int, P]) -> None:
+        position, item = numbered
+        results[position] = await func(item)
+
+    await concurrently(work, enumerate(items), tasks=tasks)
+    return [results[position] for position in range(len(results))]
+
+
+@dataclass(slots=True)
+class _Slot(Generic[P, T]):
+    """An item in work, and what came of it."""
+
+    item: P
+    done: anyio.Event
+    result: T | None = None
+    error: Exception | None = None
+
+
+async def ordered_map(
+    items: Iterable[P],
+    work: Callable[[P], Awaitable[T]],
+    use: Callable[[P, T], Awaitable[None]],
+    *,
+    concurrency: int,
+) -> None:
+    """Await ``use(item, await work(item))`` for each item, in order, with ``concurrency`` of them in work at once.
+
+    Raises what the first item that fails raises, after the others have ended.
+    """
+    window: deque[_Slot[P, T]] = deque()
+
+    async def run(slot: _Slot[P, T]) -> None:
+        try:
+            slot.result = await work(slot.item)
+        except Exception as error:
+            slot.error = error
+        finally:
+            slot.done.set()
+
+    async def use_first() -> None:
+        slot = window.popleft()
+        await slot.done.wait()
+        if slot.error is not None:
+            raise slot.error
+        await use(slot.item, slot.result)  # type: ignore[arg-type]  # done without an error, it has its result
+
+    async with TaskScope() as scope:
+        for item in items:
+            slot: _Slot[P, T] = _Slot(item, anyio.Event())
+            window.append(slot)
+            scope.start_soon(run, slot)
+            if len(window) >= concurrency:
+                await use_first()
+        while window:
+            await use_first()

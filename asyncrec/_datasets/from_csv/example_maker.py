@@ -1,0 +1,135 @@
+"""From what describes an example to its records, by the methods of its class, some examples at a time, in order.
+
+For each example: ``from_csv_row``, ``load``, ``to_csv_row``, ``split``, and ``encode`` and ``release`` of each part.
+All of that runs in one hop to a worker thread; what a method gives that is awaitable is awaited on the event loop, and
+a thread goes on from there. Loading is mostly waiting for a disk, and so several threads overlap it with encoding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._datasets.from_csv.csv_rows import csv_line
+from asyncrec.errors import ArgumentTypeError, DatasetError
+from asyncrec.example._declared import DeclaredExample, IgnoreExample
+
+__all__ = ["Made", "Origin", "make"]
+
+_Steps = Generator[Any, Any, "Made"]
+
+
+class Origin(Protocol):
+    """What an example is made of."""
+
+    def example(self, kwargs: Mapping[str, Any]) -> DeclaredExample | Awaitable[DeclaredExample]:
+        """The example, not loaded."""
+
+    def row(self) -> list[str] | None:
+        """The CSV row that describes it, where there is one."""
+
+    def where(self) -> str:
+        """Where it stands, for an error."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What became of one example: its records and its line for ``examples.csv``; or why it was left out."""
+
+    records: list[bytes] = field(default_factory=list)
+    csv: str = ""
+    ignored: str | None = None
+
+
+async def make(
+    origin: Origin,
+    kind: type[DeclaredExample],
+    kwargs: Mapping[str, Any],
+    *,
+    encoding: str,
+    limiter: anyio.CapacityLimiter,
+) -> Made:
+    """The records of one example. Cancelled, it ends when the method at work ends.
+
+    Raises:
+        DatasetError: a method raised; chained, and it says which, and where the example stands.
+    """
+    steps = _steps(origin, kind, kwargs, encoding)
+    result: Any = None
+    error: Exception | None = None
+    while True:
+        ended, value = await in_thread(_advance, steps, result, error, limiter=limiter)
+        if ended:
+            made: Made = value
+            return made
+        result = error = None
+        try:
+            result = await value
+        except Exception as failure:
+            error = failure
+
+
+def _advance(steps: _Steps, result: Any, error: Exception | None) -> tuple[bool, Any]:
+    try:
+        return False, steps.send(result) if error is None else steps.throw(error)
+    except StopIteration as stop:
+        return True, stop.value
+
+
+def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any], encoding: str) -> _Steps:
+    """What is done for an example; yields what is to be awaited."""
+    made = Made()
+    doing = "from_csv_row"
+    try:
+        example = yield from _settled(origin.example(kwargs))
+        _check(example, kind)
+        doing = "load"
+        yield from _settled(example.load(**kwargs))
+        doing = "to_csv_row"
+        row = origin.row()
+        # Without a to_csv_row of its own, a class has the row it was made of: enough to make it again.
+        if row is None or kind.to_csv_row is not DeclaredExample.to_csv_row:
+            row = yield from _settled(example.to_csv_row())
+        made.csv = csv_line(row)
+        made.csv.encode(encoding)  # raises here, where it can be told whose it is
+        doing = "split"
+        parts = yield from _settled(example.split(**kwargs))
+        used: list[DeclaredExample] = []
+        for part in parts:
+            _check(part, kind)
+            doing = "encode"
+            made.records.append(part.encode())
+            if part is example or isinstance(parts, list | tuple):
+                used.append(part)  # the parts to come may be made of it, or be the same once more
+            else:
+                doing = "release"
+                yield from _settled(part.release())
+            doing = "split"
+        doing = "release"
+        for each in {id(each): each for each in (*used, example)}.values():
+            yield from _settled(each.release())
+    except IgnoreExample as reason:
+        return Made(ignored=str(reason) or type(reason).__name__)
+    except Exception as error:
+        raise DatasetError(f"{origin.where()}: {kind.__name__}.{doing}: {type(error).__name__}: {error}") from error
+    return made if made.records else Made(ignored="split() gave no example")
+
+
+def _settled(value: Any) -> Generator[Any, Any, Any]:
+    if inspect.isawaitable(value):
+        value = yield value
+    return value
+
+
+def _check(example: object, kind: type[DeclaredExample]) -> None:
+    if type(example) is kind:
+        return
+    if not isinstance(example, DeclaredExample) or example.fields() != kind.fields():
+        raise ArgumentTypeError(
+            f"it gave a {type(example).__name__}, which does not have the fields of {kind.__name__}"
+        )

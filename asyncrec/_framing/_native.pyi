@@ -1,6 +1,0 @@
-from collections.abc import Sequence
-
-from asyncrec._framing.crc import Buffer
-
-def cut_frames(data: bytes, position: int, max_record_bytes: int, verify: bool, records: list[bytes], /) -> int: ...
-def encode_frames(records: Sequence[bytes], handed_on: int, /) -> list[Buffer]: ...

@@ -1,0 +1,30 @@
+"""The byte stream of a TFRecord file <-> GZIP or ZLIB, as TensorFlow reads and writes it.
+
+GZIP (RFC 1952) is written in independent members, a new one about every 4 MiB at a record's beginning: stock readers
+read members through to the end, and each can be decompressed alone, for random access and for salvage. ZLIB (RFC 1950)
+is one stream, because TensorFlow stops silently after the first. Nothing in the output depends on the clock.
+
+A `Compressor` or `Decompressor` gives up the GIL while it works: it is made for worker threads, and used by one of them
+at a time.
+"""
+
+from __future__ import annotations
+
+from asyncrec._framing.compression.compressor import Compressor, make_compressor
+from asyncrec._framing.compression.decompressor import Decompressor
+from asyncrec._framing.compression.options import (
+    CompressionOptions,
+    CompressionType,
+    detect_compression,
+    parse_compression,
+)
+
+__all__ = [
+    "CompressionOptions",
+    "CompressionType",
+    "Compressor",
+    "Decompressor",
+    "detect_compression",
+    "make_compressor",
+    "parse_compression",
+]

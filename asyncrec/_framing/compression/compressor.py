@@ -1,0 +1,110 @@
+"""A `Compressor` turns frames into the bytes of a compressed file."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from asyncrec._framing.compression.engines import compressobj
+from asyncrec._framing.compression.options import CompressionOptions
+from asyncrec._framing.crc import Buffer
+
+__all__ = ["Compressor", "make_compressor"]
+
+# A large buffer goes through in pieces of this, so that one call's output is no second copy of a large record.
+_PIECE = 1 << 20
+
+
+class Compressor(ABC):
+    """Takes frames, and returns the bytes of the file. Used by one thread at a time.
+
+    Attributes:
+        member_offset: the compressed byte at which the member begins that holds the data of the last `compress`. 0 for
+            ZLIB, which is one stream, and without compression.
+        member_input: bytes given to that member so far, those of the last `compress` among them.
+        total_out: bytes returned so far, by all methods.
+    """
+
+    member_offset: int = 0
+    member_input: int = 0
+    total_out: int = 0
+
+    @abstractmethod
+    def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
+        """Take whole frames; return what is ready, which may be nothing. Members are begun here alone."""
+
+    @abstractmethod
+    def flush(self) -> bytes:
+        """Return what a reader still needs to decompress all that was given. It costs ratio; the member goes on."""
+
+    @abstractmethod
+    def finish(self) -> bytes:
+        """Return the end of the file; called once, and last. A GZIP file without records is one empty member."""
+
+
+def make_compressor(options: CompressionOptions) -> Compressor:
+    """Make the `Compressor` for one file."""
+    return _Deflating(options) if options.type else _Plain()
+
+
+class _Plain(Compressor):
+    """Writes frames as they are."""
+
+    def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
+        size = sum(map(len, buffers))
+        self.member_input += size
+        self.total_out += size
+        return [bytes(buffer) for buffer in buffers]  # bytes stay the object they are; only joined runs are copied
+
+    def flush(self) -> bytes:
+        return b""
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class _Deflating(Compressor):
+    """Writes GZIP in members, or ZLIB as one stream: as a member without a limit."""
+
+    def __init__(self, options: CompressionOptions) -> None:
+        self._options = options
+        self._limit = options.member_bytes if options.type == "GZIP" else None
+        self._stream = compressobj(options)
+        self._flushed = True  # there is nothing a reader could not have
+
+    def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
+        if not any(map(len, buffers)):
+            return []
+        ready: list[bytes] = []
+        if self._limit is not None and self.member_input >= self._limit:
+            end = self._stream.flush(zlib.Z_FINISH)
+            ready.append(end)
+            self.member_offset = self.total_out + len(end)
+            self.member_input = 0
+            self._stream = compressobj(self._options)
+        for buffer in buffers:
+            self.member_input += len(buffer)
+            if len(buffer) <= _PIECE:
+                ready.append(self._stream.compress(buffer))
+                continue
+            view = memoryview(buffer)
+            ready += [self._stream.compress(view[at : at + _PIECE]) for at in range(0, len(view), _PIECE)]
+        ready = [piece for piece in ready if piece]
+        self._flushed = False
+        self.total_out += sum(map(len, ready))
+        return ready
+
+    def flush(self) -> bytes:
+        # A second sync flush would add an empty block each time.
+        if self._flushed:
+            return b""
+        self._flushed = True
+        return self._count(self._stream.flush(zlib.Z_SYNC_FLUSH))
+
+    def finish(self) -> bytes:
+        return self._count(self._stream.flush(zlib.Z_FINISH))
+
+    def _count(self, data: bytes) -> bytes:
+        self.total_out += len(data)
+        return data

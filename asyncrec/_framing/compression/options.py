@@ -1,0 +1,157 @@
+"""`CompressionOptions`, what users may write instead of them, and how a file's compression is recognised."""
+
+from __future__ import annotations
+
+import operator
+import zlib
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from asyncrec._framing.crc import masked_crc32c
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["GZIP_CONTAINER", "CompressionOptions", "CompressionType", "detect_compression", "parse_compression"]
+
+CompressionType = Literal["", "GZIP", "ZLIB"]
+
+# Added to the window bits, it asks zlib for the GZIP container.
+GZIP_CONTAINER = 16
+
+_TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressionType: 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompressionOptions:
+    """Options that say how to compress. Only ``type`` matters to readers; the rest weighs time against size.
+
+    Attributes:
+        type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
+        level: 0 (stored) to 9. `None`, or -1 as zlib has it, is isal's level 2. 1 to 3 are isal's; the others zlib's.
+        window_bits: 9 to 15, the base-two logarithm of the window; `None` is 15.
+        mem_level: 1 to 9, zlib's memory for the compressor's state; `None` is isal's own, and 9 with zlib, as in
+            TensorFlow.
+        strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. To give ``mem_level`` or ``strategy`` is to ask
+            for zlib.
+        member_bytes: GZIP only: a member that has had so much input is ended before the next record. 4 MiB costs
+            nothing measurable in size, and is little to decompress for one record.
+
+    Raises:
+        ValueError: a value out of its range, or one that has no meaning without compression.
+    """
+
+    type: CompressionType = ""
+    level: int | None = None
+    window_bits: int | None = None
+    mem_level: int | None = None
+    strategy: int | None = None
+    member_bytes: int = 4 * 2**20
+
+    def __post_init__(self) -> None:
+        if self.type not in _TYPES:
+            raise ArgumentValueError(_not_a_type(self.type))
+        for name, low, high in (("level", -1, 9), ("window_bits", 9, 15), ("mem_level", 1, 9), ("strategy", 0, 4)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if self.type == "":
+                raise ArgumentValueError(
+                    f'{name}={value!r} has no meaning without compression: give type="GZIP" or "ZLIB"'
+                )
+            if not low <= value <= high:
+                raise ArgumentValueError(f"{name}={value!r}: expected {low} to {high}, or None for the default")
+        if self.member_bytes < 1:
+            raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
+
+
+def parse_compression(value: object) -> CompressionOptions:
+    """Make options of what a user passed as ``compression=`` to a writer.
+
+    Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of them, as
+    TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its ``TFRecordOptions``.
+
+    Raises:
+        ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
+        TypeError: a value of a type that names no compression.
+    """
+    if isinstance(value, CompressionOptions):
+        return value
+    if hasattr(value, "compression_type"):
+        return _from_tensorflow(value)
+    return CompressionOptions(type=_type_of(value))
+
+
+def detect_compression(head: bytes) -> CompressionType:
+    """Tell how a file is compressed, from its first 12 bytes or more (fewer only if it has no more).
+
+    It is plain when the first length and its checksum agree, which happens by no accident; else the magic of GZIP or
+    the header of ZLIB decides. Anything else counts as plain, and the decoder then says what is wrong with it.
+    """
+    if len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little"):
+        return ""
+    if head[:3] == b"\x1f\x8b\x08":
+        return "GZIP"
+    if len(head) >= 2:
+        # RFC 1950: deflate, a window of at most 32 KiB, no preset dictionary, and a check over both bytes.
+        method, flags = head[0], head[1]
+        if method & 0x0F == 8 and method >> 4 <= 7 and not flags & 0x20 and (method << 8 | flags) % 31 == 0:
+            return "ZLIB"
+    return ""
+
+
+def _type_of(value: object) -> CompressionType:
+    if value is None:
+        return ""
+    value = getattr(value, "value", value)  # of an enum
+    if isinstance(value, str):
+        if value not in _TYPES:
+            raise ArgumentValueError(_not_a_type(value))
+        return cast(CompressionType, value)
+    try:
+        number = operator.index(cast(Any, value))
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ArgumentTypeError(f'compression={value!r}: expected "", "GZIP", "ZLIB" or CompressionOptions')
+    if not 0 <= number < len(_TYPES):
+        raise ArgumentValueError(_not_a_type(number))
+    return cast(CompressionType, _TYPES[number])
+
+
+def _not_a_type(value: object) -> str:
+    if value == "auto":
+        return 'compression="auto" is for reading; a writer has nothing to detect: give "", "GZIP" or "ZLIB"'
+    known = next((known for known in _TYPES if isinstance(value, str) and known == value.strip().upper()), None)
+    hint = f'write it as "{known}"' if known is not None else 'expected "", "GZIP" or "ZLIB" (TensorFlow\'s 0, 2 or 1)'
+    return f"compression={value!r}: {hint}"
+
+
+_MEANINGLESS = {
+    "flush_mode": "flush() is always a sync flush: it makes readable what was written, and that is what it is for",
+    "input_buffer_size": "records are compressed in the batches they are written in",
+    "output_buffer_size": "the storage says how many bytes it takes at a time (chunk_size)",
+}
+
+
+def _from_tensorflow(options: object) -> CompressionOptions:
+    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` where the user did not set it."""
+    given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
+    for name, reason in _MEANINGLESS.items():
+        if given[name] is not None:
+            raise ArgumentValueError(f"{name}={given[name]!r} has no meaning here, leave it out: {reason}")
+    if given["compression_method"] not in (None, zlib.DEFLATED):
+        raise ArgumentValueError(
+            f"compression_method={given['compression_method']!r}: GZIP and ZLIB know only {zlib.DEFLATED}, deflate"
+        )
+    compression = _type_of(getattr(options, "compression_type", None))
+    window_bits: int | None = getattr(options, "window_bits", None)
+    if compression == "GZIP" and window_bits is not None and window_bits > zlib.MAX_WBITS:
+        window_bits -= (
+            GZIP_CONTAINER  # TensorFlow hands the number to zlib, where 25 to 31 are 9 to 15 in a GZIP container
+        )
+    return CompressionOptions(
+        type=compression,
+        level=getattr(options, "compression_level", None),
+        window_bits=window_bits,
+        mem_level=getattr(options, "mem_level", None),
+        strategy=getattr(options, "compression_strategy", None),
+    )

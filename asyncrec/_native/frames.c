@@ -1,0 +1,189 @@
+/* Records to frames and back: what asyncrec/_framing/encoding.py and frames.py do with NumPy. */
+
+#include "native.h"
+
+enum { HEADER = 12, FOOTER = 4, OVERHEAD = HEADER + FOOTER };
+/* A checksum that takes a good part of a millisecond: asyncrec has it made in a worker thread, beside which others run. */
+enum { LARGE = 1 << 20 };
+
+static uint32_t mask(uint32_t crc)
+{
+    return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
+}
+
+static uint8_t *put_header(uint8_t *at, uint64_t length)
+{
+    put64(at, length);
+    return put32(at + 8, mask(crc32c_of(0, at, 8)));
+}
+
+static uint32_t footer_of(const uint8_t *data, size_t size)
+{
+    return mask(crc32c_of(0, data, size));
+}
+
+/* One buffer: the footer of a large record before, if there is one, the frames of small ones, and the header of the
+ * large one that follows, if one does. */
+static PyObject *make_run(PyObject *records, Py_ssize_t begin, Py_ssize_t end, Py_ssize_t size, int64_t before)
+{
+    PyObject *run = PyBytes_FromStringAndSize(NULL, size);
+    if (!run)
+        return NULL;
+    uint8_t *at = (uint8_t *)PyBytes_AsString(run);
+    if (before >= 0)
+        at = put32(at, (uint32_t)before);
+    for (Py_ssize_t n = begin; n < end; n++) {
+        PyObject *record = PyTuple_GetItem(records, n);
+        const uint8_t *data = (const uint8_t *)PyBytes_AsString(record);
+        size_t length = (size_t)PyBytes_Size(record);
+        at = put_header(at, length);
+        at = put_bytes(at, data, length);
+        at = put32(at, footer_of(data, length));
+    }
+    if (end < PyTuple_Size(records))
+        put_header(at, (uint64_t)PyBytes_Size(PyTuple_GetItem(records, end)));
+    return run;
+}
+
+static int append_new(PyObject *list, PyObject *item)
+{
+    if (!item)
+        return -1;
+    int failed = PyList_Append(list, item);
+    Py_DECREF(item);
+    return failed;
+}
+
+PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "encode_frames(records, handed_on)");
+        return NULL;
+    }
+    Py_ssize_t handed_on = PyLong_AsSsize_t(args[1]);
+    if (handed_on == -1 && PyErr_Occurred())
+        return NULL;
+    /* A tuple of our own: the GIL is let go for larger records, and the caller's list may change. */
+    PyObject *records = PySequence_Tuple(args[0]);
+    if (!records)
+        return NULL;
+    PyObject *buffers = PyList_New(0);
+    if (!buffers)
+        goto failed;
+    Py_ssize_t count = PyTuple_Size(records), begin = 0;
+    int64_t before = -1;
+    for (;;) {
+        Py_ssize_t size = before >= 0 ? FOOTER : 0, end = begin;
+        for (; end < count; end++) {
+            PyObject *record = PyTuple_GetItem(records, end);
+            if (!PyBytes_Check(record)) {
+                PyErr_SetString(PyExc_TypeError, "a record is bytes");
+                goto failed;
+            }
+            Py_ssize_t length = PyBytes_Size(record);
+            if (length >= handed_on)
+                break;
+            if (length > PY_SSIZE_T_MAX - size - OVERHEAD - HEADER) {
+                PyErr_NoMemory();
+                goto failed;
+            }
+            size += OVERHEAD + length;
+        }
+        if (end < count)
+            size += HEADER;
+        if (size && append_new(buffers, make_run(records, begin, end, size, before)))
+            goto failed;
+        if (end == count)
+            break;
+        PyObject *large = PyTuple_GetItem(records, end);
+        if (PyList_Append(buffers, large))
+            goto failed;
+        const uint8_t *data = (const uint8_t *)PyBytes_AsString(large);
+        size_t length = (size_t)PyBytes_Size(large);
+        if (length < LARGE)
+            before = footer_of(data, length);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            before = footer_of(data, length);
+            Py_END_ALLOW_THREADS
+        }
+        begin = end + 1;
+    }
+    Py_DECREF(records);
+    return buffers;
+failed:
+    Py_DECREF(records);
+    Py_XDECREF(buffers);
+    return NULL;
+}
+
+/* The lengths of the whole and good frames in a stretch of bytes; up to the first that is not. */
+struct cut {
+    size_t *lengths;
+    size_t count, room;
+};
+
+/* Another thread may run meanwhile: nothing of Python is touched. Without memory for more it stops as at a bad frame. */
+static void measure(struct cut *cut, const uint8_t *at, size_t size, uint64_t most, int verify)
+{
+    while (size >= OVERHEAD) {
+        uint64_t length = get64(at);
+        if (mask(crc32c_of(0, at, 8)) != get32(at + 8) || length > most || length > size - OVERHEAD)
+            return;
+        const uint8_t *data = at + HEADER;
+        if (verify && footer_of(data, (size_t)length) != get32(data + length))
+            return;
+        if (cut->count == cut->room) {
+            size_t room = cut->room ? 2 * cut->room : 256;
+            size_t *lengths = realloc(cut->lengths, room * sizeof *lengths);
+            if (!lengths)
+                return;
+            cut->lengths = lengths;
+            cut->room = room;
+        }
+        cut->lengths[cut->count++] = (size_t)length;
+        at += OVERHEAD + length;
+        size -= OVERHEAD + (size_t)length;
+    }
+}
+
+PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 5 || !PyBytes_Check(args[0]) || !PyList_Check(args[4])) {
+        PyErr_SetString(PyExc_TypeError, "cut_frames(data, position, max_record_bytes, verify, records)");
+        return NULL;
+    }
+    const uint8_t *data = (const uint8_t *)PyBytes_AsString(args[0]);
+    Py_ssize_t size = PyBytes_Size(args[0]), position = PyLong_AsSsize_t(args[1]);
+    if (position == -1 && PyErr_Occurred())
+        return NULL;
+    Py_ssize_t most = PyLong_AsSsize_t(args[2]);
+    if (most == -1 && PyErr_Occurred())
+        return NULL;
+    int verify = PyObject_IsTrue(args[3]);
+    if (verify < 0)
+        return NULL;
+    if (position < 0 || position > size || most < 0) {
+        PyErr_SetString(PyExc_ValueError, "the position is outside the data, or the limit negative");
+        return NULL;
+    }
+    struct cut cut = {NULL, 0, 0};
+    size_t left = (size_t)(size - position);
+    if (left < WORTH_LETTING_GO)
+        measure(&cut, data + position, left, (uint64_t)most, verify);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        measure(&cut, data + position, left, (uint64_t)most, verify);
+        Py_END_ALLOW_THREADS
+    }
+    int failed = 0;
+    for (size_t n = 0; n < cut.count && !failed; n++) {
+        Py_ssize_t length = (Py_ssize_t)cut.lengths[n];
+        failed = append_new(args[4], PyBytes_FromStringAndSize((const char *)data + position + HEADER, length));
+        position += OVERHEAD + length;
+    }
+    free(cut.lengths);
+    return failed ? NULL : PyLong_FromSsize_t(position);
+}

@@ -1,0 +1,45 @@
+/* The module asyncrec._native._c: what each function does is told beside the Python that it stands for. */
+
+#include "native.h"
+
+#define FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
+
+static PyMethodDef methods[] = {
+    {"crc32c", FAST(py_crc32c), "crc32c(data, value=0) -> the CRC-32C of data, carried on from value"},
+    {"crc32c_by_tables", FAST(py_crc32c_by_tables), "crc32c, without the processor's instruction: for tests"},
+    {"crc32c_path", py_crc32c_path, METH_NOARGS, "crc32c_path() -> how: 'sse4.2', 'armv8' or 'tables'"},
+    {"cut_frames", FAST(py_cut_frames),
+     "cut_frames(data, position, max_record_bytes, verify, records) -> where the first frame begins that is not whole\n"
+     "and good in data; those before it are appended to records"},
+    {"encode_frames", FAST(py_encode_frames),
+     "encode_frames(records, handed_on) -> list of buffers; see asyncrec._framing.encoding"},
+    {"example_columns", FAST(py_example_columns),
+     "example_columns(records, names, kinds, ask) -> for each name its values, as a bytearray of int64 or float32 or a\n"
+     "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. ask(row, odd) is called\n"
+     "for one row of each layout, and raises if that is refused; and for an odd row, to return it in the usual form"},
+    {NULL, NULL, 0, NULL},
+};
+
+static int execute(PyObject *module)
+{
+    (void)module;
+    prepare_crc32c();
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)execute},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "asyncrec._native._c",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__c(void)
+{
+    return PyModuleDef_Init(&definition);
+}

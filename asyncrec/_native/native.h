@@ -1,0 +1,87 @@
+/* What every file here starts from: Python's limited API, little-endian numbers, and what one file has for the others.
+ *
+ * Each function does what the Python beside its caller does, and stops short of anything odd: errors, rare forms and
+ * whatever else is not hot are Python's, which is asked again with the same bytes. Nothing that a file says is believed
+ * before it is held against the end of the bytes at hand. */
+
+#ifndef ASYNCREC_NATIVE_H
+#define ASYNCREC_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the C of asyncrec is for little-endian machines; without it asyncrec is pure Python"
+#endif
+
+/* Below this much work another thread's turn costs more than it brings: whoever lets go of the GIL may wait 5 ms for it. */
+enum { WORTH_LETTING_GO = 64 * 1024 };
+
+static inline uint32_t get32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+
+static inline uint64_t get64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+
+static inline uint8_t *put32(uint8_t *at, uint32_t value)
+{
+    memcpy(at, &value, 4);
+    return at + 4;
+}
+
+static inline uint8_t *put64(uint8_t *at, uint64_t value)
+{
+    memcpy(at, &value, 8);
+    return at + 8;
+}
+
+/* memcpy from nowhere is undefined even where nothing is copied. */
+static inline uint8_t *put_bytes(uint8_t *at, const void *from, size_t size)
+{
+    if (size)
+        memcpy(at, from, size);
+    return at + size;
+}
+
+static inline size_t varint_size(uint64_t value)
+{
+    size_t size = 1;
+    for (; value >= 0x80; value >>= 7)
+        size++;
+    return size;
+}
+
+static inline uint8_t *put_varint(uint8_t *at, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+/* Tables of crc32c.c, made once before anything is called. */
+void prepare_crc32c(void);
+/* The CRC-32C of data behind data whose CRC is value; 0 to begin with. */
+uint32_t crc32c_of(uint32_t value, const void *data, size_t size);
+
+/* The methods, each documented in module.c and _c.pyi. */
+PyObject *py_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_crc32c_path(PyObject *module, PyObject *nothing);
+PyObject *py_crc32c_by_tables(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_example_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+#endif

@@ -1,0 +1,45 @@
+"""How large a record is, when it counts as large, and how it becomes bytes that nobody else can change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec.errors import ArgumentTypeError
+from asyncrec.storage._base import Buffer
+
+__all__ = ["LARGE_RECORD", "as_record", "buffer_size", "framed_size"]
+
+# Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
+LARGE_RECORD = 1 << 20
+
+
+def framed_size(lengths: Sequence[int]) -> int:
+    """The bytes that records of these lengths take in an uncompressed file."""
+    return sum(lengths) + FRAME_OVERHEAD * len(lengths)
+
+
+async def as_record(record: Buffer) -> bytes:
+    """The record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
+
+    Raises:
+        TypeError: it is neither bytes, bytearray nor memoryview.
+    """
+    if buffer_size(record) <= LARGE_RECORD:
+        return bytes(record)
+    return bytes(record) if isinstance(record, bytes) else await in_thread(bytes, record)
+
+
+def buffer_size(record: Buffer) -> int:
+    """The number of bytes in a record.
+
+    Raises:
+        TypeError: it is neither bytes, bytearray nor memoryview.
+    """
+    if isinstance(record, (bytes, bytearray)):
+        return len(record)
+    if isinstance(record, memoryview):
+        return record.nbytes
+    hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
+    raise ArgumentTypeError(f"a record is bytes, bytearray or memoryview, not {type(record).__name__}{hint}")

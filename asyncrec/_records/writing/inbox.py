@@ -1,0 +1,176 @@
+"""An `Inbox` holds what producers have handed to one owner task, until that takes it."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+from typing import Final
+
+import anyio
+
+from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.write_batch import WriteBatch
+
+__all__ = ["END_OBJECT", "EndObject", "FlushRequest", "Inbox"]
+
+# The owner takes queued batches together up to this, so that one hop to a worker thread compresses them all, and no
+# more: what it has taken is not yet given back to the budget.
+_TOGETHER_BYTES = 1 << 20
+
+
+class FlushRequest:
+    """A request to flush, on its way to the owner task; many callers may wait for one.
+
+    Attributes:
+        done: set when the flush is over, or the owner has failed.
+        spooled: whether everything before it survives this process.
+    """
+
+    __slots__ = ("done", "spooled")
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.spooled = False
+
+    def finish(self, *, spooled: bool) -> None:
+        """Let go whoever waits for it."""
+        self.spooled = spooled
+        self.done.set()
+
+
+class EndObject:
+    """The mark behind the last batch of an object."""
+
+
+END_OBJECT: Final = EndObject()
+
+Item = WriteBatch | FlushRequest | EndObject
+
+
+class _State(Enum):
+    OPEN = auto()
+    CLOSED = auto()  # nothing more comes; the owner finishes what is there
+    ENDED = auto()  # the owner has returned, or failed
+
+
+class Inbox:
+    """The queue of one owner task: batches, requests to flush, and ends of objects, in order.
+
+    Attributes:
+        error: what the owner failed with; what is put in after that is dropped, and its room given back.
+    """
+
+    def __init__(self, path: str, budget: ByteBudget) -> None:
+        self._path = path
+        self._budget = budget
+        self._items: deque[Item] = deque()
+        self._arrived = anyio.Event()
+        self._state = _State.OPEN
+        self.error: BaseException | None = None
+        on_fork(self)
+
+    def forked(self) -> None:
+        """Refuse to write on: in the child of a fork there is no owner task, and the files are the parent's."""
+        self.error = forked_error(f"{self._path}: the writer")
+        self._budget.release_all()
+
+    # -- the producers' side: nothing here waits ----------------------------------------------------------------------
+
+    def put(self, item: Item) -> None:
+        """Hand something to the owner."""
+        if self.error is not None or self._state is _State.ENDED:
+            self._drop(item)
+            return
+        if isinstance(item, WriteBatch):
+            self._budget.sent(item.size)
+        self._items.append(item)
+        self._arrived.set()
+
+    def flush(self) -> FlushRequest:
+        """Ask for a flush of everything before. Two requests with nothing between them are one."""
+        last = self._items[-1] if self._items else None
+        if isinstance(last, FlushRequest):
+            return last
+        request = FlushRequest()
+        self.put(request)
+        return request
+
+    def wake(self) -> None:
+        """Have an owner that waits look again."""
+        self._arrived.set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come."""
+        return self._state is not _State.OPEN
+
+    def close(self) -> None:
+        """Let the owner finish what is there, and end: nothing more will come."""
+        self._state = _State.CLOSED
+        self._arrived.set()
+
+    # -- the owner's side ---------------------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> Item | None:
+        """The item that comes next; it stays in."""
+        return self._items[0] if self._items else None
+
+    def pop(self) -> None:
+        """Take the head out."""
+        self._items.popleft()
+
+    def put_back(self, requests: list[FlushRequest]) -> None:
+        """Have these come next after all."""
+        self._items.extendleft(reversed(requests))
+
+    def take_batches(self) -> list[WriteBatch]:
+        """Take out the batches that come next, as many as are written in one step."""
+        batches: list[WriteBatch] = []
+        size = 0
+        while self._items and size < _TOGETHER_BYTES and isinstance(batch := self._items[0], WriteBatch):
+            batches.append(batch)
+            size += batch.size
+            self._items.popleft()
+        return batches
+
+    def last_flush(self) -> FlushRequest | None:
+        """The last request that is queued for the current object."""
+        last = None
+        for item in self._items:
+            if isinstance(item, EndObject):
+                break
+            if isinstance(item, FlushRequest):
+                last = item
+        return last
+
+    def waiting_batches(self) -> list[WriteBatch] | None:
+        """The batches in here, all of one object; `None` when the end of an object is among them."""
+        if END_OBJECT in self._items:
+            return None
+        return [item for item in self._items if isinstance(item, WriteBatch)]
+
+    async def wait(self, deadline: float) -> bool:
+        """Wait until something is put in, or the inbox is closed. False when the deadline came first."""
+        self._arrived = anyio.Event()
+        with anyio.CancelScope(deadline=deadline) as scope:
+            await self._arrived.wait()
+        return not scope.cancelled_caught
+
+    def end(self, error: BaseException | None) -> None:
+        """Give back the room of what the owner left, which has ended or failed, and let go whoever waits."""
+        if error is not None:
+            self.error = error
+        self._state = _State.ENDED
+        while self._items:
+            item = self._items.popleft()
+            if isinstance(item, WriteBatch):
+                self._budget.under_way -= item.size
+            self._drop(item)
+
+    def _drop(self, item: Item) -> None:
+        if isinstance(item, WriteBatch):
+            self._budget.give(item.size)
+        elif isinstance(item, FlushRequest):
+            item.done.set()

@@ -1,0 +1,44 @@
+"""`Intake` lets records into a writer, when there is room and the writer has not failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec.storage._base import Buffer
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """The entrance of a writer, where callers wait, and are told if it failed or was closed meanwhile."""
+
+    def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
+        """``check`` raises where the writer takes nothing any more."""
+        self._budget = budget
+        self._check = check
+
+    async def take(self, size: int) -> None:
+        """Wait for room in the budget, and hold it. An error, or a cancellation, leaves nothing held."""
+        await self._budget.take(size)
+        self._check_or_give(size)
+
+    async def frame_large(self, record: bytes) -> list[Buffer]:
+        """Frame a large record in a worker thread. An error, or a cancellation, gives back the room of its frame."""
+        size = len(record) + FRAME_OVERHEAD
+        try:
+            frames = await in_thread(encode_frames, [record])
+        except BaseException:
+            self._budget.give(size)
+            raise
+        self._check_or_give(size)
+        return frames
+
+    def _check_or_give(self, size: int) -> None:
+        try:
+            self._check()
+        except BaseException:
+            self._budget.give(size)
+            raise

@@ -1,0 +1,55 @@
+"""`Levels` keep how safe the writes of one queue are: the first ticket that has not reached each level."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Levels"]
+
+
+class Levels:
+    """A record of what of one queue is not yet spooled, and what is not yet committed.
+
+    Tickets only grow along a queue, and a level reached by a ticket is reached by every one before it. So what is kept
+    is the first ticket of each batch, with the time it was taken, and nothing is counted per record. A writer of many
+    queues takes the least over all of them.
+    """
+
+    __slots__ = ("_uncommitted", "_unspooled")
+
+    def __init__(self) -> None:
+        self._uncommitted: deque[tuple[int, float]] = deque()
+        self._unspooled: deque[tuple[int, float]] = deque()
+
+    def taken(self, ticket: int, time: float) -> None:
+        """Note that a batch begins with this ticket, whose record was taken at that time."""
+        self._uncommitted.append((ticket, time))
+        self._unspooled.append((ticket, time))
+
+    def spooled(self, ticket: int) -> None:
+        """Note that everything up to the ticket is on a disk, or published."""
+        _forget(self._unspooled, ticket)
+
+    def committed(self, ticket: int) -> None:
+        """Note that everything up to the ticket is committed."""
+        _forget(self._uncommitted, ticket)
+
+    @property
+    def first_unspooled(self) -> int | None:
+        """The first ticket that is not spooled, or `None`."""
+        return self._unspooled[0][0] if self._unspooled else None
+
+    @property
+    def first_uncommitted(self) -> int | None:
+        """The first ticket that is not committed, or `None`."""
+        return self._uncommitted[0][0] if self._uncommitted else None
+
+    @property
+    def oldest_uncommitted(self) -> float | None:
+        """When the oldest record that is not committed was taken, or `None`."""
+        return self._uncommitted[0][1] if self._uncommitted else None
+
+
+def _forget(tickets: deque[tuple[int, float]], last: int) -> None:
+    while tickets and tickets[0][0] <= last:
+        tickets.popleft()

@@ -1,0 +1,194 @@
+"""A `WriteQueue` is the producers' side of an object writer: it takes records without waiting.
+
+Producers append; they waited for room in the budget before. Full batches are sealed and handed to the owner task
+(`asyncrec._records.writing.object_writer`), with marks where an object ends and where somebody asked for a flush.
+Tickets only grow along a queue, and its `Levels` say which of them have reached which level.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import anyio
+
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.writing.inbox import END_OBJECT, FlushRequest, Inbox
+from asyncrec._records.writing.levels import Levels
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_limits import ObjectLimits, ObjectQuota
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, KEY_BYTES, WriteBatch
+
+__all__ = ["WriteQueue", "copy_for_reraise"]
+
+_NO_KEY = bytes(KEY_BYTES)
+
+
+def copy_for_reraise(error: BaseException) -> BaseException:
+    """Make the error for one more caller: of the same type, chained to the one that happened.
+
+    Raising one object again and again would pile every caller's traceback onto it.
+    """
+    if not isinstance(error, Exception):
+        return anyio.ClosedResourceError("the writer was cancelled before it could finish")
+    try:
+        again = copy.copy(error)
+    except Exception:  # an exception of somebody else's whose constructor cannot be called again
+        return error
+    again.__cause__ = error
+    return again
+
+
+class WriteQueue:
+    """The records that producers have put in, and an `ObjectWriter` has not yet taken. Nothing here waits.
+
+    Attributes:
+        inbox: what the owner takes from.
+        levels: the first tickets that have not reached each level.
+        quota: when an object is full.
+    """
+
+    def __init__(self, path: str, budget: ByteBudget, *, limits: ObjectLimits, compressed: bool) -> None:
+        """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards."""
+        self.inbox = Inbox(path, budget)
+        self.levels = Levels()
+        self.quota = ObjectQuota(limits, compressed=compressed)
+        self._counted = self.quota.counted
+        self._budget = budget
+        self._pending: WriteBatch | None = None
+        self._records = 0
+        self._bytes = 0
+        budget.when_starving(self.seal)
+
+    # -- for producers ------------------------------------------------------------------------------------------------
+
+    def append(self, record: bytes, ticket: int, key: bytes | None = None) -> None:
+        """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size."""
+        size = len(record) + FRAME_OVERHEAD
+        batch = self._pending
+        if batch is None or self._counted:
+            batch = self._batch_for(size, 1, ticket)
+        records = batch.records
+        if key is not None or batch.keys is not None:
+            if batch.keys is None:
+                batch.keys = [_NO_KEY] * len(records)
+            batch.keys.append(_NO_KEY if key is None else key)
+        records.append(record)
+        batch.size = total = batch.size + size
+        batch.last = ticket
+        # Written out, and WriteBatch.full not asked: this is the path of every single record.
+        if total >= BATCH_BYTES or len(records) >= BATCH_RECORDS or (self._budget.bound < 0 and self._budget.starving):
+            self.seal()
+
+    def append_many(self, records: list[bytes], size: int, first: int, step: int = 1) -> None:
+        """Take records without keys, at most BATCH_RECORDS; ``size`` is that of all their frames.
+
+        Their tickets are ``first``, ``first + step`` and so on.
+        """
+        if not self.quota.fits(size, len(records)):
+            for i, record in enumerate(records):
+                self.append(record, first + i * step)
+            return
+        batch = self._batch_for(size, len(records), first)
+        batch.records += records
+        if batch.keys is not None:
+            batch.keys += [_NO_KEY] * len(records)
+        batch.size += size
+        batch.last = first + (len(records) - 1) * step
+        if batch.full or (self._budget.bound < 0 and self._budget.starving):
+            self.seal()
+
+    def append_sealed(self, batch: WriteBatch) -> None:
+        """Take a batch that is sealed already."""
+        self.seal()
+        if self._counted and not self.quota.take(batch.size, len(batch.lengths)):
+            self.end_object()
+            self.quota.take(batch.size, len(batch.lengths))
+        self.levels.taken(batch.first, batch.time)
+        self._hand_over(batch)
+
+    def seal(self) -> None:
+        """Hand the pending records to the owner."""
+        if self._pending is not None:
+            batch, self._pending = self._pending, None
+            batch.seal()
+            self._hand_over(batch)
+            self._budget.let_others_run()
+
+    def end_object(self) -> None:
+        """Have the owner publish what was taken until now, and begin another object with what comes after."""
+        self.seal()
+        self.quota.restart()
+        self.inbox.put(END_OBJECT)
+
+    def flush(self) -> FlushRequest:
+        """Have the owner flush what was taken until now. A flush that has not begun is shared."""
+        self.seal()
+        return self.inbox.flush()
+
+    def close(self) -> None:
+        """Take no more; the owner publishes what there is, and returns."""
+        if not self.inbox.closed:
+            if self.error is None:
+                self.seal()
+            self.inbox.close()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the owner failed with."""
+        return self.inbox.error
+
+    @property
+    def records(self) -> int:
+        """How many records were taken."""
+        return self._records + (len(self._pending.records) if self._pending else 0)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the frames of the records take that were taken."""
+        return self._bytes + (self._pending.size if self._pending else 0)
+
+    # -- for the owner ------------------------------------------------------------------------------------------------
+
+    @property
+    def pending_since(self) -> float | None:
+        """When the first record was taken that is not yet handed over, or `None`."""
+        return None if self._pending is None else self._pending.time
+
+    def count_again(self) -> None:
+        """Count for the next object what is on its way, since this one ended early; unless an end is queued too."""
+        waiting = self.inbox.waiting_batches()
+        if waiting is not None:
+            pending = self._pending
+            size = sum(batch.size for batch in waiting) + (pending.size if pending else 0)
+            records = sum(len(batch.lengths) for batch in waiting) + (len(pending.records) if pending else 0)
+            self.quota.restart(size, records)
+
+    def end(self, error: BaseException | None) -> None:
+        """Give back the room of what is left: the owner has ended, or failed with that."""
+        self.inbox.end(error)
+        if self.error is not None and self._pending is not None:
+            self._budget.give(self._pending.size)
+            self._pending = None
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _batch_for(self, size: int, records: int, ticket: int) -> WriteBatch:
+        """The pending batch, after ending the object or the batch where these records do not fit in."""
+        if self._counted and not self.quota.take(size, records):
+            self.end_object()
+            self.quota.take(size, records)
+        batch = self._pending
+        if batch is not None and len(batch.records) + records > BATCH_RECORDS:
+            self.seal()
+            batch = None
+        if batch is None:
+            batch = self._pending = WriteBatch(ticket, anyio.current_time())
+            self.levels.taken(ticket, batch.time)
+            if self.quota.limits.seconds is not None:
+                self.inbox.wake()  # an idle owner must know since when
+        return batch
+
+    def _hand_over(self, batch: WriteBatch) -> None:
+        self._records += len(batch.lengths)
+        self._bytes += batch.size
+        self.inbox.put(batch)

@@ -1,0 +1,167 @@
+"""`ManifestWriter`: the segments of one writer, each a commit that happens entirely or not at all.
+
+A segment is created exclusively, under a name that only its writer uses. So a commit has one moment; it can be tried
+again when its answer was lost, and whoever gave the writer up meanwhile is found in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.clock import CommitClock
+from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
+from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS, Deadline
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import closing_segment_key, segment_key, sequence_of
+from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, UnsettledError
+from asyncrec.storage._base import Storage
+
+__all__ = ["ManifestWriter", "OnCommit"]
+
+OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
+
+_log = logging.getLogger("asyncrec._shards")
+
+
+class ManifestWriter:
+    """What one writer adds to the manifest of the data set ``name`` in a folder.
+
+    Attributes:
+        clock: gives the times of its commits.
+        deadline: ends everything it still does; an exit that failed brings it forward.
+        entries: everything that the writer committed.
+        closed: whether its closing segment is there.
+        unsettled: whether a commit was answered by an error, and nobody could find out if it took effect.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        writer: str,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        after: Manifest | None = None,
+        committed: Iterable[ShardEntry] = (),
+        on_commit: OnCommit | None = None,
+        promised: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
+
+        ``promised`` tells whether `asyncrec.recover` is to finish what this could not.
+        """
+        self.clock = CommitClock(after)
+        self.deadline = Deadline()
+        self.entries = list(committed)
+        self.closed = False
+        self.unsettled = False
+        self._storage = storage
+        self._name = name
+        self._writer = writer
+        self._schema = schema
+        self._metadata = metadata or {}
+        self._on_commit = on_commit
+        self._promised = promised
+
+    async def commit(self, entry: ShardEntry) -> None:
+        """Make a published rolling shard part of the data set.
+
+        Raises:
+            ConflictError: somebody else decided what becomes of this shard: another recovery committed it, or the job
+                was abandoned.
+            StorageError: it is not committed; or nobody knows, and then `unsettled` is set.
+        """
+        segment = self._segment((entry,), time=entry.committed)
+        await self._put(segment_key(self._name, self._writer, sequence_of(entry.path)), segment)
+        await self._committed(entry)
+
+    async def close(
+        self, new: Iterable[ShardEntry] = (), *, remove: tuple[str, ...] = (), removal: int | None = None
+    ) -> None:
+        """Write the last segment: all that was committed, and what is new with it, in one step.
+
+        Raises:
+            ConflictError: the job was abandoned, or another of this id ended.
+            StorageError: nothing new is committed; or nobody knows, and then `unsettled` is set.
+        """
+        new = tuple(new)
+        segment = self._segment(
+            (*self.entries, *new), time=self.clock.now(), closed=True, remove=remove, removal=removal
+        )
+        try:
+            await self._put(closing_segment_key(self._name, self._writer), segment)
+        except UnsettledError as error:
+            await self._settle(error)
+        except BaseException as error:
+            if self.unsettled:  # asyncio's own cancellation, which goes through every shield
+                await self._settle(error)
+                self.closed = True
+            raise
+        self.closed = True
+        for entry in new:
+            await self._committed(entry)
+
+    async def _settle(self, error: BaseException) -> None:
+        """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
+
+        Not where something was promised: `asyncrec.recover` finds out, and finishes it.
+
+        Raises:
+            StorageError: it has not, and will not; or still nobody knows.
+        """
+        if self._promised():
+            raise error
+        with self.deadline.within(CLEAN_UP_SECONDS):
+            try:
+                closing = await entomb(self._storage, self._name, self._writer, by="itself")
+            except Exception as second:
+                raise error from second
+            except BaseException:  # cancelled once more
+                raise error from None
+            self.unsettled = False
+            if closing.abandoned:
+                failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
+                failure.add_note(f"{self._storage.root}/{self._name}: nothing of {self._writer} is committed")
+                raise failure
+            return
+        raise error
+
+    def _segment(self, add: tuple[ShardEntry, ...], *, time: str, **members: Any) -> Segment:
+        return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
+
+    async def _put(self, key: str, segment: Segment) -> None:
+        """Create a segment, which is the moment of the commit."""
+        content = await in_thread(segment.encode)  # some microseconds for each shard, and a closing one has them all
+        try:
+            await create(self._storage, key, content, deadline=self.deadline)
+        except UnsettledError:
+            self.unsettled = True
+            raise
+        except anyio.get_cancelled_exc_class():
+            self.unsettled = True  # the request is on its way, and no answer of it will be heard
+            raise
+        except ObjectExistsError as error:
+            closing = await load_closing(self._storage, self._name, self._writer)
+            if closing is not None and closing.abandoned:
+                raise abandoned_error(self._storage, self._name, closing) from error
+            raise ConflictError(
+                f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
+                "once"
+            ) from error
+
+    async def _committed(self, entry: ShardEntry) -> None:
+        self.entries.append(entry)
+        _log.info("%s/%s: committed %d records, %d bytes", self._storage.root, entry.path, entry.records, entry.bytes)
+        if self._on_commit is not None:
+            result = self._on_commit(entry)
+            if inspect.isawaitable(result):
+                await result

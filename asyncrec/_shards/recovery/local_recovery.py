@@ -1,0 +1,203 @@
+"""`LocalWriterRecovery`: what one dead job left on a disk becomes part of its data set, or is given up.
+
+The rules are in `_shards.recovery.recover`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.reading.reader import open_reader
+from asyncrec._shards.commit.closing import abandoned_error
+from asyncrec._shards.journal.journal import Journal, leftovers_of
+from asyncrec._shards.journal.reader import JournalReader
+from asyncrec._shards.manifest.names import keys_key, with_maker
+from asyncrec._shards.manifest.segment import ShardEntry, format_time
+from asyncrec._shards.ownership.claims import abandon_local
+from asyncrec._shards.ownership.clear_up import clear_up
+from asyncrec._shards.ownership.leftovers import remove_leftovers, remove_leftovers_of
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there
+from asyncrec._shards.recovery.writer_recovery import WriterRecovery
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+__all__ = ["LocalWriterRecovery"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+# A shard that was written may hold any record; what is believed is its checksums.
+_MOST_RECORD = 1 << 40
+
+
+class LocalWriterRecovery(WriterRecovery):
+    """The recovery of a job that has its header on a disk: of its journals, and in a spool of its whole shards, too."""
+
+    def __init__(self, journal: Journal, target: Storage) -> None:
+        super().__init__(journal.header, target)
+        self._journal = journal
+        self._folder: LocalStorage = journal.folder.owned_by(journal.header.writer)
+        self._spool = journal.header.spool
+
+    async def run(self) -> None:
+        """Recover what can be. What fails is raised; what was done until then stays done, and the rest is still there.
+
+        Raises:
+            ConflictError: it was abandoned, or others have what it promised.
+            StorageError, ManifestError.
+        """
+        header = self._header
+        closing = await self._begin()
+        found = await in_thread(leftovers_of, self._folder, header)
+        if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
+            error = abandoned_error(self._target, header.name, closing)
+            error.add_note(f"what it left in {self._folder.root} stays there; asyncrec.recover(abandon=) removes it")
+            raise error
+        if closing is None and header.kind == "rolling":
+            for shard in found:
+                await self._finish_rolling(shard)
+            await self._commit_published()
+            await self._close()
+        elif closing is None and header.kind == "fixed" and await self._is_promised(found):
+            await self._finish_fixed(found)
+        elif closing is None and not (header.kind == "fixed" and self._listed.intersection(self._fixed_names())):
+            self.done.discarded += found
+            if await abandon_local(self._target, self._journal, plain=self._plain):
+                self.done.abandoned.append(header.writer)
+        await in_thread(remove_leftovers, self._journal)
+        await clear_up(self._target, header, plain=self._plain)
+
+    async def _finish_rolling(self, shard: str) -> None:
+        if shard in self._listed and shard not in self._own:
+            raise _taken(self._target, shard)
+        if shard not in self._listed:
+            entry = await self._finished(shard, empty=False)
+            if entry is not None:
+                await self._commit(entry)
+        await in_thread(remove_leftovers_of, self._journal, shard)
+
+    def _fixed_names(self) -> list[str]:
+        return [self._header.shard_name(shard, plain=self._plain) for shard in range(self._header.num_shards or 0)]
+
+    async def _is_promised(self, found: list[str]) -> bool:
+        """Whether a fixed set is to be finished: a flush had returned, or all of it is whole.
+
+        Of one that had promised nothing, what is whole may be a part: of what it published, or had not taken back yet.
+
+        Raises:
+            ConflictError: it is, and others have its names.
+        """
+        names = self._fixed_names()
+        if taken := self._listed.intersection(names):
+            if self._journal.acknowledged:
+                raise _taken(self._target, min(taken))
+            return False
+        if self._journal.acknowledged:
+            return True
+        for name in names:
+            here = self._spool and name in found and await in_thread(self._folder.path_of(name).exists)
+            if not here and not await is_there(self._target, name):
+                return False
+        return True
+
+    async def _finish_fixed(self, found: list[str]) -> None:
+        entries = []
+        for name in self._fixed_names():
+            entry = await self._finished(name, empty=True) if name in found else None
+            entries.append(entry or await self._unlisted_or_empty(name))
+        await self._manifest.close(entries)
+        self.done.shards += entries
+
+    async def _unlisted_or_empty(self, name: str) -> ShardEntry:
+        """A shard of a set that has no journal: the writer had published it, or not begun it."""
+        with suppress(ObjectNotFoundError):
+            return await entry_of_unlisted(self._target, name, self._header, self._manifest.clock.now())
+        async with self._publisher.open_shard(name) as shard:
+            await shard.output.finish()
+        return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
+
+    async def _finished(self, shard: str, *, empty: bool) -> ShardEntry | None:
+        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
+        path, keys = await in_thread(self._source, shard)
+        reader = JournalReader(str(path), str(keys), compressed=bool(self._header.compression.type))
+        try:
+            await in_thread(reader.open)
+            batch = await in_thread(reader.next)
+            if batch is None and not empty:
+                await in_thread(self._report, reader, path)
+                return None
+            try:
+                async with self._publisher.open_shard(shard) as out:
+                    while batch is not None:
+                        await out.write(*batch)
+                        batch = await in_thread(reader.next)
+                    await out.output.finish()
+            except ObjectExistsError:
+                # Published before, and not committed: by the writer itself, or by an earlier recovery.
+                if self._header.num_shards is not None and not await self._begins_like(shard, path, keys):
+                    raise _taken(self._target, shard) from None
+                return await entry_of_unlisted(self._target, shard, self._header, self._manifest.clock.now())
+            ended = await in_thread(self._report, reader, path)
+            return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(ended))
+        finally:
+            reader.close()
+
+    def _report(self, reader: JournalReader, path: Path) -> float:
+        """Record what was not whole, and keep it if it is damage. Returns when the file was last written. Blocks."""
+        self.done.cut_bytes += reader.cut
+        if reader.damage is not None:
+            kept = path.with_name(path.name.removesuffix(".partial") + ".damaged")
+            with suppress(FileExistsError), mapped_errors("keeping", str(kept)):
+                os.link(path, kept)
+            self.done.damaged.append(str(kept))
+            _log.warning("%s: damaged behind record %d; kept as %s", path, reader.records, kept)
+        return path.stat().st_mtime
+
+    async def _begins_like(self, shard: str, path: Path, keys: Path) -> bool:
+        """Whether a shard of that name begins with the records of our journal."""
+        ours = JournalReader(str(path), str(keys), compressed=bool(self._header.compression.type))
+        try:
+            await in_thread(ours.open)
+            async with open_reader(shard, storage=self._target, max_record_bytes=_MOST_RECORD) as reader:
+                batches = reader.batches()
+                theirs: list[bytes] = []
+                while (batch := await in_thread(ours.next)) is not None:
+                    records = batch[0]
+                    while len(theirs) < len(records):
+                        more = await anext(batches, None)
+                        if more is None:
+                            return False
+                        theirs += more
+                    if theirs[: len(records)] != records:
+                        return False
+                    del theirs[: len(records)]
+            return True
+        finally:
+            ours.close()
+
+    # -- in a thread --------------------------------------------------------------------------------------------------
+
+    def _source(self, shard: str) -> tuple[Path, Path]:
+        """The file of a shard and that of its keys: whole ones in a spool, else the journal's."""
+        folder = self._folder
+        path = folder.path_of(shard)
+        if not (self._spool and path.exists()):
+            path = folder.partial_of(shard)
+        # Keys are published before the shard. Releases before 0.2 named them by the shard alone.
+        keys_of = keys_key(with_maker(self._header.name, shard, self._header.writer))
+        candidates: list[Path] = []
+        for key in dict.fromkeys((keys_of, keys_key(shard))):
+            candidates += [folder.path_of(key), folder.partial_of(key)]
+        return path, next((each for each in candidates if each.exists()), candidates[1])
+
+
+def _taken(target: Storage, shard: str) -> ConflictError:
+    return ConflictError(
+        f"{target.root}/{shard}: another writer has published shards of this name; what was acknowledged to this one "
+        "stays in its unfinished files: asyncrec.recover(abandon=) discards them"
+    )

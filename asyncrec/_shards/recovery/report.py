@@ -1,0 +1,93 @@
+"""What a recovery found and did: for the caller of `asyncrec.recover`, and for each job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.segment import ShardEntry
+
+__all__ = ["RecoveredWriter", "Recovery", "UnfinishedJob"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnfinishedJob:
+    """A job that has not ended, and of which nobody here can say whether it lives.
+
+    Attributes:
+        id: for ``abandon=``.
+        kind: ``"rolling"``, ``"fixed"`` or ``"whole"`` (what replaces, and tools).
+        host, pid, since: of its process, and when it began.
+        age: seconds since, by this machine's clock.
+        spool: its records lie in a spool on that machine, to be recovered there.
+    """
+
+    id: str
+    kind: str
+    host: str
+    pid: int
+    since: datetime | None
+    age: float
+    spool: bool
+
+    @classmethod
+    def of(cls, header: JobHeader) -> UnfinishedJob:
+        """The job of a header."""
+        return cls(
+            id=header.writer,
+            kind=header.kind,
+            host=header.host,
+            pid=header.pid,
+            since=datetime.fromisoformat(header.since) if header.since else None,
+            age=header.age,
+            spool=header.spool,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What `recover` found and did.
+
+    Attributes:
+        shards: that it committed.
+        cut_bytes: behind the last whole record of journals: what was being written when the writer died, and had not
+            been acknowledged.
+        damaged: journals that end in something else than a torn tail. Their records up to there are committed; the
+            files are kept under these names, for `asyncrec.tools.repair`.
+        discarded: unfinished shards of jobs that were given up.
+        abandoned: ids of the jobs that were given up.
+        in_use: ids of jobs that live; what is theirs was left alone.
+        unfinished: jobs of which nobody here can say whether they live; they were left alone.
+        targets: the data sets that the shards went to: of a spool, where its records are now. Without credentials.
+    """
+
+    shards: tuple[ShardEntry, ...] = ()
+    cut_bytes: int = 0
+    damaged: tuple[str, ...] = ()
+    discarded: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+    in_use: tuple[str, ...] = ()
+    unfinished: tuple[UnfinishedJob, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Of the shards, as stored."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclass(kw_only=True)
+class RecoveredWriter:
+    """What became of one dead job; the members are those of `Recovery`, and ``target`` is the data set's URL."""
+
+    target: str = ""
+    shards: list[ShardEntry] = field(default_factory=list)
+    cut_bytes: int = 0
+    damaged: list[str] = field(default_factory=list)
+    discarded: list[str] = field(default_factory=list)
+    abandoned: list[str] = field(default_factory=list)

@@ -1,0 +1,162 @@
+"""`RecoveryRun`: one call of `asyncrec.recover`, job after job, and what comes of it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+import anyio
+
+from asyncrec._concurrency.tasks import surely_in_thread
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import mark_key
+from asyncrec._shards.ownership.abandonment import abandon as abandon_job
+from asyncrec._shards.ownership.claims import abandon_local, claim_journal, take_life
+from asyncrec._shards.ownership.clear_up import clear_up
+from asyncrec._shards.ownership.marks import uses_plain_names
+from asyncrec._shards.recovery.local_recovery import LocalWriterRecovery
+from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, UnfinishedJob
+from asyncrec._shards.recovery.writer_recovery import RemoteWriterRecovery
+from asyncrec.errors import AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+
+__all__ = ["RecoveryRun"]
+
+# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
+_LOOKS = 3
+_BETWEEN_LOOKS = 0.05
+
+
+class RecoveryRun:
+    """What one call has done so far, and what has failed."""
+
+    def __init__(self, abandon: Collection[str]) -> None:
+        self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
+        self._met: set[str] = set()
+        self._done: list[RecoveredWriter] = []
+        self._in_use: list[str] = []
+        self._unfinished: list[UnfinishedJob] = []
+        self._errors: list[Exception] = []
+
+    async def guarded(self, header: JobHeader, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it; what fails is told at the end."""
+        try:
+            await work()
+        except (AsyncRecError, OSError, ValueError) as error:
+            error.add_note(f"of the writer {header.writer}, on {header.url}; the others were seen to all the same")
+            self._errors.append(error)
+
+    async def recover_spooled(
+        self,
+        spool: LocalStorage,
+        path: str,
+        header: JobHeader,
+        opened: AbstractAsyncContextManager[tuple[Storage, str]],
+    ) -> None:
+        async with opened as (folder, name):
+            if name != header.name:
+                raise StorageError(f"{path}: it says {header.url}, and names {header.name!r}")
+            await self.recover_local(spool, path, header, folder)
+
+    async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
+        for attempt in range(_LOOKS):
+            try:
+                journal = await claim_journal(local, path)
+                break
+            except StorageError as error:
+                if error.errno != errno.EWOULDBLOCK:
+                    raise
+                if attempt == _LOOKS - 1:
+                    self._lives(header)
+                    return
+            await anyio.sleep(_BETWEEN_LOOKS)
+        if journal is None:
+            return
+        recovery = LocalWriterRecovery(journal, target)
+        self._done.append(recovery.done)
+        ended = False
+        try:
+            if self._is_given_up(header):
+                plain = await uses_plain_names(target, header)
+                if not await abandon_local(target, journal, plain=plain):
+                    await recovery.run()
+                else:
+                    await clear_up(target, header, plain=plain)
+                    recovery.done.abandoned.append(header.writer)
+            else:
+                await recovery.run()
+            ended = True
+        finally:
+            await surely_in_thread(partial(journal.end, keep=not ended))
+
+    async def recover_marked(self, header: JobHeader, target: Storage) -> None:
+        try:
+            life = await take_life(header)
+        except StorageError as error:
+            if error.errno != errno.EWOULDBLOCK:
+                raise
+            self._lives(header)
+            return
+        ended = False
+        try:
+            plain = await uses_plain_names(target, header)
+            closing = await load_closing(target, header.name, header.writer)
+            if closing is not None:
+                self._is_given_up(header)
+                await clear_up(target, header, plain=plain)
+            elif self._is_given_up(header):
+                if await abandon_job(target, header, plain=plain):
+                    self._done.append(RecoveredWriter(abandoned=[header.writer]))
+                await target.delete(mark_key(header.name, header.writer))
+            elif life is None or header.spool:
+                self._unfinished.append(UnfinishedJob.of(header))
+                return
+            else:
+                recovery = RemoteWriterRecovery(header, target)
+                self._done.append(recovery.done)
+                await recovery.run()
+            ended = True
+        finally:
+            if life is not None:
+                await surely_in_thread(partial(life.end, keep=not ended))
+
+    def outcome(self, path: str) -> Recovery:
+        """What was done, or what failed."""
+        done = self._done
+        recovery = Recovery(
+            shards=tuple(shard for each in done for shard in each.shards),
+            cut_bytes=sum(each.cut_bytes for each in done),
+            damaged=tuple(name for each in done for name in each.damaged),
+            discarded=tuple(shard for each in done for shard in each.discarded),
+            abandoned=tuple(maker for each in done for maker in each.abandoned),
+            in_use=tuple(self._in_use),
+            unfinished=tuple(self._unfinished),
+            targets=tuple(dict.fromkeys(each.target for each in done if each.shards)),
+        )
+        if missing := self._abandon - self._met:
+            self._errors.append(
+                ObjectNotFoundError(f"{path}: there is no unfinished job of the id {', '.join(sorted(missing))}")
+            )
+        if self._errors:
+            first, *others = self._errors
+            for other in others:
+                first.add_note(f"and: {other}")
+            if recovery.shards:
+                first.add_note(f"{recovery.records:,} records of other writers were recovered")
+            raise first
+        return recovery
+
+    def _is_given_up(self, header: JobHeader) -> bool:
+        self._met.add(header.writer)
+        return header.writer in self._abandon
+
+    def _lives(self, header: JobHeader) -> None:
+        if self._is_given_up(header):
+            raise ConflictError(
+                f"the writer {header.writer} (process {header.pid} on {header.host}) lives: end it first"
+            )
+        self._in_use.append(header.writer)

@@ -1,0 +1,89 @@
+"""`SpoolBacklog`: what waits in a spool to be uploaded, and what happens when it is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.spool.upload import Upload
+from asyncrec.errors import ArgumentValueError, StorageError
+
+__all__ = ["SPOOL_LIMIT", "SpoolBacklog"]
+
+# An hour of a crawl that writes 2 MB/s, and small beside the disks of machines that crawl.
+SPOOL_LIMIT = 8 << 30
+
+
+class SpoolBacklog:
+    """The bytes that a writer's shards take in its spool, held against a limit.
+
+    At the limit nothing more is taken in, and what is open ends, so that it can be uploaded. Records are taken again
+    when a quarter of the limit is free.
+
+    Attributes:
+        limit: bytes of shards that may wait, and of those open; on top come what was taken in before it was reached
+            (at most a writer's ``memory_limit``), indexes and keys.
+        used: bytes of shards that wait or are open.
+    """
+
+    def __init__(
+        self, path: str, folder: str, *, limit: int, budget: ByteBudget, queues: Sequence[WriteQueue], all_or_none: bool
+    ) -> None:
+        """``path`` is the data set and ``folder`` the spool, for errors.
+
+        With ``all_or_none``, no shard leaves the spool before all are whole.
+        """
+        if limit <= 0:
+            raise ArgumentValueError(f"spool_limit is {limit}; it is a number of bytes, greater than 0")
+        self.limit = limit
+        self.used = 0
+        self._path = path
+        self._folder = folder
+        self._budget = budget
+        self._queues = queues
+        self._all_or_none = all_or_none
+        self._uploads: dict[str, Upload] = {}
+
+    def begin(self, key: str) -> Upload:
+        """A shard is opened in the spool."""
+        upload = self._uploads[key] = Upload(key)
+        return upload
+
+    def end(self, upload: Upload) -> None:
+        """A shard is uploaded, or never will be."""
+        del self._uploads[upload.key]
+
+    def sent(self, key: str, size: int) -> None:
+        """So many bytes more of a shard lie on the disk.
+
+        Raises:
+            StorageError: they are too many, and nothing will leave the spool.
+        """
+        self.used += size
+        if (upload := self._uploads.get(key)) is not None:
+            upload.written += size
+            upload.change()
+        self._apply_limit()
+
+    def freed(self, size: int) -> None:
+        """A shard of that size is no longer in the spool, nor will it be."""
+        self.used -= size
+        self._apply_limit()
+
+    def _apply_limit(self) -> None:
+        if not self._budget.paused and self.used < self.limit:
+            return
+        if 4 * self.used <= 3 * self.limit:
+            self._budget.resume()
+            return
+        if not self._budget.paused:
+            if self._all_or_none:
+                raise StorageError(
+                    f"{self._path}: the spool {self._folder} has reached its limit of {self.limit:,} bytes, and fixed "
+                    "shards stay in it until all are written: raise spool_limit"
+                )
+            self._budget.pause()
+        # Each time: what had been taken in before may have begun other shards since, and nothing else would end them.
+        for queue in self._queues:
+            queue.end_object()

@@ -1,0 +1,283 @@
+"""`open_job`: a job begins, from its mark to the claim on a name; an opening that fails takes away what it made."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS
+from asyncrec._shards.commit.manifest_writer import OnCommit
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.journal import Journal, dead_jobs
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import claim_key, new_writer_id
+from asyncrec._shards.manifest.segment import Segment
+from asyncrec._shards.manifest.snapshot import load_segments, manifest_of
+from asyncrec._shards.ownership.abandonment import is_another_data_set
+from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
+from asyncrec._shards.ownership.liveness import Life, this_host
+from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
+from asyncrec._shards.spool.folder import SpoolFolder
+from asyncrec._shards.writing.job import Job, Mode
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsettledError,
+)
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._url import join
+
+__all__ = ["open_job", "whole_job_header"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+_LONGEST_NAME = 255
+# One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
+_ANY_NUMBER_OF_CHUNKS = 1 << 62
+
+
+@asynccontextmanager
+async def open_job(
+    folder: Storage,
+    header: JobHeader,
+    *,
+    path: str,
+    mode: Mode,
+    take_over: bool = False,
+    spool: SpoolFolder | None = None,
+    budget: ByteBudget | None = None,
+    on_commit: OnCommit | None = None,
+) -> AsyncIterator[Job]:
+    """Begin a job on the data set ``header.name`` in ``folder``; it ends with the context.
+
+    Left without `Job.commit`, an all-or-nothing job has made nothing: whoever made shards takes them back first.
+
+    Args:
+        path: of the data set, for errors.
+        mode: ``"append"``; ``"new"`` wants nothing there; ``"replace"`` makes this the whole data set.
+        take_over: take the name from a job on another machine, which a person says is dead.
+        spool: where shards are written to first.
+
+    Raises:
+        ObjectExistsError: there is a data set already, or a file of a fixed shard's name; or the id was used before.
+        ConflictError: another job is making the data set.
+    """
+    local = local_folder(folder)
+    owned: LocalStorage | None = spool
+    if owned is None and local is not None:
+        owned = local.owned_by(header.writer, keep=header.kind != "whole")
+    marked = local is None or spool is not None  # its header is not in the data set's folder
+    async with AsyncExitStack() as stack:
+        life = await acquire_in_thread(_begin_life, _end) if marked else None
+        left = False
+        if life is not None:
+            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left)))
+        header = replace(
+            header,
+            host=this_host(),
+            pid=os.getpid(),
+            since=datetime.now(UTC).isoformat(),
+            life="" if not marked else "none" if life is None else life.token,
+        )
+        await in_thread(_refuse_unwritable, header, owned is not None)
+        journal = None
+        if owned is not None:
+            journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
+            stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
+        claim: Claim | None = None
+        asking = False
+        try:
+            if marked:
+                asking = True
+                await put_mark(folder, header)
+                asking = False
+            before = await _before(folder, header, mode=mode, path=path)
+            if mode == "new" or header.num_shards is not None or header.stems:
+                asking = marked
+                claim = await _claimed(folder, local, header, mode=mode, take_over=take_over, path=path)
+                asking = False
+                before = await _before(folder, header, mode=mode, path=path)
+            if header.stems:
+                await refuse_makers(folder, header)
+            own_names = header.num_shards is not None and (claim is None or not claim.plain)
+            if own_names and await is_another_data_set(folder, f"{header.name}-{header.writer}"):
+                raise ObjectExistsError(
+                    f"{path}: the shards would have the names of the data set {header.name}-{header.writer}; "
+                    "choose another writer_id"
+                )
+            if local is not None:
+                for dead in await in_thread(dead_jobs, local, header):
+                    _log.warning(
+                        "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
+                        path,
+                        dead.writer,
+                        path,
+                    )
+        except BaseException as error:
+            # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
+            doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
+            left = True  # until it is known: cancelled once more, it is left
+            left = not await _undo(folder, header, marked=marked) or doubtful
+            raise
+        job = Job(
+            header,
+            folder,
+            owned if owned is not None else folder,
+            mode=mode,
+            before=before,
+            journal=journal,
+            claim=claim,
+            budget=budget if budget is not None else ByteBudget(_ANY_NUMBER_OF_CHUNKS),
+            on_commit=on_commit,
+        )
+        stack.pop_all()  # from here on, `Job.end` lets go
+        try:
+            yield job
+        finally:
+            await job.end(life, marked=marked)
+
+
+def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
+    """The header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
+    local = local_folder(folder)
+    url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
+    return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, "key": name, **fields})
+
+
+def _refuse_unwritable(header: JobHeader, local: bool) -> None:
+    """Tell what could not be written down later, or not be read again, before anything is made. In a worker thread.
+
+    Raises:
+        TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.
+    """
+    Segment(writer=header.writer, time=header.since, schema=header.schema, metadata=header.metadata).encode()
+    if len(header.encode()) > MOST_BYTES:
+        raise ArgumentValueError(
+            f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records"
+        )
+    longest = f".{header.shard_name(0)}000.index.{header.writer}~begun.partial"
+    if local and len(os.fsencode(longest)) > _LONGEST_NAME:
+        raise ArgumentValueError(
+            f"{header.name!r}: with it and the writer_id, the name of an unfinished file has "
+            f"{len(os.fsencode(longest))} bytes, and a filesystem takes {_LONGEST_NAME}; choose shorter ones"
+        )
+
+
+async def _claimed(
+    folder: Storage, local: LocalStorage | None, header: JobHeader, *, mode: Mode, take_over: bool, path: str
+) -> Claim | None:
+    """The claim on the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
+    fixed = header.num_shards is not None
+    claim = None
+    async with AsyncExitStack() as after:
+        number, plain, met = await settle_claims(folder, local, header, take_over=take_over, after=after)
+        taken = await _taken(folder, header) if fixed and plain else None
+        if taken is None and (mode != "replace" or plain):
+            claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
+            await put_claim(folder, header.name, claim)
+            await _refuse_others(folder, header, [*met, claim])
+            taken = await _taken(folder, header) if claim.plain else None
+            if taken is not None:  # by somebody who makes no claims
+                await folder.delete(claim_key(header.name, claim.number))
+                claim = None
+    if taken is not None and mode != "replace":
+        raise ObjectExistsError(f"{path}: {taken} is there already; mode='replace' would replace it")
+    return claim
+
+
+async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Claim]) -> None:
+    """Look again, once one's own claim is there: one who came to another number has looked, or will, and sees it.
+
+    Raises:
+        ConflictError: there are others than these.
+    """
+    if any(claim not in known for claim in await find_claims(folder, header.name)):
+        raise ConflictError(
+            f"{join(folder.root, header.name)}: another writer has claimed this name in the same moment"
+        )
+
+
+async def _taken(folder: Storage, header: JobHeader) -> str | None:
+    """A plain name that is there, or was ever listed."""
+    names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
+    listed = {entry.path for segment in await load_segments(folder, header.name) for entry in segment.add}
+    if found := listed.intersection(names):
+        return min(found)
+
+    async def find(key: str) -> str | None:
+        try:
+            return (await folder.head(key)).key
+        except ObjectNotFoundError:
+            return None
+
+    return next((key for key in await for_each(find, names) if key is not None), None)
+
+
+def _begin_life() -> Life | None:
+    try:
+        return Life.begin()
+    except StorageError as error:
+        _log.debug("nothing on this machine will prove the job alive or dead: %s", error)
+        return None
+
+
+def _end(life: Life | None) -> None:
+    if life is not None:
+        life.end()
+
+
+async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:
+    """The data set as it is.
+
+    Raises:
+        ObjectExistsError: it is in the way, or the id was used before.
+    """
+    segments = await load_segments(folder, header.name)
+    if any(segment.writer == header.writer for segment in segments):
+        raise ObjectExistsError(
+            f"{path}: a writer with the id {header.writer} has written to this data set, or was given up; an id is "
+            "used once: its commits would not be told from the earlier ones"
+        )
+    before = await manifest_of(path, segments)
+    if (
+        mode != "replace"
+        and before is not None
+        and (mode == "new" or (header.num_shards is not None and before.shards))
+    ):
+        raise ObjectExistsError(f"{path}: there is a data set of this name; mode='replace' would replace it")
+    return before
+
+
+async def _undo(folder: Storage, header: JobHeader, *, marked: bool) -> bool:
+    """Take away what an opening that failed had made: nothing has used the names yet. Whether nothing is left.
+
+    What another job of the same id has made stays: only what says that it is this one's is taken for it.
+    """
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLEAN_UP_SECONDS):
+        try:
+            for claim in await find_claims(folder, header.name):  # also one of whose creation no answer came
+                if claim.since == header.since and claim.writer == header.writer:
+                    await folder.delete(claim_key(header.name, claim.number))
+            if marked:
+                await remove_own_mark(folder, header)
+            return True
+        except Exception as error:
+            _log.warning(
+                "%s/%s: the mark of %s could not be removed: %s", folder.root, header.name, header.writer, error
+            )
+    return False

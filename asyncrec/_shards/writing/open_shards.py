@@ -1,0 +1,169 @@
+"""`OpenShards`: what stands behind a `ShardedWriter`, from its queues to the job that commits.
+
+It is made in one order, and nobody is told of anybody later: the queues come first, which know nobody; then the
+coordinator, which knows the job and who waits at the queues; then for each queue its events, which know the
+coordinator; and last the tasks, each with its queue and its events.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import anyio
+
+from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_writer import ObjectWriter
+from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.spool.uploader import Uploader
+from asyncrec._shards.writing.acknowledgements import Acknowledgements
+from asyncrec._shards.writing.coordinator import CommitCoordinator
+from asyncrec._shards.writing.job import Job
+from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
+from asyncrec._shards.writing.stats import ShardedWriterStats
+
+__all__ = ["OpenShards"]
+
+
+class OpenShards:
+    """The shards that a writer has open: for each a queue, the task that writes it, and where there is a spool another
+    that uploads it.
+
+    Attributes:
+        path: the data set, as it was asked for.
+        job: makes the shards.
+        queues: one for each open shard.
+        budget: bounds what all of them hold.
+        acknowledgements: how far each write has come.
+    """
+
+    def __init__(self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget) -> None:
+        self.path = path
+        self.job = job
+        self.queues = queues
+        self.budget = budget
+        self.acknowledgements = Acknowledgements(path, queues)
+        self._coordinator = CommitCoordinator(job, self.acknowledgements, budget, len(queues))
+        self._writers: list[ObjectWriter] = []
+        self._uploaders: list[Uploader] = []
+        self._closed = False
+        for index, queue in enumerate(queues):
+            uploader = None
+            if job.spool is not None:
+                uploader = Uploader(job.spool, job.store, budget, ShardUploadEvents(self._coordinator, queue))
+                self._uploaders.append(uploader)
+            events = ShardEvents(self._coordinator, index, queue, uploader)
+            self._writers.append(
+                ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self._coordinator.fixed)
+            )
+
+    @property
+    def spools(self) -> bool:
+        """Whether a flush reaches a disk, where records survive the process."""
+        return self.job.staging.flush_level == "spooled"
+
+    @property
+    def together(self) -> bool:
+        """Whether everything is committed at once, by the exit."""
+        return self._coordinator.together
+
+    def check(self) -> None:
+        """Raise what a shard failed with, or ClosedResourceError when the writer's context was left."""
+        self.acknowledgements.check()
+        if self._closed:
+            raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `async with`")
+
+    async def flush(self) -> None:
+        """Have every shard flushed, with what was taken until now."""
+        journal = self.job.journal
+        if journal is not None and self._coordinator.fixed and self.spools and not journal.acknowledged:
+            await in_thread(journal.acknowledge)
+        requests = [queue.flush() for queue in self.queues]
+        for request in requests:
+            await request.done.wait()
+        self.acknowledgements.check()
+
+    def end_objects(self) -> None:
+        """Have every open shard end here."""
+        for queue in self.queues:
+            queue.end_object()
+
+    def stats(self, duplicates: int) -> ShardedWriterStats:
+        """What happened so far."""
+        budget, entries = self.budget, self.job.manifest.entries
+        oldest = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
+        return ShardedWriterStats(
+            records=sum(queue.records for queue in self.queues),
+            bytes=sum(queue.bytes for queue in self.queues),
+            duplicates=duplicates,
+            committed_records=sum(entry.records for entry in entries),
+            committed_bytes=sum(entry.bytes for entry in entries),
+            committed_shards=len(entries),
+            buffered_bytes=budget.used,
+            reserved_bytes=budget.reserved,
+            memory_limit=budget.limit,
+            oldest_uncommitted_seconds=anyio.current_time() - min(oldest) if oldest else 0.0,
+            seconds_waiting=budget.seconds_waited,
+            seconds_compressing=sum(each.seconds_compressing for each in self._writers),
+            seconds_storing=sum(each.seconds_storing for each in self._writers),
+            spool_bytes=self.job.spool.backlog.used if self.job.spool is not None else 0,
+            upload_retries=sum(uploader.retries for uploader in self._uploaders),
+        )
+
+    # -- opening and closing ------------------------------------------------------------------------------------------
+
+    async def start(self, scope: TaskScope) -> None:
+        """Begin the tasks; fixed shards are open when it returns."""
+        fixed = self._coordinator.fixed
+        first, *others = self._writers
+        scope.start_soon(first.run)
+        if fixed:
+            # What a chunk of one takes tells what all will, before any other is begun.
+            await first.opened.wait()
+            self.acknowledgements.raise_failure()
+            self.budget.refuse_beyond(len(self._writers))
+        for writer in others:
+            scope.start_soon(writer.run)
+        for uploader in self._uploaders:
+            scope.start_soon(uploader.run)
+        if fixed:
+            for writer in self._writers:
+                await writer.opened.wait()
+                self.acknowledgements.raise_failure()
+
+    async def finish(self) -> None:
+        """Commit everything. Raises what failed, after whatever could be committed was."""
+        self._closed = True
+        for queue in self.queues:
+            queue.close()
+        self.budget.release_all()
+        await self._all_finished(self._writers)
+        for uploader in self._uploaders:
+            uploader.close()
+        await self._all_finished(self._uploaders)
+        self.acknowledgements.raise_failure()
+        await self._coordinator.close()
+        for queue in self.queues:
+            queue.levels.committed(sys.maxsize)
+        self.acknowledgements.ended = True
+        self._coordinator.progressed()
+
+    def abandon(self) -> None:
+        """Take no more: whoever still waits is told."""
+        self._closed = True
+        self.acknowledgements.ended = True
+        self.budget.release_all()
+        self._coordinator.progressed()
+
+    async def take_back(self) -> None:
+        """After a failure, when the tasks have ended: delete what was published and is in no manifest."""
+        await self._coordinator.take_back()
+
+    async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
+        """Rolling shards do not wait for one another; of those that belong together none goes on without the rest."""
+        for task in tasks:
+            while not task.finished.is_set() and not (
+                self._coordinator.fixed and self.acknowledgements.error is not None
+            ):
+                await self.acknowledgements.wait()

@@ -1,0 +1,193 @@
+"""Records in a known order are written into shards one after the other, and committed together, in bounded memory.
+
+Only one shard is open at a time, however many there are: memory and open files do not grow with their number. No name
+is written over, and a failure takes the new shards back again; what the data set had already stays whole until the one
+segment that ends the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._shards.commit.shard import Shard
+from asyncrec._shards.manifest.names import new_writer_id
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing.job import Job, Mode
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.storage._base import Storage
+
+__all__ = ["BlockingBatches", "KeyedBatch", "Limits", "shard_boundaries", "write_ordered"]
+
+_EXACT = 1 << 53  # up to here each whole number is a float
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """A number of records, and the digest of each one's key where they have keys."""
+
+    records: list[bytes]
+    keys: list[bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits at which a shard is full.
+
+    Attributes:
+        num_shards: exactly so many, for ``records`` records, which must then be known.
+        max_bytes: of a shard's file, unless a single record is larger; with compression exceeded by what is in the
+            compressor.
+        max_records: of a shard.
+    """
+
+    num_shards: int | None = None
+    records: int = 0
+    max_bytes: int | None = None
+    max_records: int | None = None
+
+
+def shard_boundaries(records: int, num_shards: int) -> list[int]:
+    """``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
+
+    They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
+    beyond what floats count, in whole numbers.
+    """
+    if num_shards < 1:
+        raise ArgumentValueError(f"num_shards is {num_shards}; it is at least 1")
+    if records < _EXACT:
+        return [round(records * (i / num_shards)) for i in range(num_shards + 1)]
+    return [(2 * records * i + num_shards) // (2 * num_shards) for i in range(num_shards + 1)]
+
+
+class BlockingBatches:
+    """The batches of an iterator that blocks: each is fetched in a worker thread."""
+
+    def __init__(self, batches: Iterator[list[bytes]]) -> None:
+        self._batches = batches
+
+    def __aiter__(self) -> BlockingBatches:
+        return self
+
+    async def __anext__(self) -> KeyedBatch:
+        batch = await in_thread(next, self._batches, None)
+        if batch is None:
+            raise StopAsyncIteration
+        return KeyedBatch(batch)
+
+
+async def write_ordered(
+    folder: Storage,
+    name: str,
+    batches: AsyncIterator[KeyedBatch],
+    *,
+    limits: Limits,
+    compression: CompressionOptions,
+    schema: Mapping[str, Any] | None,
+    metadata: Mapping[str, Any],
+    mode: Mode = "new",
+    writer: str | None = None,
+) -> list[ShardEntry]:
+    """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; returns the shards in order.
+
+    ``writer`` is the id to commit under, where a second run is to find that the first one did.
+
+    Raises:
+        ObjectExistsError: there is a data set of this name, or a file of a shard's name.
+        ConflictError: somebody else is making it, or has meanwhile replaced it.
+        DatasetError: with ``num_shards``, there are more or fewer records than was said.
+
+    On any exception the data set is the one it was.
+    """
+    header = whole_job_header(
+        folder,
+        name,
+        writer=writer or new_writer_id(),
+        num_shards=limits.num_shards,
+        compression=compression,
+        schema=schema,
+        metadata=metadata,
+    )
+    supply = _Supply(batches)
+    entries: list[ShardEntry] = []
+    async with open_job(folder, header, path=header.url, mode=mode) as job:
+        try:
+            if limits.num_shards:
+                await _write_fixed(job, supply, limits.num_shards, limits.records, entries)
+            else:
+                while await supply.any():
+                    entries.append(await _write_shard(job, len(entries), supply, limits))
+            await job.commit(entries)
+        except BaseException:
+            await job.take_back(entries)
+            raise
+    return sorted(entries, key=lambda entry: entry.path)
+
+
+async def _write_fixed(job: Job, supply: _Supply, num_shards: int, records: int, entries: list[ShardEntry]) -> None:
+    ends = shard_boundaries(records, num_shards)
+    for number in range(num_shards):
+        limits = Limits(max_records=ends[number + 1] - ends[number])
+        entries.append(await _write_shard(job, number, supply, limits))
+    written = sum(entry.records for entry in entries)
+    if written < records or await supply.any():
+        more = "more" if written == records else f"only {written:,}"
+        raise DatasetError(f"{job.header.url}: {records:,} records were announced, and there are {more}; try it again")
+
+
+async def _write_shard(job: Job, number: int, supply: _Supply, limits: Limits) -> ShardEntry:
+    begun = anyio.current_time()
+    async with job.publisher.open_shard(job.shard_name(number)) as shard:
+        await _fill(shard, supply, limits, compressed=bool(job.header.compression.type))
+        await shard.output.finish()
+    return job.publisher.entry_of(shard, begun, anyio.current_time())
+
+
+async def _fill(shard: Shard, supply: _Supply, limits: Limits, *, compressed: bool) -> None:
+    records = 0
+    while True:
+        room = None if limits.max_bytes is None else limits.max_bytes - shard.output.size
+        left = None if limits.max_records is None else limits.max_records - records
+        if left == 0 or (room is not None and room <= 0) or not await supply.any():
+            return
+        batch = supply.take(left, None if compressed else room, at_least_one=not records)
+        if not batch.records:
+            return
+        records += len(batch.records)
+        await shard.write(batch.records, batch.keys)
+
+
+class _Supply:
+    """The records that are still to be written, which are cut where a shard is full."""
+
+    def __init__(self, batches: AsyncIterator[KeyedBatch]) -> None:
+        self._batches = batches
+        self._rest = KeyedBatch([])
+
+    async def any(self) -> bool:
+        """Whether there are more records."""
+        while not self._rest.records:
+            batch = await anext(self._batches, None)
+            if batch is None:
+                return False
+            self._rest = batch
+        return True
+
+    def take(self, records: int | None, size: int | None, *, at_least_one: bool) -> KeyedBatch:
+        """The next records: at most so many, and so many bytes of frames. After `any`."""
+        rest = self._rest
+        count = len(rest.records) if records is None else min(records, len(rest.records))
+        if size is not None:
+            ends = accumulate(len(record) + FRAME_OVERHEAD for record in rest.records[:count])
+            count = max(int(at_least_one), sum(end <= size for end in ends))
+        keys = rest.keys
+        self._rest = KeyedBatch(rest.records[count:], None if keys is None else keys[count:])
+        return KeyedBatch(rest.records[:count], None if keys is None else keys[:count])

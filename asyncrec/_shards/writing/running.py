@@ -1,0 +1,95 @@
+"""The life of a sharded writer's tasks, and what becomes of the open shards when the body has ended or failed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._shards.writing.open_shards import OpenShards
+
+__all__ = ["running"]
+
+_log = logging.getLogger("asyncrec._shards")
+
+
+@asynccontextmanager
+async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> AsyncIterator[None]:
+    """Run the tasks of a writer, and decide at the end what becomes of its open shards.
+
+    ``commits`` tells whether they are committed after the body failed, which may take ``exit_timeout`` seconds.
+    """
+    try:
+        async with TaskScope() as scope:
+            await shards.start(scope)
+            finishing = False
+            try:
+                yield
+                finishing = True
+                await _finish_unless_cancelled(shards, exit_timeout)
+            except BaseException as error:
+                if not (finishing and isinstance(error, Exception)):
+                    shards.job.deadline.bring(anyio.current_time() + exit_timeout)
+                    if commits:
+                        await _finish_in_time(shards, error, exit_timeout)
+                _tell_what_is_lost(shards, error)
+                raise
+            finally:
+                shards.abandon()
+    except BaseException:
+        await shards.take_back()  # the owner tasks have ended: nothing is published any more
+        raise
+
+
+async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
+    """Commit everything; from a cancellation on, what is shielded has so many seconds, though it hears of none."""
+    ended = False
+    failure: BaseException | None = None
+
+    async def listen() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            if not ended:
+                shards.job.deadline.bring(anyio.current_time() + timeout)
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen)
+            try:
+                await shards.finish()
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # leaves as itself, and not inside a group
+                failure = error
+            ended = True
+            group.cancel_scope.cancel()
+    except BaseException:
+        if failure is None:
+            raise
+    if failure is not None:
+        raise failure
+
+
+async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: float) -> None:
+    """Commit what is open although the body failed; what goes wrong is noted on its error."""
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + timeout) as scope:
+        try:
+            await shards.finish()
+        except Exception as second:
+            error.add_note(f"{shards.path}: and the open shards could not be committed: {second}")
+            _log.error("%s: the open shards could not be committed: %s", shards.path, second)
+    if scope.cancelled_caught:
+        error.add_note(f"{shards.path}: exit_timeout={timeout:g} ran out before the open shards were committed")
+
+
+def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
+    stats = shards.stats(0)
+    lost = stats.records - stats.committed_records
+    if lost > 0:
+        message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
+        error.add_note(f"{shards.path}: {message}")
+        _log.warning("%s: %s", shards.path, message)

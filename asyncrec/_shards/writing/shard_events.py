@@ -1,0 +1,94 @@
+"""What happens to the shards of one object writer, and of its uploader, and what the sharded writer does about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.commit.shard import Shard
+from asyncrec._shards.spool.upload import Upload
+from asyncrec._shards.spool.uploader import Uploader
+from asyncrec._shards.writing.coordinator import CommitCoordinator
+
+__all__ = ["ShardEvents", "ShardUploadEvents"]
+
+
+class ShardEvents:
+    """The `ObjectEvents` of an object writer whose objects are shards."""
+
+    def __init__(
+        self, coordinator: CommitCoordinator, index: int, queue: WriteQueue, uploader: Uploader | None
+    ) -> None:
+        """``index`` is the object writer's number; the ``uploader`` has shards that are written to a spool."""
+        self._coordinator = coordinator
+        self._index = index
+        self._queue = queue
+        self._uploader = uploader
+        self._shard: Shard
+        self._upload: Upload | None = None
+
+    @property
+    def turn(self) -> anyio.Semaphore:
+        return self._coordinator.turn
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        coordinator, uploader = self._coordinator, self._uploader
+        key = coordinator.next_name(self._index)
+        upload = self._upload = uploader.begin(key) if uploader is not None else None
+        try:
+            async with AsyncExitStack() as stack:
+                async with self.turn:
+                    self._shard = await stack.enter_async_context(coordinator.job.publisher.open_shard(key))
+                yield self._shard.output
+                async with self.turn:
+                    await stack.aclose()
+        except BaseException:
+            if uploader is not None and upload is not None:
+                uploader.drop(upload)
+            raise
+
+    async def before_publish(self) -> None:
+        if self._coordinator.fixed:
+            await self._coordinator.written.wait()
+
+    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+        entry = self._coordinator.job.publisher.entry_of(self._shard, first, last)
+        if self._uploader is not None and self._upload is not None:
+            self._uploader.complete(self._upload, entry, ticket)
+        else:
+            await self._coordinator.published(self._queue.levels, entry, ticket)
+        return False
+
+    def progressed(self) -> None:
+        self._coordinator.progressed(self._queue.error)
+
+
+class ShardUploadEvents:
+    """The `UploadEvents` of the uploader behind one object writer, whose ``queue`` the records came through."""
+
+    def __init__(self, coordinator: CommitCoordinator, queue: WriteQueue) -> None:
+        self._coordinator = coordinator
+        self._queue = queue
+
+    async def before_upload_ends(self) -> None:
+        if self._coordinator.fixed:
+            await self._coordinator.sent.wait()
+        self._coordinator.job.publisher.publishing = True
+
+    async def uploaded(self, upload: Upload) -> None:
+        assert upload.entry is not None, "only what is whole is published"
+        if not upload.stamped:
+            # Kept for the next attempt: the same segment again is no other.
+            upload.entry = replace(upload.entry, committed=self._coordinator.job.manifest.clock.now())
+            upload.stamped = True
+        await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
+        await self._coordinator.unspooled(upload.entry)
+
+    def ended(self, error: BaseException | None) -> None:
+        self._coordinator.progressed(error)

@@ -1,0 +1,56 @@
+"""What ``from-csv`` and ``from-folder`` share: their options, and what is said of the splits that were made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from asyncrec.cli._options import parse_compression, parse_size
+from asyncrec.cli._output import print_json, say, table
+from asyncrec.errors import UsageError
+
+if TYPE_CHECKING:
+    from asyncrec.tools._splits import SplitsReport
+
+__all__ = ["Compression", "Ratios", "Seed", "ShardBytes", "SplitsTarget", "show", "split_arguments"]
+
+SplitsTarget = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A folder; the data sets train, eval and test are made in it.")
+]
+Ratios = Annotated[
+    str, typer.Option(metavar="A[,B[,C]]", help="0.8 is train and eval; three are train, eval and test.")
+]
+Seed = Annotated[int, typer.Option(help="Of the order, and of who goes where.")]
+ShardBytes = Annotated[str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Of a shard, as 64M.")]
+Compression = Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the shards.")]
+
+
+def split_arguments(ratios: str, seed: int, max_shard_bytes: str | None, compression: str) -> dict[str, Any]:
+    """The arguments of the tool for these options."""
+    return {
+        "ratios": _parse_ratios(ratios),
+        "seed": seed,
+        "max_shard_bytes": parse_size(max_shard_bytes),
+        "compression": parse_compression(compression),
+    }
+
+
+def show(report: SplitsReport, json: bool) -> None:
+    if json:
+        print_json(report.to_json())
+        return
+    table(["data set", "records"], ((f"{report.target.rstrip('/')}/{name}", n) for name, n in report.records.items()))
+    say()
+    say(f"features: {', '.join(report.features)}")
+    if report.labels:
+        labels = ", ".join(f"{number} {name}" for number, name in enumerate(report.labels[:20]))
+        say(f"labels: {labels}{', ...' if len(report.labels) > 20 else ''}")
+
+
+def _parse_ratios(text: str) -> list[float] | float:
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--ratios {text!r}: write 0.8, or 0.7,0.2,0.1") from None
+    return shares[0] if len(shares) == 1 else shares

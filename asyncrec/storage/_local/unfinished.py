@@ -1,0 +1,282 @@
+"""`UnfinishedFile`: what becomes an object, on the disk. Everything here blocks, and is called in worker threads.
+
+The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening where the storage
+has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publishing is the mode that an object has, fsync,
+a check of the size, `os.replace` (`os.link` when exclusive), and fsync of the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from asyncrec.errors import IntegrityError, ObjectExistsError
+from asyncrec.storage._base import Buffer, ObjectInfo
+from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
+from asyncrec.storage._local.lock import FileLock
+
+__all__ = ["Target", "UnfinishedFile", "nbytes"]
+
+logger = logging.getLogger("asyncrec.storage")
+
+# Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.
+_IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16
+# An unfinished file is its user's alone: who may read the data set may not read what was never published.
+_UNPUBLISHED = 0o600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target(Place):
+    """The object that a file is to become.
+
+    Attributes:
+        exclusive: whether it must be new.
+        owner: the id of the writer, which stands in the name of the unfinished file; `None` for a random one.
+        zeros: bytes that the owner's unfinished file begins with, from the moment that it is there.
+        private: whether the object is readable by this user alone.
+    """
+
+    exclusive: bool = False
+    owner: str | None = None
+    zeros: int = 0
+    private: bool = False
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.path)
+
+
+class UnfinishedFile:
+    """The file of one object, until it is published or abandoned. Used by one thread at a time.
+
+    Attributes:
+        in_memory: whether its filesystem lives in memory; known once the file is made.
+        acknowledged: whether a flush has promised that something of it is kept.
+    """
+
+    def __init__(self, disk: Disk, target: Target) -> None:
+        self.in_memory = False
+        self.acknowledged = False
+        self._disk = disk
+        self._target = target
+        self._lock: FileLock | None = None  # has the descriptor
+        self._partial: str | None = None
+        self._mode = _UNPUBLISHED  # of the object, once it is published
+        self._size = 0  # sent
+        self._pushed = 0  # bytes in the file, by `push`
+        self._before_write: Callable[[], None] | None = None
+        self._ahead_of: UnfinishedFile | None = None  # the one that is written behind this
+
+    @property
+    def there(self) -> bool:
+        """Whether there is something to abandon."""
+        return self._lock is not None or self._partial is not None
+
+    def write_behind(self, other: UnfinishedFile, tail: Callable[[], Sequence[Buffer]]) -> None:
+        """See `LocalSink.write_behind`."""
+        self._before_write = lambda: other.push(tail())
+        other._ahead_of = self
+
+    def refuse_existing(self) -> None:
+        """Raise ObjectExistsError where something has the target's name."""
+        if self._exists():
+            raise self._exists_already()
+
+    def create(self) -> None:
+        """Make the file, unless it is there."""
+        if self._lock is not None:
+            return
+        folder, name = os.path.split(self._target.path)
+        self._disk.make_folder(folder)
+        self._exists()  # a folder of that name, or a name too long, shows now and not at the end
+        owner, zeros = self._target.owner, self._target.zeros
+        partial = os.path.join(folder, partial_name(name, owner))
+        # Whoever finds the file with its zeros missing would take what follows for lost.
+        begun = os.path.join(folder, partial_name(name, f"{owner}~begun")) if zeros else partial
+        status = self._open(begun, _UNPUBLISHED if self._target.private else 0o666)
+        self._mode = stat.S_IMODE(status.st_mode)
+        if self._mode & 0o077:
+            # That is what the umask, or the folder's access list, gives an object; nobody else reads it before. Made
+            # anew and not changed: who had opened it before the change would read on.
+            self._close()
+            self._disk.system.unlink(begun)
+            self._partial = None
+            status = self._open(begun, _UNPUBLISHED)
+        if zeros:
+            self._disk.system.ftruncate(self._fd, zeros)
+            self._disk.system.fsync(self._fd)
+            self._disk.system.replace(begun, partial)
+            self._partial = partial
+            self._disk.sync_folder(folder)
+        self.in_memory = self._disk.lives_in_memory(status.st_dev)
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Append them; returns how many bytes they are."""
+        if self._before_write is not None:
+            self._before_write()
+        self.create()
+        before = self._size
+        for first in range(0, len(buffers), _IOV_MAX):
+            batch = buffers[first : first + _IOV_MAX]
+            while batch:
+                written = self._disk.system.writev(self._fd, batch)
+                self._size += written
+                batch = _after(batch, written)
+        return self._size - before
+
+    def flush(self, tail: Sequence[Buffer]) -> int:
+        """Have on the disk what was written, and ``tail``; returns how many bytes that is of ``tail``."""
+        size = sum(map(nbytes, tail))
+        if not size and not self._size:
+            return 0
+        if self._before_write is not None:
+            self._before_write()
+        self.push(tail)
+        self._disk.system.fsync(self._fd)
+        if not self.acknowledged:
+            self._disk.sync_folder(self._target.folder)
+        self.acknowledged = True
+        return size
+
+    def push(self, tail: Sequence[Buffer]) -> None:
+        """Put what was not sent yet into the file, too."""
+        self.create()
+        position = self._size
+        for buffer in tail:
+            view = memoryview(buffer).cast("B")
+            rest: Sequence[Buffer] = [view[max(0, min(self._pushed - position, len(view))) :]]
+            position += len(view) - len(rest[0])
+            while len(rest) and len(rest[0]):
+                # Beyond the position of writev, which the next chunk begins at: it writes the same bytes again.
+                written = self._disk.system.pwrite(self._fd, rest[0], position)
+                position += written
+                rest = _after(rest, written)
+        self._pushed = max(self._pushed, position)
+
+    def publish(self) -> ObjectInfo:
+        """Make it the object.
+
+        Raises:
+            ObjectExistsError: it had to be new, and is there.
+            IntegrityError: the file is not as long as what was written.
+        """
+        self.create()
+        assert self._partial is not None, "made with the descriptor"
+        system, path = self._disk.system, self._target.path
+        if self._mode != _UNPUBLISHED:
+            system.fchmod(self._fd, self._mode)
+        system.fsync(self._fd)
+        status = system.fstat(self._fd)
+        if status.st_size != self._size:
+            raise IntegrityError(
+                f"{self._target.shown}: {self._size:,} bytes were written, the file has {status.st_size:,}"
+            )
+        replaces = self._exists()
+        partial, linked = self._partial, False
+        if not self._target.exclusive:
+            system.replace(partial, path)
+        elif replaces:
+            raise self._exists_already()
+        else:
+            linked = self._create_exclusively(partial)
+        if not linked:
+            self._partial = None
+        try:
+            self._disk.sync_folder(self._target.folder)
+        except OSError:
+            # Whether the name survives is not known: the error must not leave an object behind, nor take away what was
+            # acknowledged. One that was replaced is lost either way; then the new one, which is whole, is worth more
+            # than none.
+            if not replaces:
+                with suppress(OSError):
+                    if self.acknowledged and not linked:
+                        system.replace(path, partial)
+                    else:
+                        system.unlink(path)
+            raise
+        if linked:
+            # Only now: no power cut leaves neither name. Should this fail, a second name, never listed, does no harm.
+            self._partial = None
+            with suppress(OSError):
+                system.unlink(partial)
+        return object_info(self._target.key, status)
+
+    def abandon(self) -> None:
+        """Close it, and remove it unless something of it was promised. One that was published is only closed."""
+        kept = self.acknowledged or (self._ahead_of is not None and self._ahead_of.acknowledged)
+        if self._lock is not None and self._partial is not None and kept and self._mode != _UNPUBLISHED:
+            with suppress(OSError):  # it was to be published, and stays unfinished
+                self._disk.system.fchmod(self._fd, _UNPUBLISHED)
+        self._close()
+        if self._partial is not None and not kept:
+            partial, self._partial = self._partial, None
+            try:
+                self._disk.system.unlink(partial)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.warning("%s: the unfinished file %s cannot be removed: %s", self._target.shown, partial, error)
+
+    @property
+    def _fd(self) -> int:
+        return -1 if self._lock is None else self._lock.fd
+
+    def _open(self, partial: str, mode: int) -> os.stat_result:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = self._disk.system.open(partial, flags, mode)
+        self._partial = partial
+        # On a filesystem without locks its age alone says whether somebody writes it.
+        self._lock = FileLock(fd, partial, needed=False)
+        status: os.stat_result = self._disk.system.fstat(fd)
+        return status
+
+    def _close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()  # what was promised has been synced before
+            self._lock = None
+
+    def _exists(self) -> bool:
+        try:
+            status = self._disk.system.lstat(self._target.path)
+        except FileNotFoundError:
+            return False
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._target.path)
+        return True
+
+    def _create_exclusively(self, partial: str) -> bool:
+        """Whether the object is a second name of the unfinished file, which then is there still."""
+        try:
+            return self._disk.link(partial, self._target.path)
+        except FileExistsError as error:
+            raise self._exists_already() from error
+
+    def _exists_already(self) -> ObjectExistsError:
+        return ObjectExistsError(f"{self._target.shown}: it is there already, and was to be created")
+
+
+def nbytes(buffer: Buffer) -> int:
+    return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+
+def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
+    """What is left of ``buffers`` after ``written`` bytes.
+
+    Raises:
+        OSError: nothing was written of something, which would go on for ever.
+    """
+    size = sum(map(nbytes, buffers))
+    if written == size:
+        return ()
+    if not written:
+        raise OSError(errno.EIO, "the system took no byte")
+    for n, buffer in enumerate(buffers):
+        if written < nbytes(buffer):
+            return [memoryview(buffer).cast("B")[written:], *buffers[n + 1 :]]
+        written -= nbytes(buffer)
+    return ()

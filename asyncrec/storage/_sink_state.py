@@ -1,0 +1,157 @@
+"""`SinkState`: where a sink stands, and what may be done to it next. For whoever writes a `ByteSink`.
+
+A sink is entered once, takes chunks, and is left once. A call that failed or was cancelled cannot be made good, even
+when its caller swallows the exception: part of a chunk may be in the store and part of it not. So the object can then
+only be abandoned. All of this is one table, `TRANSITIONS`: each state, what may happen in it, and
+the state that follows. What the table does not have raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import anyio
+
+from asyncrec.errors import StorageError
+
+__all__ = ["TRANSITIONS", "Event", "SinkState", "State"]
+
+State = Literal["new", "entering", "open", "busy", "failed", "closed"]
+Event = Literal["enter", "begin", "succeed", "fail", "leave"]
+
+TRANSITIONS: dict[State, dict[Event, State]] = {
+    "new": {"enter": "entering"},
+    "entering": {"succeed": "open", "fail": "closed"},
+    "open": {"begin": "busy", "leave": "closed"},
+    "busy": {"succeed": "open", "fail": "failed", "leave": "closed"},
+    "failed": {"leave": "closed"},
+    # A call of another task may end only after the exit.
+    "closed": {"succeed": "closed", "fail": "closed"},
+}
+
+
+class SinkState:
+    """The state of one `ByteSink`, moved on by the sink's own methods::
+
+        class ListSink(ByteSink):
+            def __init__(self, key):
+                self._state = SinkState(key)
+                ...
+
+            async def __aenter__(self):
+                with self._state.entering():
+                    ...  # begin something that nobody sees
+                return self
+
+            async def send(self, buffers):
+                with self._state.working():
+                    ...  # hand over the chunk
+
+            async def __aexit__(self, exc_type, exc, traceback):
+                try:
+                    if self._state.leave(exc):
+                        self.published = ...  # show it, in one step
+                finally:
+                    if self.published is None:
+                        ...  # take it away
+
+    Args:
+        what: the object, as errors name it: its URL, without credentials.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._now: State = "new"
+        self._cause: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"<SinkState of {self._what}: {self._now}>"
+
+    @property
+    def now(self) -> State:
+        """The state: ``"new"``, ``"entering"``, ``"open"``, ``"busy"`` (in a call), ``"failed"`` or ``"closed"``."""
+        return self._now
+
+    @contextmanager
+    def entering(self) -> Iterator[None]:
+        """Hold what ``__aenter__`` does. Where the block raises, the sink is closed: its ``__aexit__`` is not called.
+
+        Raises:
+            RuntimeError: the sink was entered before.
+        """
+        self._move("enter")
+        try:
+            yield
+        except BaseException:
+            self._move("fail")
+            raise
+        self._move("succeed")
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Hold what `send` or `flush` does. Where the block raises, cancellation included, the sink has failed.
+
+        Raises:
+            ClosedResourceError: the context was not entered, or has exited.
+            StorageError: an earlier call failed or was cancelled; that error is its cause.
+            BusyResourceError: another task is in a call.
+        """
+        self._move("begin")
+        try:
+            yield
+        except BaseException as error:
+            self._cause = error
+            self._move("fail")
+            raise
+        self._move("succeed")
+
+    def check(self) -> None:
+        """Raise what `working` would, for a sink that looks at its arguments before it begins."""
+        if "begin" not in TRANSITIONS[self._now]:
+            raise self._refusal("begin")
+
+    def leave(self, error: BaseException | None) -> bool:
+        """Close the sink, at the beginning of ``__aexit__``, and say whether the object is to be published.
+
+        Args:
+            error: what the body of the ``async with`` raised, the second argument of ``__aexit__``.
+
+        Returns:
+            `True` after a clean exit; `False` on an error, after which the object is abandoned.
+
+        Raises:
+            StorageError: a call failed or was cancelled, and the body went on as if nothing were. The object is to be
+                abandoned, too.
+        """
+        before, cause = self._now, self._cause
+        self._move("leave")
+        self._cause = None  # it holds the frames of the call that failed, and with them the chunk
+        if error is not None:
+            return False
+        if before != "open":
+            raise StorageError(
+                f"{self._what}: not published, because writing it failed or was cancelled before"
+            ) from cause
+        return True
+
+    def _move(self, event: Event) -> None:
+        following = TRANSITIONS[self._now].get(event)
+        if following is None:
+            raise self._refusal(event)
+        self._now = following
+
+    def _refusal(self, event: Event) -> Exception:
+        """The error for what the table does not have."""
+        if event == "begin" and self._now == "failed":
+            failure = StorageError(f"{self._what}: writing it failed or was cancelled before; it can only be abandoned")
+            failure.__cause__ = self._cause
+            return failure
+        if event == "begin" and self._now == "busy":
+            return anyio.BusyResourceError(f"writing to {self._what}")
+        if event == "begin":
+            return anyio.ClosedResourceError(f"{self._what}: its context is not open")
+        if event == "enter":
+            return RuntimeError(f"{self._what}: a sink is entered once")
+        return RuntimeError(f"{self._what}: {event!r} does not follow {self._now!r}")

@@ -1,0 +1,63 @@
+"""`get_record` reads one of the records that a path names, by its number or its key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import numpy as np
+
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec.errors import DatasetError, RecordIndexError
+from asyncrec.storage._base import Storage
+from asyncrec.tools._head import FoundRecord, RecordStream
+from asyncrec.tools._selection import selected
+
+__all__ = ["get_record"]
+
+
+async def get_record(
+    path: str | os.PathLike[str],
+    *,
+    record: int | None = None,
+    key: str | None = None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> FoundRecord:
+    """One record: by its number among all that ``path`` names, counted from 0 (from the end when negative), or the key
+    it was written with. A data set is asked at random; of other files all before it is read.
+
+    Raises:
+        IndexError: there is no such record.
+        KeyError: no record has the key.
+        DatasetError: a key, and what ``path`` names has no keys.
+        FormatError: it is damaged.
+    """
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        if len(selection.datasets) == 1 and selection.kind == "data set":
+            found = selection.datasets[0]
+            dataset = Dataset(found.folder, found.name, found.manifest, None)
+            if key is not None:
+                record = await dataset.find(key)
+            assert record is not None, "one of the two is given"
+            data = await dataset.get(record)
+            number = record if record >= 0 else len(dataset) + record
+            shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
+            return FoundRecord(selection.shards[shard].display_path, number - int(dataset.starts[shard]), data)
+        if key is not None:
+            raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
+        assert record is not None, "one of the two is given"
+        before = 0
+        last: list[FoundRecord] = []  # as many as a negative number may mean
+        async with AsyncExitStack() as stack:
+            async for records in RecordStream(selection, (), stack):
+                if 0 <= record < before + len(records):
+                    return records[record - before]
+                before += len(records)
+                if record < 0:
+                    last = [*last, *records][record:]
+        if len(last) == -record:
+            return last[0]
+        raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {before:,} records")

@@ -1,0 +1,150 @@
+"""`from_csv` makes train, eval and test of the rows of a CSV file whose first row names the columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._datasets.from_csv.csv_rows import CsvRows
+from asyncrec._datasets.from_csv.partition import weights_of
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec.errors import DatasetError
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._splits import ExampleParts, SplitOptions, SplitsReport, write_splits
+
+__all__ = ["from_csv"]
+
+
+async def from_csv(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    files: Sequence[str] = (),
+    ratios: float | Sequence[float] = 0.8,
+    seed: int = 0,
+    max_shard_bytes: int | None = None,
+    compression: str | int | CompressionOptions | None = "",
+    encoding: str = "utf-8",
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> SplitsReport:
+    """Rows of a CSV file, whose first names the columns, become train, eval and test.
+
+    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text. The
+    file is held in memory.
+
+    Args:
+        label: a column whose values are classes: numbered in their order, and each split gets its share of each.
+        files: columns that hold paths, relative to the CSV file; the feature is the bytes of the file.
+        ratios: 0.8 to train and the rest to eval; or two, or three for train, eval and test.
+        seed: of the order.
+
+    Raises:
+        DatasetError: a row with other than the header's number of cells, a column that is not there, no row for a
+            split, or a file of another encoding.
+        ObjectNotFoundError: a file that a row names is not there. Nothing is changed.
+    """
+    report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
+    options = SplitOptions(
+        target, weights_of(ratios), seed, max_shard_bytes, compression, target_storage, target_storage_options
+    )
+    async with located(source, storage=storage, storage_options=storage_options) as (store, key):
+        content = await store.get(key)
+
+        def parse() -> _Table:
+            rows = CsvRows(content, path=report.source, encoding=encoding)
+            folder = key[: key.rfind("/") + 1]
+            return _Table(rows, path=report.source, folder=folder, label=label, files=tuple(files))
+
+        await write_splits(await in_thread(parse), store, options, report, progress)
+    return report
+
+
+class _Table:
+    """A CSV file with a header: its columns by name, with their types. Blocks.
+
+    Args:
+        folder: of the file, in whose storage the paths of the columns ``files`` are relative to it.
+    """
+
+    def __init__(self, rows: CsvRows, *, path: str, folder: str, label: str | None, files: tuple[str, ...]) -> None:
+        self._rows = rows
+        self._folder = folder
+        self._columns = self._rows[0]
+        self._label = label
+        self._files = files
+        if len(set(self._columns)) < len(self._columns) or "" in self._columns:
+            raise DatasetError(f"{path}: the first row names the columns, each by a name of its own: {self._columns}")
+        for name in (*files, *([label] if label is not None else [])):
+            if name not in self._columns:
+                raise DatasetError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
+        kinds = dict.fromkeys(self._columns, "int64")
+        values: set[str] = set()
+        for number in range(1, len(self._rows)):
+            row = self._rows[number]
+            if len(row) != len(self._columns):
+                raise DatasetError(f"{self._rows.where(number)}: {len(row)} cells for {len(self._columns)} columns")
+            for name, cell in zip(self._columns, row, strict=True):
+                kinds[name] = _kind(cell, kinds[name])
+            if label is not None:
+                values.add(row[self._columns.index(label)])
+        self._kinds = kinds
+        self.labels = sorted(values)
+        self._numbers = {name: number for number, name in enumerate(self.labels)}
+
+    @property
+    def strata(self) -> list[str | None]:
+        if self._label is None:
+            return [None] * (len(self._rows) - 1)
+        at = self._columns.index(self._label)
+        return [self._rows[number][at] for number in range(1, len(self._rows))]
+
+    @property
+    def schema(self) -> Schema:
+        entries: dict[str, Entry] = {}
+        for name in self._columns:
+            kind = "bytes" if name in self._files else "int64" if name == self._label else self._kinds[name]
+            entries[name] = FixedLen((), kind)
+        return Schema(entries)
+
+    def parts(self, number: int) -> ExampleParts:
+        convert = {"int64": int, "float32": float, "bytes": str}
+        features: dict[str, Any] = {}
+        files: dict[str, str] = {}
+        for name, cell in zip(self._columns, self._rows[number + 1], strict=True):
+            if name in self._files:
+                files[name] = self._folder + cell
+            elif name == self._label:
+                features[name] = self._numbers[cell]
+            else:
+                features[name] = convert[self._kinds[name]](cell)
+        return ExampleParts(features, files)
+
+
+def _kind(cell: str, before: str) -> str:
+    """The type of a column with one more cell."""
+    if before == "int64":
+        try:
+            if -(1 << 63) <= int(cell) < 1 << 63 and "_" not in cell:
+                return "int64"
+        except ValueError:
+            pass
+    if before != "bytes":
+        try:
+            float(cell)
+        except ValueError:
+            return "bytes"
+        return "float32" if "_" not in cell else "bytes"
+    return "bytes"

@@ -1,0 +1,75 @@
+"""`from_folder` makes train, eval and test of files in folders that are named by their label."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asyncrec._datasets.from_csv.partition import weights_of
+from asyncrec._framing.compression import CompressionOptions
+from asyncrec._shards.manifest.names import is_data
+from asyncrec.errors import DatasetError
+from asyncrec.example._kinds import FixedLen
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Storage
+from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._splits import ExampleParts, SplitOptions, SplitsReport, write_splits
+
+__all__ = ["from_folder"]
+
+
+async def from_folder(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    ratios: float | Sequence[float] = 0.8,
+    seed: int = 0,
+    max_shard_bytes: int | None = None,
+    compression: str | int | CompressionOptions | None = "",
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> SplitsReport:
+    """Files in folders that are named by their label (``cats/1.png``, ``dogs/2.png``) become train, eval and test.
+
+    A record holds ``data`` (the bytes of the file), ``label`` (the number of its folder's name among all in their
+    order) and ``path`` (relative to ``source``). Names that begin with ``_`` or ``.`` are left out. Each split gets its
+    share of each label.
+
+    Raises:
+        DatasetError: there is no file in a folder, or none for a split.
+    """
+    report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
+    options = SplitOptions(
+        target, weights_of(ratios), seed, max_shard_bytes, compression, target_storage, target_storage_options
+    )
+    async with located(source, storage=storage, storage_options=storage_options) as (store, key):
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        names = [info.key[len(prefix) :] async for info in store.list_objects(prefix)]
+        paths = [name for name in names if "/" in name and is_data(name)]
+        if not paths:
+            raise DatasetError(f"{report.source}: no files in folders; a folder's name is the label of what is in it")
+        await write_splits(_Files(prefix, paths), store, options, report, progress)
+    return report
+
+
+class _Files:
+    """Files below a prefix, each in a folder that is named by its label."""
+
+    schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
+
+    def __init__(self, prefix: str, paths: Sequence[str]) -> None:
+        self._prefix = prefix
+        self._paths = paths
+        self.strata = [path.partition("/")[0] for path in paths]
+        self.labels = sorted(set(self.strata))
+        self._numbers = {name: number for number, name in enumerate(self.labels)}
+
+    def parts(self, number: int) -> ExampleParts:
+        path = self._paths[number]
+        return ExampleParts({"label": self._numbers[self.strata[number]], "path": path}, {"data": self._prefix + path})

@@ -1,0 +1,94 @@
+"""`concurrently`, `for_each` and `ordered_map` call a function for many items, some at a time."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from asyncrec._concurrency.map import concurrently, for_each, ordered_map
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
+async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int) -> None:
+    done: list[int] = []
+    running = most = 0
+
+    async def work(item: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await checkpoint()
+        done.append(item)
+        running -= 1
+
+    await concurrently(work, range(count), tasks=4)
+    assert sorted(done) == list(range(count))
+    assert most == min(count, 4)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+async def test_the_first_error_ends_it_and_is_raised_as_itself(count: int) -> None:
+    begun: list[int] = []
+
+    async def work(item: int) -> None:
+        begun.append(item)
+        await checkpoint()
+        raise ValueError(f"item {item}")
+
+    with pytest.raises(ValueError, match=r"item \d"):
+        await concurrently(work, range(count), tasks=4)
+    assert len(begun) <= 4
+
+
+async def test_results_are_in_the_order_of_the_items_whatever_takes_how_long() -> None:
+    async def work(item: int) -> int:
+        for _ in range(5 - item):
+            await checkpoint()
+        return item * item
+
+    assert await for_each(work, iter(range(6)), tasks=3) == [0, 1, 4, 9, 16, 25]
+
+
+async def test_items_are_used_in_order_and_so_many_are_in_work() -> None:
+    may_go = [anyio.Event() for _ in range(6)]
+    begun: list[int] = []
+    used: list[tuple[int, str]] = []
+
+    async def work(item: int) -> str:
+        begun.append(item)
+        for later in range(item + 1, min(item + 3, 6)):
+            if item % 3 == 0:  # the first of three ends after the two behind it
+                await may_go[later].wait()
+        may_go[item].set()
+        return str(item)
+
+    async def use(item: int, result: str) -> None:
+        assert max(begun) - item < 3
+        used.append((item, result))
+
+    await ordered_map(range(6), work, use, concurrency=3)
+    assert used == [(item, str(item)) for item in range(6)]
+
+
+async def test_the_first_item_that_fails_is_what_is_raised_when_the_others_have_ended() -> None:
+    ended: list[int] = []
+
+    async def work(item: int) -> int:
+        try:
+            for _ in range(3 - item):
+                await checkpoint()
+            if item:
+                raise ValueError(f"item {item}")
+            return item
+        finally:
+            ended.append(item)
+
+    async def use(item: int, result: int) -> None:
+        assert item == 0
+
+    with pytest.raises(ValueError, match="item 1"):
+        await ordered_map(range(3), work, use, concurrency=3)
+    assert sorted(ended) == [0, 1, 2]

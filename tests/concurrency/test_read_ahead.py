@@ -1,0 +1,66 @@
+"""`ReadAhead` works one step ahead of whoever takes its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from asyncrec._concurrency.read_ahead import ReadAhead
+from asyncrec._concurrency.tasks import TaskScope
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_one_result_is_made_ahead_and_no_more() -> None:
+    taken: list[int] = []
+
+    def plans() -> Iterator[int]:
+        for number in range(5):
+            taken.append(number)
+            yield number
+
+    async def fetch(number: int) -> str:
+        return f"result {number}"
+
+    async with TaskScope() as scope:
+        ahead = ReadAhead(scope, plans(), fetch)
+        assert taken == []
+        for number in range(5):
+            assert await ahead.next() == f"result {number}"
+            await anyio.wait_all_tasks_blocked()
+            assert taken == list(range(min(5, number + 2)))
+        assert await ahead.next() is None
+        assert await ahead.next() is None
+
+
+async def test_an_error_of_making_is_raised_each_time_it_is_asked() -> None:
+    async def fetch(number: int) -> int:
+        if number:
+            raise ValueError("damaged")
+        return number
+
+    async with TaskScope() as scope:
+        ahead = ReadAhead(scope, iter(range(5)), fetch)
+        assert await ahead.next() == 0
+        for _ in range(3):
+            with pytest.raises(ValueError, match="damaged"):
+                await ahead.next()
+
+
+async def test_what_is_cancelled_while_waiting_is_had_by_asking_again() -> None:
+    may_go = anyio.Event()
+
+    async def fetch(number: int) -> int:
+        await may_go.wait()
+        return number
+
+    async with TaskScope() as scope:
+        ahead = ReadAhead(scope, iter(range(5)), fetch)
+        with anyio.CancelScope() as waiting:
+            waiting.cancel()
+            await ahead.next()
+        may_go.set()
+        assert await ahead.next() == 0
+        ahead.cancel()

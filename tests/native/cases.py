@@ -1,0 +1,152 @@
+"""One case of each function in C beside the Python that it stands for: drawn, run both ways, compared."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+from unittest import mock
+
+import crc32c as package
+
+from asyncrec._framing import frames
+from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
+from asyncrec._framing.frames import FrameDecoder
+from asyncrec._native import native
+from asyncrec.errors import DecodeError, FormatError, SchemaError
+from asyncrec.example._columns import column_of, read_columns, read_columns_in_python
+from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
+
+from .messages import some_example
+
+assert native is not None, "there is no C to try"
+
+# Around every threshold there is in C or in Python.
+SIZES = (0, 1, 7, 8, 9, 127, 128, 383, 384, 385, 4079, 4080, 4081, 65_535, 65_536, 65_537)
+
+
+def outcome(function: Callable[[], Any], *refusals: type[BaseException]) -> Any:
+    """What a function gives, or the type and the words of its refusal."""
+    try:
+        return function()
+    except refusals as error:
+        return type(error), str(error)
+
+
+def some_bytes(random: Random, most: int = 300) -> bytes:
+    size = random.choice(SIZES) if random.random() < 0.02 else random.randrange(most)
+    return random.randbytes(size)
+
+
+def damaged(random: Random, data: bytes) -> bytes:
+    """A few bytes changed, lost or added; often none."""
+    changed = bytearray(data)
+    for _ in range(random.choice((0, 1, 1, 2, 5))):
+        at = random.randrange(len(changed) + 1)
+        match random.randrange(5):
+            case 0 if at < len(changed):
+                changed[at] = random.choice((0, 0x7F, 0x80, 0xFF, random.randrange(256)))
+            case 1 if at < len(changed):
+                changed[at] ^= 1 << random.randrange(8)
+            case 2:
+                del changed[at : at + random.randrange(20)]
+            case 3:
+                changed[at:at] = random.randbytes(random.randrange(20))
+            case _:
+                del changed[at:]
+    return bytes(changed)
+
+
+def crc32c(random: Random) -> None:
+    data = memoryview(some_bytes(random, 3000))[random.randrange(9) :]
+    value = random.choice((0, random.getrandbits(32)))
+    expected = package.crc32c(data, value)
+    assert native.crc32c(data, value) == expected
+    assert native.crc32c_by_tables(data, value) == expected
+    assert native.crc32c(bytes(data), value) == expected
+
+
+def frames_encoded(random: Random) -> None:
+    records = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 31, 32, 33, 60)))]
+    assert list(map(bytes, encode_frames(records))) == list(map(bytes, encode_frames_in_python(records)))
+
+
+def frames_cut(random: Random) -> None:
+    records = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 31, 32, 33, 60)))]
+    stream = b"".join(encode_frames(records))
+    if random.random() < 0.1:  # a length that lies, with a checksum that holds
+        length = struct.pack("<Q", random.choice((2**64 - 1, 2**63, 2**62, 2**32, len(stream), len(stream) + 16)))
+        stream += length + struct.pack("<I", frames.masked_crc32c(length)) + random.randbytes(random.randrange(40))
+    stream = damaged(random, stream) if random.random() < 0.7 else stream
+    options: dict[str, Any] = {
+        "verify": random.random() < 0.8,
+        "max_record_bytes": random.choice((0, 100, 2**28, 2**70)),
+    }
+    at = random.randrange(len(stream) + 1)
+
+    def decoded() -> Any:
+        decoder, found = FrameDecoder(**options), []
+        for piece in (stream[:at], stream[at:]):
+            if decoder.error is None:
+                found += decoder.feed(piece)
+        end = outcome(decoder.finish, FormatError)
+        return found, decoder.offset, decoder.records, end
+
+    in_c = decoded()
+    with mock.patch.object(frames, "native", None):
+        assert decoded() == in_c
+
+
+def example_columns(random: Random) -> None:
+    """Against each record read by itself; NumPy, which passes over damage in what nobody wants, where that is well."""
+    most = random.choice((1, 2, 3, 8))
+    forms = [some_example(random, most) for _ in range(random.choice((1, 1, 2, 5, 40)))]
+    records = [random.choice(forms) for _ in range(random.choice((0, 1, 3, 30, 60)))]
+    for _ in range(random.choice((0, 0, 1, 3)) if records else 0):
+        at = random.randrange(len(records))
+        records[at] = damaged(random, records[at])
+    names = random.sample(("a", "bb", "name", "a rather long name of a feature", "é"), random.randrange(1, 5))
+    wanted = {name: random.choice((BYTES, FLOAT, INT64)) for name in names}
+    strict = random.random() < 0.3
+    checked = []
+
+    def check(features: Mapping[str, Raw], row: int) -> None:
+        checked.append(row)
+        for name, (kind, _) in features.items():
+            if kind != NONE and kind != wanted.get(name, kind):
+                raise SchemaError(f"record {row} of the batch: {name!r}")
+            if strict and name not in wanted:
+                raise SchemaError(f"record {row} of the batch: no {name!r}")
+
+    def alone() -> Any:
+        columns: dict[str, tuple[list[Any], list[int]]] = {name: ([], []) for name in wanted}
+        for row, record in enumerate(records):
+            try:
+                features = parse_example(record)
+                check(features, row)
+                for name, kind in wanted.items():
+                    _, flat, counts = column_of(kind, [features.get(name)])
+                    columns[name][0].extend(flat if kind == BYTES else flat.view("i4").tolist())
+                    columns[name][1].extend(counts.tolist())
+            except DecodeError as error:
+                raise DecodeError(f"record {row} of the batch: {error}") from None
+        return columns
+
+    def together(read: Callable[..., Any]) -> Any:
+        columns = read(records, wanted, check)
+        return {
+            name: (flat if kind == BYTES else flat.view("i4").tolist(), counts.tolist())
+            for name, (kind, flat, counts) in columns.items()
+        }
+
+    expected = outcome(alone, DecodeError, SchemaError)
+    checked.clear()
+    found = outcome(lambda: together(read_columns), DecodeError, SchemaError)
+    assert checked == sorted(checked)
+    if isinstance(expected, dict):
+        assert found == expected
+        assert outcome(lambda: together(read_columns_in_python), DecodeError, SchemaError) == expected
+    else:  # the same kind of fault of the same record
+        assert found[0] is expected[0], (found, expected)
+        assert found[1].split(":")[0] == expected[1].split(":")[0], (found, expected)

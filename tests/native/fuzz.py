@@ -1,0 +1,72 @@
+"""The C of asyncrec against the Python beside it, with cases from a seed: same results, same kinds of refusals.
+
+    PYTHONPATH=tests python -m native.fuzz --cases 1000000 --seed 7 --only cut_frames
+
+`make sanitize` runs it on a library that was built with the sanitizers of addresses and of undefined behaviour
+(``--library``). A case that differs is told with the seed that repeats it, and ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from random import Random
+from typing import Any
+
+__all__ = ["SUBJECTS", "fuzz"]
+
+Subject = Callable[[Random], None]
+
+SUBJECTS: dict[str, str] = {
+    "crc32c": "crc32c",
+    "encode_frames": "frames_encoded",
+    "cut_frames": "frames_cut",
+    "example_columns": "example_columns",
+}
+"""The functions in C, and what tries each: the name of a function in `cases`."""
+
+
+def fuzz(name: str, count: int, seed: int) -> None:
+    """Try one function ``count`` times. Raises AssertionError, with the seed of the one case, when it differs."""
+    from . import cases  # only now: `main` chooses the library before asyncrec is imported
+
+    subject: Subject = getattr(cases, SUBJECTS[name])
+    for number in range(seed, seed + count):
+        try:
+            subject(Random(number))
+        except Exception as error:
+            error.add_note(f"{name}: the case of --seed {number} --cases 1")
+            raise
+
+
+def use(library: str) -> None:
+    """Let asyncrec find its C in this file instead of its own."""
+    spec = spec_from_file_location(
+        "asyncrec._native._c", library, loader=ExtensionFileLoader("asyncrec._native._c", library)
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=5_000, help="of each function")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=SUBJECTS, action="append")
+    parser.add_argument("--library", help="another build of asyncrec/_native")
+    arguments = parser.parse_args()
+    if arguments.library:
+        use(arguments.library)
+    for name in arguments.only or SUBJECTS:
+        fuzz(name, arguments.cases, arguments.seed)
+        print(f"{name}: {arguments.cases:,} cases from seed {arguments.seed}, no difference")
+
+
+if __name__ == "__main__":
+    main()

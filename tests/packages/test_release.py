@@ -1,0 +1,72 @@
+"""All distributions have one version and say where they come from, and a release changes it everywhere at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("plugins/*/pyproject.toml"))]
+
+
+def module(name: str):  # type: ignore[no-untyped-def]
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def project(path: Path) -> dict[str, object]:
+    return dict(tomllib.loads(path.read_text("utf-8"))["project"])
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
+def test_a_distribution_has_the_cores_version_and_addresses_and_needs_no_older_core(path: Path) -> None:
+    core, own = project(PROJECTS[0]), project(path)
+    assert own["version"] == core["version"]
+    assert own["urls"] == core["urls"]
+    assert str(own["requires-python"]).startswith(str(core["requires-python"]))  # a client may ask for a later patch
+    needed = [each for each in own["dependencies"] if str(each).startswith("asyncrec")]  # type: ignore[attr-defined]
+    assert needed == ([] if path == PROJECTS[0] else [f"asyncrec>={core['version']}"])
+
+
+@pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
+def test_a_plugin_carries_the_license(path: Path) -> None:
+    assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
+def test_a_release_changes_the_version_wherever_it_stands(path: Path) -> None:
+    text = module("release").with_version(path.read_text("utf-8"), "7.8.9")
+    old = str(project(path)["version"])
+    assert old not in text
+    assert tomllib.loads(text)["project"]["version"] == "7.8.9"
+
+
+def test_a_release_takes_what_is_unreleased_under_its_own_heading() -> None:
+    changes = "# Changes\n\n## Unreleased\n\n- A thing.\n\n## 0.1.0 (2026-01-01)\n\n- First.\n"
+    assert module("release").with_heading(changes, "0.2.0", "2026-02-02") == (
+        "# Changes\n\n## Unreleased\n\n## 0.2.0 (2026-02-02)\n\n- A thing.\n\n## 0.1.0 (2026-01-01)\n\n- First.\n"
+    )
+
+
+@pytest.mark.parametrize("changes", ["# Changes\n", "## Unreleased\n\n## 0.1.0\n", "## Unreleased\n"])
+def test_nothing_is_released_that_the_changelog_does_not_tell_of(changes: str) -> None:
+    with pytest.raises(ValueError, match="Unreleased"):
+        module("release").with_heading(changes, "0.2.0", "2026-02-02")
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ("[a](docs/a.md) ![b](https://c/d.png)", ["docs/a.md"]),
+        ("[a](https://b/c) [d](#e)", []),
+    ],
+)
+def test_a_link_that_only_a_checkout_has_is_found(text: str, links: list[str]) -> None:
+    assert module("dist").relative_links(text) == links

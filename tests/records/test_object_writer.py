@@ -1,0 +1,537 @@
+"""`ObjectWriter` and its `WriteQueue`: tickets reach their levels in order, and what fails is told to everybody."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from asyncrec._framing.compression import parse_compression
+from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
+from asyncrec._records.writing.inbox import FlushRequest
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_limits import ObjectLimits
+from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.object_writer import ObjectWriter
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, KEY_BYTES, WriteBatch
+from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Picky(Exception):
+    """It cannot be made again without its arguments, as those of some clients."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def test_an_error_is_copy_for_reraise_as_one_of_its_kind_or_as_itself() -> None:
+    error = OSError(5, "disk")
+    again = copy_for_reraise(error)
+    assert (type(again), again.args, again.__cause__) == (OSError, (5, "disk"), error)
+    assert again is not error
+    picky = Picky(3, "text")
+    assert copy_for_reraise(picky) is picky
+    closed = copy_for_reraise(KeyboardInterrupt())
+    assert isinstance(closed, anyio.ClosedResourceError)
+
+
+async def _whole(tail: Sequence[Buffer]) -> int:
+    return sum(map(len, tail))
+
+
+class Host:
+    """Objects in memory; ``commits`` is whether a published one is committed at once."""
+
+    def __init__(self, *, commits: bool = True, fails_at: str = "") -> None:
+        self.storage = MemoryStorage()
+        self.turn = anyio.Semaphore(1)
+        self.commits, self.fails_at = commits, fails_at
+        self.objects: list[tuple[int, int]] = []  # records, last ticket
+        self.times: list[tuple[float, float]] = []
+        self.heard = 0
+
+    def _fail(self, what: str) -> None:
+        if self.fails_at == what:
+            raise OSError(what)
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        self._fail("open")
+        async with self.storage.open_sink(f"object{len(self.objects)}") as sink:
+            sink.flush = _whole  # type: ignore[method-assign]  # as a disk does
+            yield ObjectOutput(ChunkWriter(sink), compression=parse_compression(""))
+        self._fail("publish")
+
+    async def before_publish(self) -> None:
+        self._fail("before")
+
+    async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
+        self._fail("commit")
+        self.objects.append((output.records, ticket))
+        self.times.append((first, last))
+        return self.commits
+
+    def progressed(self) -> None:
+        self.heard += 1
+
+
+async def settled() -> None:
+    for _ in range(30):
+        await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def writing_to(host: Host, **options: Any) -> AsyncIterator[tuple[WriteQueue, ByteBudget, Callable[..., None]]]:
+    budget = ByteBudget(1 << 24)
+    queue = WriteQueue(
+        "objects", budget, limits=ObjectLimits(**options.get("limits", {})), compressed=options.get("compressed", False)
+    )
+    writer = ObjectWriter(
+        host, queue, budget, durable_flush=options.get("durable_flush", True), eager=options.get("eager", False)
+    )
+    ticket = 0
+
+    def append(size: int = 10) -> None:
+        nonlocal ticket
+        ticket += 1
+        budget.used += size + FRAME_OVERHEAD
+        queue.append(bytes(size), ticket)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.run)
+        yield queue, budget, append
+        queue.close()
+    assert writer.finished.is_set()
+    assert writer.opened.is_set()
+
+
+async def test_tickets_reach_spooled_by_a_flush_and_committed_by_the_end_of_their_object() -> None:
+    host = Host()
+    async with writing_to(host) as (queue, budget, append):
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted, queue.levels.oldest_uncommitted) == (
+            None,
+            None,
+            None,
+        )
+        await anyio.sleep(5)
+        append()
+        append()
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (1, 1)
+        assert queue.levels.oldest_uncommitted == pytest.approx(anyio.current_time())
+        request = queue.flush()
+        assert queue.flush() is request, "one that has not begun is shared"
+        await request.done.wait()
+        assert request.spooled
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (None, 1)
+        append()
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (3, 1)
+        assert (queue.records, queue.bytes) == (3, 3 * (10 + FRAME_OVERHEAD))
+        queue.end_object()
+        await settled()
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (None, None)
+        assert host.objects == [(3, 3)]
+        assert budget.used == budget.under_way == budget.reserved == 0
+        append()
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (4, 4)
+    assert host.objects == [(3, 3), (1, 4)]
+    assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (None, None)
+
+
+async def test_what_the_host_has_not_committed_is_spooled_and_waits_to_be_told() -> None:
+    async with writing_to(Host(commits=False)) as (queue, _, append):
+        append()
+        queue.end_object()
+        append()
+        queue.end_object()
+        await settled()
+        assert (queue.levels.first_unspooled, queue.levels.first_uncommitted) == (None, 1)
+        queue.levels.committed(0)
+        assert queue.levels.first_uncommitted == 1
+        queue.levels.committed(1)
+        assert queue.levels.first_uncommitted == 2
+        queue.levels.committed(2)
+        assert queue.levels.first_uncommitted is None
+
+
+async def test_a_flush_that_is_not_durable_says_so_and_moves_no_ticket() -> None:
+    async with writing_to(Host(), durable_flush=False) as (queue, _, append):
+        append()
+        request = queue.flush()
+        await request.done.wait()
+        assert not request.spooled
+        assert queue.levels.first_unspooled == 1
+
+
+async def test_a_flush_of_nothing_is_done_at_once_and_one_after_the_end_too() -> None:
+    async with writing_to(Host()) as (queue, _, append):
+        request = queue.flush()
+        await request.done.wait()
+        assert request.spooled
+        append()
+        queue.end_object()
+        late = queue.flush()
+        await late.done.wait()
+        assert late.spooled
+    after = queue.flush()
+    assert isinstance(after, FlushRequest)
+    assert after.done.is_set()
+
+
+@pytest.mark.parametrize(
+    ("limits", "size", "expected"),
+    [
+        ({"records": 3}, 10, [3, 3, 3, 1]),
+        ({"bytes": 3 * (10 + FRAME_OVERHEAD)}, 10, [3, 3, 3, 1]),
+        ({"bytes": 4 * (10 + FRAME_OVERHEAD) - 1}, 10, [3, 3, 3, 1]),
+        ({"bytes": 5}, 10, [1] * 10),
+        ({"records": 100}, 10, [10]),
+    ],
+)
+@pytest.mark.parametrize("pause", [False, True])
+async def test_an_object_is_full_at_its_limit_exactly(
+    limits: dict[str, int], size: int, expected: list[int], pause: bool
+) -> None:
+    host = Host()
+    async with writing_to(host, limits=limits) as (_, _, append):
+        for _ in range(10):
+            append(size)
+            if pause:
+                await settled()
+    assert [records for records, _ in host.objects] == expected
+    assert host.objects[-1][1] == 10
+
+
+async def test_records_in_batches_end_objects_as_single_ones_do_and_tickets_step() -> None:
+    host = Host()
+    async with writing_to(host, limits={"records": 4}) as (queue, budget, _):
+        for first, count in ((1, 3), (7, 3), (13, 1)):
+            size = count * (10 + FRAME_OVERHEAD)
+            budget.used += size
+            queue.append_many([bytes(10)] * count, size, first, 2)
+    assert host.objects == [(4, 7), (3, 13)]
+    assert budget.used == 0
+
+
+async def test_seconds_count_from_the_first_record_whether_more_come_or_not() -> None:
+    host = Host()
+    async with writing_to(host, limits={"seconds": 60}) as (_, _, append):
+        for wait in (0, 59, 2, 100):
+            await anyio.sleep(wait)
+            append()
+        await anyio.sleep(61)
+        assert [records for records, _ in host.objects] == [2, 1, 1]
+    assert [round(last - first) for first, last in host.times] == [60, 60, 60]
+
+
+async def test_many_small_records_and_one_end_are_one_object_in_order() -> None:
+    host = Host()
+    async with writing_to(host, eager=True) as (queue, _, append):
+        for _ in range(2 * BATCH_RECORDS + 5):
+            append(1)
+        assert queue.records == 2 * BATCH_RECORDS + 5
+    assert host.objects == [(2 * BATCH_RECORDS + 5, 2 * BATCH_RECORDS + 5)]
+
+
+async def test_eager_publishes_an_empty_object_and_the_other_publishes_none() -> None:
+    for eager, objects in ((True, [(0, 0)]), (False, [])):
+        host = Host()
+        async with writing_to(host, eager=eager):
+            pass
+        assert host.objects == objects
+
+
+@pytest.mark.parametrize("fails_at", ["open", "before", "publish", "commit"])
+async def test_a_failure_is_kept_gives_all_room_back_and_lets_everybody_go(fails_at: str) -> None:
+    host = Host(fails_at=fails_at)
+    async with writing_to(host, eager=True) as (queue, budget, append):
+        append()
+        append()
+        flush = queue.flush()
+        append()
+        queue.end_object()
+        append()
+        await settled()
+        assert queue.error is not None
+        assert str(queue.error) == fails_at
+        assert flush.done.is_set()
+        assert host.heard
+        append()
+        queue.end_object()
+        late = queue.flush()
+        assert late.done.is_set()
+        assert not late.spooled
+        assert (queue.levels.first_uncommitted, host.objects) == (1, [])
+    assert budget.under_way == 0
+    assert budget.used == 0
+    assert queue.flush().done.is_set()
+
+
+class Slow(Host):
+    """Opening an object, and publishing it, take as long as the test says."""
+
+    def __init__(self, *, opening: float = 0) -> None:
+        super().__init__()
+        self.opening = opening
+        self.publishing = anyio.Event()
+        self.may_publish = anyio.Event()
+
+    @asynccontextmanager
+    async def open_object(self) -> AsyncIterator[ObjectOutput]:
+        await anyio.sleep(self.opening)
+        async with super().open_object() as output:
+            yield output
+
+    async def before_publish(self) -> None:
+        self.publishing.set()
+        await self.may_publish.wait()
+
+
+async def test_a_flush_waits_for_its_own_object_and_for_no_later_one() -> None:
+    """Flushes that are queued for the next object are shared among themselves: this one ends before its object."""
+    host = Slow()
+    async with writing_to(host) as (queue, _, append):
+        append()
+        first = queue.flush()
+        append()
+        again = queue.flush()
+        queue.end_object()
+        append()
+        later = queue.flush()
+        assert len({first, again, later}) == 3
+        await host.publishing.wait()
+        assert (first.done.is_set(), again.done.is_set(), later.done.is_set()) == (True, True, False)
+        assert (first.spooled, again.spooled) == (True, True)
+        host.may_publish.set()
+        await later.done.wait()
+        assert later.spooled
+    assert [records for records, _ in host.objects] == [2, 1]
+
+
+async def test_many_who_flush_at_once_share_one_flush_of_the_object() -> None:
+    host = Host()
+    flushed = 0
+    opening = host.open_object
+
+    @asynccontextmanager
+    async def counting() -> AsyncIterator[ObjectOutput]:
+        async with opening() as output:
+            flush = output.flush
+
+            async def counted() -> bool:
+                nonlocal flushed
+                flushed += 1
+                return await flush()
+
+            output.flush = counted  # type: ignore[method-assign]  # to count
+            yield output
+
+    host.open_object = counting  # type: ignore[method-assign]  # likewise
+    async with writing_to(host) as (queue, _, append):
+        requests = []
+        for _ in range(5):
+            append()
+            requests.append(queue.flush())
+        for request in requests:
+            await request.done.wait()
+            assert request.spooled
+        assert queue.levels.first_unspooled is None
+    assert flushed == 1
+
+
+async def test_records_that_waited_for_their_object_to_open_are_given_the_whole_time_still() -> None:
+    """Their time was over when it opened: it would be one of many with some records each."""
+    host = Slow(opening=100)
+    host.may_publish.set()
+    async with writing_to(host, limits={"seconds": 60}) as (queue, _, append):
+        append()
+        queue.seal()
+        await anyio.sleep(100 + 59)
+        append()
+        assert host.objects == []
+        await anyio.sleep(2)
+        assert [records for records, _ in host.objects] == [2]
+        await anyio.sleep(1000)
+    assert len(host.objects) == 1
+
+
+async def test_a_compressed_object_ends_with_the_batch_that_reaches_its_limit_and_the_next_counts_from_there() -> None:
+    """What its bytes come to is known only afterwards; its records are counted before."""
+    host = Host()
+    async with writing_to(host, compressed=True, limits={"bytes": 100, "records": 6}) as (queue, _, append):
+        for size in (50, 50, 50):  # 66 bytes each, as they are stored
+            append(size)
+            queue.seal()
+            await settled()
+        assert [records for records, _ in host.objects] == [2]
+        for _ in range(5):
+            append(0)
+        await settled()
+        assert [records for records, _ in host.objects] == [2], "one of these was taken before"
+        append(0)
+        await settled()
+        assert [records for records, _ in host.objects] == [2, 6]
+    assert [records for records, _ in host.objects] == [2, 6, 1]
+
+
+async def test_what_waits_behind_an_object_that_ended_early_is_counted_to_the_next() -> None:
+    """Batches in the queue, and the one that is pending."""
+    host = Slow()
+    async with writing_to(host, limits={"seconds": 60, "records": 5, "bytes": 5 * (10 + FRAME_OVERHEAD)}) as (
+        queue,
+        _,
+        append,
+    ):
+        append()
+        queue.seal()
+        await settled()
+        await anyio.sleep(61)
+        await host.publishing.wait()
+        append()
+        append()
+        queue.seal()
+        append()
+        append()
+        append()
+        append()
+        host.may_publish.set()
+    assert [records for records, _ in host.objects] == [1, 5, 1]
+    assert host.objects[-1][1] == 7
+
+
+@pytest.mark.parametrize("limits", [{"records": 3}, {"bytes": 3 * (10 + FRAME_OVERHEAD)}])
+async def test_a_batch_that_comes_sealed_counts_as_its_records_do(limits: dict[str, int]) -> None:
+    """It goes behind what is pending, and does not begin an object of its own where there is room."""
+    host = Host()
+    async with writing_to(host, limits=limits) as (queue, budget, append):
+        append()
+        budget.used += 10 + FRAME_OVERHEAD
+        queue.append_sealed(
+            WriteBatch.of_large(bytes(10), encode_frames([bytes(10)]), ticket=2, time=anyio.current_time())
+        )
+        assert (queue.levels.first_uncommitted, queue.records, queue.bytes) == (1, 2, 2 * (10 + FRAME_OVERHEAD))
+        budget.used += 2 * (10 + FRAME_OVERHEAD)
+        for ticket in (3, 4):
+            queue.append_sealed(
+                WriteBatch.of_large(bytes(10), encode_frames([bytes(10)]), ticket=ticket, time=anyio.current_time())
+            )
+        await settled()
+        assert host.objects == [(3, 3)]
+        assert (queue.levels.first_uncommitted, queue.levels.first_unspooled) == (4, 4)
+    assert host.objects == [(3, 3), (1, 4)]
+    assert budget.used == budget.under_way == 0
+
+
+async def test_a_flush_that_its_object_did_not_come_to_is_done_when_that_was_published() -> None:
+    """Its limit of time was reached before; nothing of what it flushes is behind it."""
+    host = Slow()
+    async with writing_to(host, limits={"seconds": 60}) as (queue, _, append):
+        append()
+        queue.seal()
+        await anyio.sleep(61)
+        await host.publishing.wait()
+        late = queue.flush()
+        await settled()
+        assert not late.done.is_set()
+        host.may_publish.set()
+        await late.done.wait()
+        assert late.spooled
+        assert queue.levels.first_uncommitted is None
+    assert [records for records, _ in host.objects] == [1]
+
+
+async def test_one_error_is_told_when_the_owner_is_cancelled_too() -> None:
+    """Then everybody is let go as well, and no room stays taken."""
+    host = Slow()
+    budget = ByteBudget(1 << 20)
+    queue = WriteQueue("objects", budget, limits=ObjectLimits(), compressed=False)
+    writer = ObjectWriter(host, queue, budget, durable_flush=True, eager=True)
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.run)
+        budget.used += 10 + FRAME_OVERHEAD
+        queue.append(bytes(10), 1)
+        queue.end_object()
+        await host.publishing.wait()
+        budget.used += 2 * (10 + FRAME_OVERHEAD)
+        queue.append(bytes(10), 2)
+        flush = queue.flush()
+        queue.append(bytes(10), 3)
+        group.cancel_scope.cancel()
+    assert queue.error is not None
+    assert not isinstance(queue.error, Exception)
+    assert isinstance(copy_for_reraise(queue.error), anyio.ClosedResourceError)
+    assert flush.done.is_set()
+    assert not flush.spooled
+    assert (budget.used, budget.under_way, queue.levels.first_uncommitted) == (0, 0, 1)
+
+
+async def test_keys_are_given_to_records_that_have_none_where_another_of_their_batch_has_one() -> None:
+    """One by one or many together, before it or behind it: a batch has a key for each of its records, or none."""
+    none = bytes(KEY_BYTES)
+    size = 1 + FRAME_OVERHEAD
+    async with writing_to(Host()) as (queue, budget, append):
+        append(1)
+        assert queue._pending is not None
+        assert queue._pending.keys is None
+        budget.used += 4 * size
+        queue.append(b"x", 2, b"k" * KEY_BYTES)
+        queue.append(b"x", 3)
+        queue.append_many([b"x"] * 2, 2 * size, 4)
+        assert queue._pending.keys == [none, b"k" * KEY_BYTES, none, none, none]
+        assert (queue._pending.first, queue._pending.last) == (1, 5)
+
+
+async def test_a_batch_is_handed_on_when_it_is_full_of_bytes_or_records_or_somebody_starves() -> None:
+    host = Slow()
+    async with writing_to(host) as (queue, budget, append):
+        append(BATCH_BYTES - 2 * FRAME_OVERHEAD - 1)
+        assert queue._pending is not None
+        append(1)
+        assert queue._pending is None, "of bytes"
+        for _ in range(BATCH_RECORDS - 1):
+            append(0)
+        assert queue._pending is not None
+        append(0)
+        assert queue._pending is None, "of records"
+        budget.used += BATCH_RECORDS * FRAME_OVERHEAD
+        queue.append_many([b""] * BATCH_RECORDS, BATCH_RECORDS * FRAME_OVERHEAD, 5000)
+        assert queue._pending is None, "of records that came together"
+        host.may_publish.set()
+
+
+async def test_what_an_object_held_beside_its_records_is_given_back_with_it_and_the_next_begins_with_nothing() -> None:
+    host = Host()
+    index = MemoryStorage()
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[ObjectOutput]:
+        number = len(host.objects)
+        async with host.storage.open_sink(f"o{number}") as sink, index.open_sink(f"i{number}") as beside:
+            yield ObjectOutput(ChunkWriter(sink), compression=parse_compression(""), index=ChunkWriter(beside))
+
+    host.open_object = opening  # type: ignore[method-assign]  # with an index
+    async with writing_to(host) as (queue, budget, append):
+        for _ in range(3):
+            append(10)
+            queue.seal()
+            await settled()
+            assert budget.reserved == len(b"0 26\n")
+            queue.end_object()
+            await settled()
+            assert budget.reserved == 0
+    assert len(host.objects) == 3

@@ -1,0 +1,50 @@
+"""`asyncrec._records.writing.write_batch`: records cut into what moves together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec._records import record_size
+from asyncrec._records.record_size import LARGE_RECORD
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
+
+SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, BATCH_BYTES - 1, BATCH_BYTES, LARGE_RECORD]), max_size=40)
+
+
+@given(SIZES, st.booleans())
+def test_batches_are_bounded_and_together_they_are_what_came(sizes: list[int], mutable: bool) -> None:
+    records = [bytearray(size) if mutable and i % 3 == 0 else bytes(size) for i, size in enumerate(sizes)]
+    found: list[bytes] = []
+    for item in batched(records):
+        assert isinstance(item, tuple), "a record of LARGE_RECORD is not yet large"
+        batch, size = item
+        assert batch
+        assert all(type(record) is bytes for record in batch)
+        assert size == record_size.framed_size(list(map(len, batch)))
+        assert len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES
+        assert len(batch) <= BATCH_RECORDS
+        found += batch
+    assert found == records
+
+
+def test_many_small_records_make_full_batches() -> None:
+    sizes = [len(item[0]) for item in batched([b"x"] * 2500) if isinstance(item, tuple)]
+    assert sizes == [1024, 1024, 452]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_large_record_comes_as_it_is_and_in_its_place(kind: type[bytes] | type[bytearray]) -> None:
+    large = kind(LARGE_RECORD + 1)
+    items = list(batched(iter([b"a", large, b"b"])))
+    assert items[0] == ([b"a"], 17)
+    assert items[1] is large
+    assert items[2] == ([b"b"], 17)
+
+
+def test_what_comes_before_a_wrong_one_is_given_out_first() -> None:
+    items = batched([b"a", b"b", 7])  # type: ignore[list-item]  # what the test is about
+    assert next(items) == ([b"a", b"b"], 34)
+    with pytest.raises(TypeError, match="not int"):
+        next(items)

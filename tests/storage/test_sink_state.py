@@ -1,0 +1,215 @@
+"""`SinkState`: every state and every event, by its table; what it does not have is refused in one place."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import get_args
+
+import anyio
+import pytest
+
+from asyncrec.errors import StorageError
+from asyncrec.storage import Buffer, ByteSink, MemoryStorage, SinkState
+from asyncrec.storage._sink_state import TRANSITIONS, Event, State
+from asyncrec.testing import check_sink
+
+pytestmark = pytest.mark.anyio
+
+REFUSED: dict[tuple[State, Event], type[Exception]] = {
+    **{(state, "enter"): RuntimeError for state in ("entering", "open", "busy", "failed", "closed")},
+    ("new", "begin"): anyio.ClosedResourceError,
+    ("entering", "begin"): anyio.ClosedResourceError,
+    ("busy", "begin"): anyio.BusyResourceError,
+    ("failed", "begin"): StorageError,
+    ("closed", "begin"): anyio.ClosedResourceError,
+}
+ERROR = ValueError("the store is down")
+
+
+class Driven:
+    """A state, and the contexts that are open in it."""
+
+    def __init__(self) -> None:
+        self.state = SinkState("s3://bucket/key")
+
+    def do(self, event: Event) -> None:
+        if event == "leave":
+            self.state.leave(ERROR)
+        elif event in ("enter", "begin"):
+            context = self.state.entering() if event == "enter" else self.state.working()
+            context.__enter__()
+            self.context = context
+        elif event == "succeed":
+            self.context.__exit__(None, None, None)
+        else:
+            with suppress(ValueError):
+                self.context.__exit__(ValueError, ERROR, None)
+
+
+# How each state is reached.
+WAYS: dict[State, tuple[Event, ...]] = {
+    "new": (),
+    "entering": ("enter",),
+    "open": ("enter", "succeed"),
+    "busy": ("enter", "succeed", "begin"),
+    "failed": ("enter", "succeed", "begin", "fail"),
+    "closed": ("enter", "succeed", "leave"),
+}
+
+
+def reached(state: State) -> Driven:
+    driven = Driven()
+    for event in WAYS[state]:
+        driven.do(event)
+    assert driven.state.now == state
+    return driven
+
+
+@pytest.mark.parametrize(("state", "event"), [(state, event) for state in TRANSITIONS for event in TRANSITIONS[state]])
+def test_each_event_of_the_table_leads_where_it_says(state: State, event: Event) -> None:
+    driven = reached(state)
+    if state == "closed":  # the call began before the exit
+        driven = reached("busy")
+        driven.do("leave")
+    driven.do(event)
+    assert driven.state.now == TRANSITIONS[state][event]
+
+
+@pytest.mark.parametrize(("state", "event"), sorted(REFUSED))
+def test_each_call_that_the_table_does_not_have_is_refused_by_name_and_changes_nothing(
+    state: State, event: Event
+) -> None:
+    driven = reached(state)
+    with pytest.raises(REFUSED[state, event], match="s3://bucket/key"):
+        driven.do(event)
+    assert driven.state.now == state
+
+
+def test_the_table_and_the_refusals_are_all_there_is_to_enter_and_begin() -> None:
+    known = {(state, event) for state in TRANSITIONS for event in TRANSITIONS[state]} | set(REFUSED)
+    assert {(state, event) for state in get_args(State) for event in ("enter", "begin")} <= known
+
+
+@pytest.mark.parametrize("state", ["new", "entering", "closed"])
+def test_what_was_not_entered_is_not_left(state: State) -> None:
+    with pytest.raises(RuntimeError, match="'leave' does not follow"):
+        reached(state).state.leave(None)
+
+
+def test_an_open_sink_is_published_on_a_clean_exit_and_abandoned_on_an_error() -> None:
+    assert reached("open").state.leave(None) is True
+    assert reached("open").state.leave(ERROR) is False
+
+
+@pytest.mark.parametrize("state", ["busy", "failed"])
+def test_a_clean_exit_after_a_call_that_did_not_end_well_is_an_error_and_closes(state: State) -> None:
+    driven = reached(state)
+    with pytest.raises(StorageError, match="s3://bucket/key: not published") as caught:
+        driven.state.leave(None)
+    assert caught.value.__cause__ is (ERROR if state == "failed" else None)
+    assert driven.state.now == "closed"
+
+
+@pytest.mark.parametrize("state", ["busy", "failed"])
+def test_an_exit_on_an_error_after_such_a_call_says_nothing_more(state: State) -> None:
+    assert reached(state).state.leave(ERROR) is False
+
+
+def test_a_later_call_names_the_error_of_the_first_as_its_cause() -> None:
+    with pytest.raises(StorageError, match="only be abandoned") as caught:
+        reached("failed").state.check()
+    assert caught.value.__cause__ is ERROR
+    reached("open").state.check()
+
+
+def test_a_call_that_fails_raises_its_own_error() -> None:
+    state = reached("open").state
+    with pytest.raises(ValueError, match="the store is down"), state.working():
+        raise ERROR
+    assert state.now == "failed"
+
+
+def test_opening_that_fails_closes_it_for_good() -> None:
+    state = SinkState("x")
+    with pytest.raises(ValueError, match="the store is down"), state.entering():
+        raise ERROR
+    assert state.now == "closed"
+    with pytest.raises(RuntimeError, match="entered once"), state.entering():
+        pass
+
+
+def test_it_keeps_no_chunk_alive_once_it_is_closed() -> None:
+    class Chunk:
+        pass
+
+    state = reached("open").state
+
+    def call(chunk: Chunk) -> weakref.ref[Chunk]:
+        with suppress(ValueError), state.working():
+            raise ValueError
+        return weakref.ref(chunk)
+
+    chunk = call(Chunk())
+    state.leave(ERROR)
+    gc.collect()
+    assert chunk() is None
+
+
+async def test_a_cancelled_call_has_failed() -> None:
+    state = reached("open").state
+    with anyio.CancelScope() as scope:
+        with state.working():
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    assert state.now == "failed"
+
+
+async def test_a_sink_written_with_it_keeps_the_contract() -> None:
+    """The pattern of its docstring, over a dict."""
+    objects = MemoryStorage()
+    begun: set[str] = set()
+
+    class Sink(ByteSink):
+        def __init__(self, key: str) -> None:
+            self.chunk_size = 1_000
+            self._key = key
+            self._sent = b""
+            self._state = SinkState(key)
+
+        async def __aenter__(self) -> ByteSink:
+            with self._state.entering():
+                await anyio.lowlevel.checkpoint()
+                begun.add(self._key)
+            return self
+
+        async def send(self, buffers: Sequence[Buffer]) -> None:
+            with self._state.working():
+                await anyio.lowlevel.checkpoint()
+                self._sent += b"".join(buffers)
+
+        async def flush(self, tail: Sequence[Buffer]) -> int:
+            with self._state.working():
+                await anyio.lowlevel.checkpoint()
+            return 0
+
+        async def __aexit__(
+            self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+        ) -> None:
+            try:
+                if self._state.leave(exc):
+                    self.published = await objects.put(self._key, self._sent)
+            finally:
+                begun.discard(self._key)
+
+    async def read(key: str) -> bytes | None:
+        there = [info.key async for info in objects.list_objects(key)]
+        return await objects.get(key) if key in there else None
+
+    async def unfinished() -> list[str]:
+        return sorted(begun)
+
+    await check_sink(Sink, read=read, unfinished=unfinished)

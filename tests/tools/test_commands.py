@@ -1,0 +1,35 @@
+"""A command is one file in `asyncrec.tools` and one in `asyncrec.cli`, both named as it is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec.cli._table import COMMANDS
+
+PACKAGE = Path(asyncrec.__file__).parent
+
+
+def module_of(package: str, command: str) -> Path:
+    return PACKAGE / package / f"_{command.replace('-', '_')}.py"
+
+
+@pytest.mark.parametrize("package", ["cli", "tools"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_a_module_of_its_name(package: str, command: str) -> None:
+    assert module_of(package, command).is_file()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_commands_parts_take_what_they_do_from_the_public_tools(command: str) -> None:
+    """Else whoever uses the functions could not do all that the command line does."""
+    private = {
+        node.module
+        for node in ast.walk(ast.parse(module_of("cli", command).read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("asyncrec.tools.")
+    }
+    types_only = {"asyncrec.tools._info", "asyncrec.tools._orphans", "asyncrec.tools._verify"}
+    assert private <= types_only

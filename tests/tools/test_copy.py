@@ -1,0 +1,181 @@
+"""`copy`: byte for byte, verified, taken up again, and nothing overwritten unless told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tool_data import change, data_names, killed, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.testing import Fault, FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_data_set_goes_with_all_that_belongs_to_it(storage: Storage) -> None:
+    await write_pages(storage, "a/pages", compression="GZIP")
+    before = await asyncrec.read_manifest("a/pages", storage=storage)
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    after = await asyncrec.read_manifest("b/pages", storage=storage)
+    assert after.id == before.id
+    assert after.schema == before.schema
+    assert after.metadata == before.metadata
+    assert len(report.copied) == 9
+    assert report.bytes == sum([(await storage.head(key)).size for key in report_keys(report.copied, storage)])
+    assert (await tools.verify("b/pages", storage=storage)).ok
+    async with asyncrec.open_dataset("b/pages", storage=storage) as dataset:
+        assert b"text 7" in await dataset.get_by_key("key 7")
+
+
+def report_keys(paths: list[str], storage: Storage) -> list[str]:
+    return [path.removeprefix(storage.root).lstrip("/") for path in paths]
+
+
+async def test_under_another_name_its_shards_have_that_name(storage: Storage) -> None:
+    await write_pages(storage)
+    await tools.copy("pages", "sheets", storage=storage, target_storage=storage)
+    assert all(shard.path.startswith("sheets-") for shard in (await manifest(storage, "sheets")).shards)
+    report = await tools.verify("sheets", storage=storage)
+    assert report.ok
+    assert report.orphans == []
+
+
+async def manifest(storage: Storage, path: str) -> asyncrec.Manifest:
+    return await asyncrec.read_manifest(path, storage=storage)
+
+
+async def test_a_data_set_that_grew_is_brought_up_to_date(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    await write_pages(storage, "a/pages", records=10)
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert len(report.copied) == 3
+    assert len((await manifest(storage, "b/pages")).shards) == 4
+    again = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert again.copied == []
+    assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
+
+
+async def test_another_data_set_is_not_mixed_with(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await write_pages(storage, "b/pages")
+    with pytest.raises(ObjectExistsError, match="another data set"):
+        await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+
+
+async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    shard = (await manifest(storage, "a/pages")).shards[1].path
+    await change(storage, f"a/{shard}", 20)
+    with pytest.raises(IntegrityError, match="damaged, and was not copied"):
+        await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert f"b/{shard}" not in await names(storage, "b/")
+    with pytest.raises(ObjectNotFoundError):
+        await manifest(storage, "b/pages")
+
+
+@pytest.mark.usefixtures("no_waiting")
+async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
+        await write_pages(storage, "a/pages", records=20)
+        calm = FlakyStorage(storage)
+        await tools.copy("a/pages", "calm/pages", storage=storage, target_storage=calm)
+        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        for k in range(0, len(calm.operations), 3):
+            target = f"b{k}/pages"
+            flaky = FlakyStorage(storage, {k: Fault("error", for_good=True)})
+            if k <= committed:
+                with pytest.raises(TransientStorageError):
+                    await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
+            else:  # only the mark and the claim could not be taken away
+                await tools.copy("a/pages", target, storage=storage, target_storage=flaky)
+                assert (await tools.verify(target, storage=storage)).ok
+            await tools.copy("a/pages", target, storage=storage, target_storage=storage)
+            assert (await tools.verify(target, storage=storage)).ok
+
+
+async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage) -> None:
+    """Of two data sets, to one name: the second is told, and what the first makes is whole."""
+    await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
+    await write_pages(storage, "b/pages", num_shards=3, max_shard_records=None, records=12)
+    second: list[BaseException] = []
+
+    class Meanwhile(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            result = await call()
+            if operation == "publish" and key.endswith(".tfrecord") and not second:
+                with pytest.raises(ConflictError) as caught:
+                    await tools.copy("b/pages", "c/pages", storage=storage, target_storage=storage)
+                second.append(caught.value)
+            return result
+
+    await tools.copy("a/pages", "c/pages", storage=storage, target_storage=Meanwhile(storage))
+    assert "another writer is making" in str(second[0]) or "is making this data set" in str(second[0])
+    assert (await manifest(storage, "c/pages")).id == (await manifest(storage, "a/pages")).id
+    report = await tools.verify("c/pages", storage=storage)
+    assert report.ok
+    assert report.orphans == []
+    assert len(await data_names(storage, "c/")) == 9
+
+
+async def test_one_that_was_killed_is_taken_up_and_recovered_without_a_trace(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        await write_pages(storage, "a/pages", num_shards=3, max_shard_records=None)
+        progress = "lambda done, total: done > 900 and os._exit(9)"
+        await killed(tmp_path, f"tools.copy('a/pages', 'b/pages', parallelism=1, progress={progress})", shards=0)
+        left = await data_names(storage, "b/")
+        assert 0 < len(left) < 9
+        report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+        assert len(report.kept) == len(left)
+        await asyncrec.recover(tmp_path / "b/pages")
+        assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
+        verified = await tools.verify("b/pages", storage=storage)
+        assert verified.ok
+        assert verified.orphans == []
+        assert not list(tmp_path.rglob("*.partial"))
+
+
+async def test_files_go_to_a_file_or_a_folder(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
+    await tools.copy("x.tfrecord", "y.tfrecord", storage=storage, target_storage=storage)
+    await tools.copy("x.tfrecord", "deep/", storage=storage, target_storage=storage)
+    await tools.copy("*.tfrecord", "all", storage=storage, target_storage=storage)
+    assert await names(storage) == ["all/x.tfrecord", "all/y.tfrecord", "deep/x.tfrecord", "x.tfrecord", "y.tfrecord"]
+
+
+async def test_a_folder_goes_with_its_data_sets_and_files(storage: Storage) -> None:
+    await write_pages(storage, "data/deep/pages")
+    await asyncrec.write_records("data/x.tfrecord", [b"x"], storage=storage)
+    await tools.copy("data", "copy", storage=storage, target_storage=storage)
+    report = await tools.verify("copy", storage=storage)
+    assert report.ok
+    assert report.records == 31
+    assert (await manifest(storage, "copy/deep/pages")).records == 30
+
+
+async def test_another_file_is_replaced_only_when_told(storage: Storage) -> None:
+    await storage.put("x", b"one")
+    await storage.put("y", b"two")
+    with pytest.raises(ObjectExistsError, match="overwrite"):
+        await tools.copy("x", "y", storage=storage, target_storage=storage)
+    await tools.copy("x", "y", storage=storage, target_storage=storage, overwrite=True)
+    assert await storage.get("y") == b"one"
+    assert (await tools.copy("x", "y", storage=storage, target_storage=storage)).kept
+
+
+async def test_a_connection_that_breaks_while_a_copy_is_compared_is_resumed(tmp_path: Path) -> None:
+    """A disk keeps no checksums, so that what is there already is read."""
+    source, target = LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b")
+    await source.put("file", b"bytes" * 1000)
+    await tools.copy("file", "file", storage=source, target_storage=target)
+    calm = FlakyStorage(target, {})
+    await tools.copy("file", "file", storage=source, target_storage=calm)
+    reads = [k for k, operation in enumerate(calm.operations) if operation[0] == "receive"]
+    assert reads
+    flaky = FlakyStorage(target, {reads[0]: Fault("error")})
+    assert (await tools.copy("file", "file", storage=source, target_storage=flaky)).copied == []

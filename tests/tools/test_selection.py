@@ -1,0 +1,85 @@
+"""What a path names, in the order in which it is looked for."""
+
+from __future__ import annotations
+
+import pytest
+from tool_data import write_pages
+
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.storage._base import Storage
+from asyncrec.testing import Fault, FlakyStorage
+from asyncrec.tools._selection import selected
+
+pytestmark = pytest.mark.anyio
+
+
+async def fill(storage: Storage) -> None:
+    await write_pages(storage, "data/pages")
+    await write_pages(storage, "data/deep/sheets", records=5)
+    await storage.put("data/one.tfrecord", b"")
+    await storage.put("data/old-00000-of-00002", b"")
+    await storage.put("data/table.csv", b"")
+    await storage.put("data/_hidden/x.tfrecord", b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "shards", "datasets"),
+    [
+        ("data/one.tfrecord", "file", ["data/one.tfrecord"], []),
+        ("data/table.csv", "file", ["data/table.csv"], []),
+        ("data/old", "name", ["data/old-00000-of-00002"], []),
+        ("data/o*", "pattern", ["data/old-00000-of-00002", "data/one.tfrecord"], []),
+    ],
+)
+async def test_files_patterns_and_names(
+    storage: Storage, path: str, kind: str, shards: list[str], datasets: list[str]
+) -> None:
+    await fill(storage)
+    async with selected(path, storage=storage) as selection:
+        assert selection.kind == kind
+        assert [shard.key for shard in selection.shards] == shards
+        assert [shard.display_path for shard in selection.shards] == shards
+        assert [dataset.name for dataset in selection.datasets] == datasets
+        assert selection.records is None
+
+
+async def test_a_data_set_by_its_manifest(storage: Storage) -> None:
+    await fill(storage)
+    async with selected("data/pages", storage=storage) as selection:
+        assert selection.kind == "data set"
+        assert len(selection.shards) == 3
+        assert selection.records == 30
+        assert selection.schema is not None
+        assert all(shard.entry is not None for shard in selection.shards)
+        assert all(shard.folder == "data/" for shard in selection.shards)
+
+
+@pytest.mark.parametrize("path", ["data", "data/"])
+async def test_a_folder_with_all_below_it(storage: Storage, path: str) -> None:
+    await fill(storage)
+    async with selected(path, storage=storage) as selection:
+        assert selection.kind == "folder"
+        assert sorted(dataset.prefix + dataset.name for dataset in selection.datasets) == [
+            "data/deep/sheets",
+            "data/pages",
+        ]
+        plain = [shard.key for shard in selection.shards if shard.entry is None]
+        assert plain == ["data/old-00000-of-00002", "data/one.tfrecord"]
+        assert len(selection.shards) == 3 + 1 + 2
+
+
+@pytest.mark.parametrize("path", ["nothing", "data/nothing", "data/*.parquet", "data/none/"])
+async def test_nothing_is_said_to_be_nothing(storage: Storage, path: str) -> None:
+    await fill(storage)
+    with pytest.raises(ObjectNotFoundError, match=r"data|nothing"):
+        async with selected(path, storage=storage):
+            pass
+
+
+async def test_a_store_that_refuses_to_say_is_told_of(storage: Storage) -> None:
+    """S3 says so of what is missing, to those who may not list: reading what is there goes on to work."""
+    await fill(storage)
+    refusing = FlakyStorage(storage, {0: Fault("error", error=StoragePermissionError, for_good=True)})
+    with pytest.raises(StoragePermissionError):
+        async with selected("data/pages", storage=refusing):
+            pass

@@ -24,6 +24,7 @@ from .scheduler import EventLog, Hung, Loop
 from .store import Bucket
 from .system import System
 from .threads import Threads
+from .timing import Timing
 
 __all__ = ["World"]
 
@@ -60,11 +61,10 @@ class World:
         self._power_at = {fault["at"]: fault for fault in plan["faults"] if fault["kind"] == "power"}
         self._disk_fails = 0  # so many calls more
         self._tmpfs = settings.get("memory", False) and not self._power_at
-        self._waiting: dict[Process, list[dict[str, Any]]] = {}  # faults that follow something it has not come to
-        self._armed: dict[Process, list[tuple[int, dict[str, Any]]]] = {}  # by the step at which they strike
+        self.timing = Timing(self._strike)
         self._bodies: dict[Process, tuple[asyncio.Task[Any], anyio.CancelScope]] = {}
         self.loop.on_step = self._step
-        self.bucket.on_publish = self.publishes
+        self.bucket.on_publish = self.timing.publishes
         for machine in self.machines.values():
             machine.links_work = settings["links"]
 
@@ -95,7 +95,7 @@ class World:
         process.calls += 1
         self.log.note(f"{process.name} {name} {path}")
         if name in ("link", "replace"):
-            self.publishes(process, path)
+            self.timing.publishes(process, path)
         if process.strike_at is not None and process.calls >= process.strike_at:
             self.kill(process)
             raise Killed
@@ -169,31 +169,7 @@ class World:
         if process is None or self.calm:
             return
         process.steps += 1
-        for each in [each for each in self._armed.get(process, ()) if each[0] <= process.steps]:
-            if self._strike(process, each[1]):
-                self._armed[process].remove(each)
-
-    def comes_to(self, process: Process, what: str) -> None:
-        """A process has come to where faults of its may be counted from; only the first time counts."""
-        waiting = self._waiting.get(process, []) if not self.calm else []
-        for fault in [fault for fault in waiting if fault["since"] == what]:
-            waiting.remove(fault)
-            self._arm(process, fault)
-
-    def publishes(self, process: Process, path: str) -> None:
-        """An object, or the unfinished file of one, is about to get its name."""
-        if "/_manifest/" in path:
-            self.comes_to(process, "committing")
-        elif ".tfrecord" in path and "/_index/" not in path and "/_keys/" not in path:
-            self.comes_to(process, "publishing")
-
-    def _arm(self, process: Process, fault: dict[str, Any]) -> None:
-        if fault.get("by") == "call":
-            process.strike_at = process.calls + fault["at"]
-        elif fault["kind"] == "disk" and not fault["at"]:
-            self._strike(process, fault)  # the very call that it has come to
-        else:
-            self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))
+        self.timing.step(process)
 
     def _strike(self, process: Process, fault: dict[str, Any]) -> bool:
         """Whether it could be done now."""
@@ -218,7 +194,7 @@ class World:
                 self.log.note(f"down {fault['for']}")
                 self._down(fault["for"])
         if "then" in fault:
-            self._arm(process, fault["then"])
+            self.timing.arm(process, fault["then"])
         return True
 
     # -- the life of processes ----------------------------------------------------------------------------------------
@@ -305,10 +281,7 @@ class World:
         process = self.spawn(f"p{number}", part["machine"], main)
         for fault in self.plan["faults"]:
             if fault.get("process") == number:
-                if fault["since"]:
-                    self._waiting.setdefault(process, []).append(fault)
-                else:
-                    self._arm(process, fault)
+                self.timing.expect(process, fault)
 
     async def do(
         self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL
@@ -362,6 +335,7 @@ class World:
 
     def _clear_up(self) -> None:
         self.calm = True
+        self.timing.end()
         self.bucket.failing, self.bucket.down_until, self.bucket.short = 0.0, 0.0, 0.0
         for machine in self.machines.values():
             machine.spare = 1 << 40

@@ -54,7 +54,7 @@ async def sharded(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 for number, actions in enumerate(spec["tasks"]):
                     group.start_soon(_act, world, run, writer, number, actions)
             run.leaving = world.loop.now
-            world.comes_to(process, "leaving")
+            world.timing.comes_to(process, "leaving")
         stats = writer.stats()
         if stats.buffered_bytes or stats.reserved_bytes:
             world.book.complain("room is given back", f"{stats.buffered_bytes} + {stats.reserved_bytes} bytes are not")
@@ -118,7 +118,7 @@ async def _write(
     given: dict[str, Any] = {}
     if keyed is not None:
         given["key"] = keyed
-        world.comes_to(run.process, "first key")
+        world.timing.comes_to(run.process, "first key")
     if "partition" in options:
         given["partition"] = options["partition"]
     ticket = None
@@ -214,7 +214,7 @@ async def file(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 for number, actions in enumerate(spec["tasks"]):
                     group.start_soon(_act_on_file, world, run, writer, number, actions)
             run.leaving = world.loop.now
-            world.comes_to(process, "leaving")
+            world.timing.comes_to(process, "leaving")
 
 
 async def _act_on_file(world: Any, run: Run, writer: Any, task: int, actions: list[list[Any]]) -> None:
@@ -272,5 +272,5 @@ async def split(world: Any, process: Any, spec: dict[str, Any]) -> None:
         for number, record in enumerate(records):
             _taken(run, record, number + 1)
         run.leaving = world.loop.now
-        world.comes_to(process, "leaving")
+        world.timing.comes_to(process, "leaving")
         await writer.create_records()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.ownership import liveness as life
 from asyncrec._shards.ownership.marks import find_marks
+from asyncrec._shards.writing import open_job as opening
 from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
     ConflictError,
@@ -187,6 +188,41 @@ class TestOneMaker:
             assert len(outcomes) == 1
             assert await stored(storage) == sorted(records(outcomes[0]))
 
+    @pytest.mark.parametrize("second_before", ["its claim", "its look round"])
+    async def test_two_that_find_the_same_dead_writer_do_not_both_get_its_name(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch, second_before: str
+    ) -> None:
+        async with killed(monkeypatch, storage=storage, num_shards=2) as dead:
+            await dead.write(b"lost")
+        claims, waiting, decided = opening.put_claim, anyio.Event(), anyio.Event()
+        opened = []
+
+        async def put_claim(*args: Any) -> None:
+            if second_before == "its look round":
+                await claims(*args)
+            if not waiting.is_set():
+                waiting.set()
+                await decided.wait()
+            if second_before == "its claim":
+                await claims(*args)
+
+        async def race(name: str) -> None:
+            with suppress(ConflictError, ObjectExistsError):
+                async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as writer:
+                    opened.append(name)
+                    await writer.write_many(records(name))
+                    decided.set()
+                    await anyio.wait_all_tasks_blocked()
+            decided.set()
+
+        monkeypatch.setattr(opening, "put_claim", put_claim)
+        async with anyio.create_task_group() as group:
+            group.start_soon(race, "a")
+            await waiting.wait()
+            group.start_soon(race, "b")
+        assert len(opened) == 1
+        assert await stored(storage) == sorted(records(opened[0]))
+
 
 class TestAnIdInUse:
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}])
@@ -272,6 +308,28 @@ class TestDead:
         assert (await asyncrec.recover("pages", storage=storage)).records == 0
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
+
+    @pytest.mark.parametrize("spooled", [False, True])
+    @pytest.mark.parametrize("gone", [(), (0,), (1,), (0, 1)])
+    async def test_of_a_fixed_set_that_promised_nothing_recover_commits_all_or_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[int, ...], spooled: bool
+    ) -> None:
+        """It was killed between publishing and committing, or while it took back what it had published."""
+        storage = LocalStorage(tmp_path / "target")
+        spool = tmp_path / "spool"
+        with dying_at(monkeypatch, "close"):
+            with pytest.raises(Killed):
+                await write(storage, "a", num_shards=2, **({"spool": spool} if spooled else {}))
+        for number in gone:
+            for folder in (tmp_path / "target", spool):
+                (folder / f"pages-0000{number}-of-00002.tfrecord").unlink(missing_ok=True)
+        await asyncrec.recover(spool if spooled else "pages", storage=storage)
+        if gone:
+            with pytest.raises(ObjectNotFoundError):
+                await asyncrec.read_manifest("pages", storage=storage)
+            assert [key for key in await unowned(storage) if "_claim-" not in key] == []
+            await write(storage, "a", num_shards=2)
+        assert await stored(storage) == sorted(records("a"))
 
     @pytest.mark.parametrize("num_shards", [None, 2])
     async def test_one_that_promised_something_gives_way_to_nobody_and_recover_keeps_it(

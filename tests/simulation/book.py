@@ -48,6 +48,7 @@ class Run:
     Attributes:
         kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for what ends all or nothing.
         replaces: it makes itself the whole of its target.
+        flushed: a flush has begun: what its writer says on the disk to be promised may be so.
         given_up: somebody called `recover` to abandon it.
         outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: times; `None` before.
@@ -66,6 +67,7 @@ class Run:
     leaving: float | None = None
     ended: float | None = None
     writer: str = ""
+    flushed: bool = False
     given_up: bool = False
     error: str = ""
     records: list[Record] = field(default_factory=list)

@@ -56,6 +56,7 @@ class Bucket:
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
         self.page = rng.choice((3, 1000, 1000))
         self.faults = 0
+        self.on_publish: Callable[[Process, str], None] = lambda process, key: None
         self._loop = loop
         self._rng = rng
         self._epoch = epoch
@@ -86,6 +87,8 @@ class Bucket:
         flight = (process, effect)
         fate = self._fate(what)
         self._loop.log.note(f"store {what} {fate}")
+        if what.startswith("publish "):
+            self.on_publish(process, what)
         self._flying.append(flight)
         try:
             await self._travel()
@@ -103,7 +106,7 @@ class Bucket:
         result = effect()
         if self.latency:
             await self._travel()
-        if fate == "after":
+        if fate == "after" or (self._loop.now < self.down_until and self.lost):
             raise TransientStorageError(f"{what}: the answer was lost")
         return result
 

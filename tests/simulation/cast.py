@@ -159,6 +159,9 @@ def fixed(drawing: Drawing) -> None:
     rng = drawing.rng
     where = rng.choice(("local", "local", "spool", "store", "store"))
     path = drawing.target(local=where == "local")
+    if where == "store" and rng.random() < 0.25:
+        _taken_over(drawing, path)
+        return
     together = drawing.may("fixed writers at once")
     start = 0.0
     safe = where == "store" and drawing.spared("a fixed writer on a store that fails")
@@ -170,13 +173,36 @@ def fixed(drawing: Drawing) -> None:
         if rng.random() < 0.2:
             spec["options"]["take_over"] = True
         machine = _elsewhere(drawing, path, spool)
-        drawing.process(spec, start=start + rng.random(), safe=safe, machine=machine)
+        process = drawing.process(spec, start=start + rng.random(), safe=safe, machine=machine)
+        if rng.random() < 0.3:
+            process["takes_back"] = True
+            # Without a flush: what has promised something is not taken back.
+            spec["tasks"] = [
+                [each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]
+            ]
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:
         late = _writer(drawing, path, fixed=False)
         drawing.process(late, start=start + drawing.later())
     _bystanders(drawing, path)
+
+
+def _taken_over(drawing: Drawing, path: str) -> None:
+    """A person takes the name from a writer on another machine, and is wrong: it lives, and publishes after."""
+    rng, settings = drawing.rng, drawing.plan["settings"]
+    settings["failing"] = rng.choice((0.0, 0.0, 0.01))
+    settings["parts"] = rng.choice((100, 700))
+    settings["lax"] = rng.random() < 0.7
+    first, second = _writer(drawing, path, fixed=True), _writer(drawing, path, fixed=True)
+    first["options"]["num_shards"] = second["options"]["num_shards"] = rng.randint(1, 3)
+    second["options"]["take_over"] = True
+    for actions in first["tasks"]:
+        actions.insert(rng.randrange(len(actions) + 1), ["sleep", 1000.0])
+    drawing.process(first, start=0.0, machine="m1", safe=rng.random() < 0.7)
+    drawing.process(second, start=rng.choice((5.0, 500.0)) * (1 + rng.random()), machine="m0")
+    if rng.random() < 0.5:
+        _bystanders(drawing, path)
 
 
 @theme("replace", 2.0)

@@ -100,8 +100,8 @@ def a_torn_end_longer_than_the_file_is_cut() -> Iterator[None]:
 
 @fix
 def a_fixed_set_is_claimed_when_it_is_opened() -> Iterator[None]:
-    async def settle_claims(*_: Any, **__: Any) -> tuple[int, bool]:
-        return 0, True
+    async def settle_claims(*_: Any, **__: Any) -> tuple[int, bool, list[Any]]:
+        return 0, True, []
 
     async def put_claim(*_: Any) -> None:
         pass
@@ -252,8 +252,9 @@ def a_spool_is_known_as_one_before_its_first_note() -> Iterator[None]:
 def plain_names_that_somebody_may_use_yet_are_not_used_again() -> Iterator[None]:
     real = claiming.settle_claims
 
-    async def settle_claims(*args: Any, **kwargs: Any) -> tuple[int, bool]:
-        return (await real(*args, **kwargs))[0], True
+    async def settle_claims(*args: Any, **kwargs: Any) -> tuple[int, bool, list[Any]]:
+        number, _, met = await real(*args, **kwargs)
+        return number, True, met
 
     with mock.patch.object(open_job, "settle_claims", settle_claims):
         yield

@@ -119,8 +119,8 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
             continue
         whole.append(run)
         missing = [record for record in run.records if record.state == "taken" and record.number not in counts]
-        # Of one that died `recover` keeps what it had promised, and as much of the rest as is whole.
-        broken = [record for record in missing if record.promised or run.outcome == "clean"]
+        # Of one that died, and may have promised something, `recover` keeps that, and as much of the rest as is whole.
+        broken = [record for record in missing if record.promised or not run.flushed or run.outcome == "clean"]
         if broken:
             book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, broken[0])} is missing")
     if len([run for run in whole if run.kind == "fixed" and not run.replaces]) > 1:

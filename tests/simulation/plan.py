@@ -19,6 +19,8 @@ KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
 
+_HOWS = ("anyio", "asyncio")
+
 
 def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, ...] = ()) -> Plan:
     rng = random.Random(f"plan {seed}")
@@ -81,12 +83,17 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         chance = rng.random()
         if process["safe"]:
             continue
+        if process.get("takes_back"):
+            faults.append(_takes_back(rng, number))
+            continue
         if chance < 0.45:
-            by = rng.choice(("call", "step"))
-            faults.append({"kind": "kill", "process": number, "by": by, "at": int(10 ** (rng.random() * 3.0))})
+            faults.append({"kind": "kill", "process": number, "by": rng.choice(("call", "step")), **_moment(drawing)})
         elif chance < 0.6:
-            how = rng.choice(("anyio", "asyncio" if drawing.may("native cancellation of commits") else "anyio"))
-            faults.append({"kind": "cancel", "process": number, "how": how, "at": int(10 ** (rng.random() * 3.0))})
+            how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
+            cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}
+            if rng.random() < 0.3:  # it dies while it cleans up
+                cancel["then"] = _dies(rng, 2.0)
+            faults.append(cancel)
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
         return faults  # what is said to be safe is so from the machine's faults, too
@@ -96,10 +103,35 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         faults.append({"kind": "full", "machine": "m0", "spare": rng.randrange(1, 20_000)})
     spills = any(spec["kind"] == "split" or spec.get("options", {}).get("spills") for spec in specs)
     if rng.random() < 0.15 and (drawing.may("a shuffle on a disk that fails") or not spills):
-        faults.append({"kind": "disk", "machine": "m0", "at": int(10 ** (rng.random() * 3.0))})
-    if rng.random() < 0.1 and not drawing.steady:
-        faults.append({"kind": "down", "at": rng.random() * 10, "for": rng.choice((1.0, 100.0, 1000.0))})
+        calls = rng.choice((1, 1, 3, 10, 100))
+        faults.append({"kind": "disk", "machine": "m0", "for": calls, **_of_somebody(drawing)})
+    if rng.random() < 0.15 and not drawing.steady:
+        faults.append({"kind": "down", "for": rng.choice((1.0, 100.0, 1000.0)), **_of_somebody(drawing)})
     return faults
+
+
+def _moment(drawing: operations.Drawing) -> dict[str, Any]:
+    """So much later than a process began; or than it came to where most is at stake."""
+    since = drawing.rng.choice(("", "", "", "leaving", "first key", "publishing", "committing"))
+    return {"since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
+
+
+def _takes_back(rng: random.Random, number: int) -> dict[str, Any]:
+    """What a writer meets that has published something and cannot commit it, and what it meets while it cleans up."""
+    first: dict[str, Any] = {"kind": "disk", "since": "committing", "at": 0, "for": rng.choice((1, 1, 2))}
+    if rng.random() < 0.3:
+        first = {"kind": "cancel", "how": rng.choice(_HOWS), "since": "publishing", "at": int(10 ** (rng.random() * 2))}
+    then = _dies(rng, 1.5) if rng.random() < 0.6 else {"kind": "disk", "at": int(10 ** (rng.random() * 1.6)), "for": 2}
+    return {**first, "machine": "m0", "process": number, "then": then}
+
+
+def _dies(rng: random.Random, most: float) -> dict[str, Any]:
+    return {"kind": "kill", "by": rng.choice(("call", "step")), "at": int(10 ** (rng.random() * most))}
+
+
+def _of_somebody(drawing: operations.Drawing) -> dict[str, Any]:
+    """A moment of a process; what fails then fails for everybody."""
+    return {"process": drawing.rng.randrange(len(drawing.plan["processes"])), **_moment(drawing)}
 
 
 def _spooled(spec: dict[str, Any]) -> bool:

@@ -34,6 +34,7 @@ async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
     run = world.book.begin(spec["target"], kind, process, spec, world.loop.now)
     async with world.running(run):
         run.opened = run.leaving = world.loop.now
+        world.timing.comes_to(process, "leaving")
         await make(spec, process.machine.name)
 
 

@@ -24,6 +24,7 @@ from .scheduler import EventLog, Hung, Loop
 from .store import Bucket
 from .system import System
 from .threads import Threads
+from .timing import Timing
 
 __all__ = ["World"]
 
@@ -56,14 +57,14 @@ class World:
         self.scopes: list[Any] = []
         self.calm = False
         self.power_cuts = self.kills = self.faults = self.operations = 0
-        self._calls = self._disk_calls = 0
+        self._calls = 0
         self._power_at = {fault["at"]: fault for fault in plan["faults"] if fault["kind"] == "power"}
-        self._disk_at = {fault["at"] for fault in plan["faults"] if fault["kind"] == "disk"}
+        self._disk_fails = 0  # so many calls more
         self._tmpfs = settings.get("memory", False) and not self._power_at
-        self._cancels: dict[Process, dict[str, Any]] = {}
+        self.timing = Timing(self._strike)
         self._bodies: dict[Process, tuple[asyncio.Task[Any], anyio.CancelScope]] = {}
-        self._kill_steps: dict[Process, int] = {}
         self.loop.on_step = self._step
+        self.bucket.on_publish = self.timing.publishes
         for machine in self.machines.values():
             machine.links_work = settings["links"]
 
@@ -93,6 +94,8 @@ class World:
             raise Killed
         process.calls += 1
         self.log.note(f"{process.name} {name} {path}")
+        if name in ("link", "replace"):
+            self.timing.publishes(process, path)
         if process.strike_at is not None and process.calls >= process.strike_at:
             self.kill(process)
             raise Killed
@@ -101,7 +104,8 @@ class World:
         self._calls += 1
         if self._calls in self._power_at:
             self.cut_power(self._power_at[self._calls]["machine"])
-        elif self._calls in self._disk_at and name not in ("close", "stat", "fstat", "listdir"):
+        elif self._disk_fails and process.machine.name == "m0" and name not in ("close", "stat", "fstat", "listdir"):
+            self._disk_fails -= 1
             self.faults += 1
             raise failure(errno.EIO, path)
 
@@ -165,21 +169,33 @@ class World:
         if process is None or self.calm:
             return
         process.steps += 1
-        at = self._kill_steps.get(process)
-        if at is not None and process.steps >= at:
-            self.kill(process)
-            return
-        cancel = self._cancels.get(process)
-        if cancel is not None and process.steps >= cancel["at"] and process in self._bodies:
-            del self._cancels[process]
-            task, scope = self._bodies[process]
-            self.faults += 1
-            process.cancelled = True
-            self.log.note(f"cancel {process.name}")
-            if cancel["how"] == "anyio":
-                scope.cancel()
-            else:
-                task.cancel()
+        self.timing.step(process)
+
+    def _strike(self, process: Process, fault: dict[str, Any]) -> bool:
+        """Whether it could be done now."""
+        match fault["kind"]:
+            case "kill":
+                self.kill(process)
+            case "cancel":
+                if process not in self._bodies:
+                    return False
+                task, scope = self._bodies[process]
+                self.faults += 1
+                process.cancelled = True
+                self.log.note(f"cancel {process.name}")
+                if fault["how"] == "anyio":
+                    scope.cancel()
+                else:
+                    task.cancel()
+            case "disk":
+                self.log.note(f"disk {fault['for']}")
+                self._disk_fails = fault["for"]
+            case "down":
+                self.log.note(f"down {fault['for']}")
+                self._down(fault["for"])
+        if "then" in fault:
+            self.timing.arm(process, fault["then"])
+        return True
 
     # -- the life of processes ----------------------------------------------------------------------------------------
 
@@ -249,9 +265,7 @@ class World:
         for number, part in enumerate(self.plan["processes"]):
             self.loop.call_later(part["start"], self._enter, number, part)
         for fault in self.plan["faults"]:
-            if fault["kind"] == "down":
-                self.loop.call_later(fault["at"], self._down, fault["for"])
-            elif fault["kind"] == "full":
+            if fault["kind"] == "full":
                 self.machines[fault["machine"]].spare = fault["spare"]
 
     def _down(self, seconds: float) -> None:
@@ -267,12 +281,7 @@ class World:
         process = self.spawn(f"p{number}", part["machine"], main)
         for fault in self.plan["faults"]:
             if fault.get("process") == number:
-                if fault["kind"] == "kill" and fault["by"] == "call":
-                    process.strike_at = fault["at"]
-                elif fault["kind"] == "kill":
-                    self._kill_steps[process] = fault["at"]
-                elif fault["kind"] == "cancel":
-                    self._cancels[process] = fault
+                self.timing.expect(process, fault)
 
     async def do(
         self, what: str, machine: str, work: Callable[[], Awaitable[Any]], *, patience: float = _GETS_WELL
@@ -326,6 +335,7 @@ class World:
 
     def _clear_up(self) -> None:
         self.calm = True
+        self.timing.end()
         self.bucket.failing, self.bucket.down_until, self.bucket.short = 0.0, 0.0, 0.0
         for machine in self.machines.values():
             machine.spare = 1 << 40

@@ -54,6 +54,7 @@ async def sharded(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 for number, actions in enumerate(spec["tasks"]):
                     group.start_soon(_act, world, run, writer, number, actions)
             run.leaving = world.loop.now
+            world.timing.comes_to(process, "leaving")
         stats = writer.stats()
         if stats.buffered_bytes or stats.reserved_bytes:
             world.book.complain("room is given back", f"{stats.buffered_bytes} + {stats.reserved_bytes} bytes are not")
@@ -73,7 +74,7 @@ async def _act(world: Any, run: Run, writer: Any, task: int, actions: list[list[
             case "many":
                 await _write_many(world, run, writer, task, *arguments)
             case "flush":
-                last = run.last_ticket
+                last, run.flushed = run.last_ticket, True
                 async with Limited(arguments[0] if arguments else None) as limit:
                     level = await writer.flush()
                 if not limit.ran_out:
@@ -86,7 +87,7 @@ async def _act(world: Any, run: Run, writer: Any, task: int, actions: list[list[
                     run.promise("committed", last, world.loop.now)
             case "wait":
                 level, limit_of = arguments
-                last = run.last_ticket
+                last, run.flushed = run.last_ticket, True
                 async with Limited(limit_of) as limit:
                     await writer.wait(last, level)
                 if not limit.ran_out:
@@ -117,6 +118,7 @@ async def _write(
     given: dict[str, Any] = {}
     if keyed is not None:
         given["key"] = keyed
+        world.timing.comes_to(run.process, "first key")
     if "partition" in options:
         given["partition"] = options["partition"]
     ticket = None
@@ -212,6 +214,7 @@ async def file(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 for number, actions in enumerate(spec["tasks"]):
                     group.start_soon(_act_on_file, world, run, writer, number, actions)
             run.leaving = world.loop.now
+            world.timing.comes_to(process, "leaving")
 
 
 async def _act_on_file(world: Any, run: Run, writer: Any, task: int, actions: list[list[Any]]) -> None:
@@ -269,4 +272,5 @@ async def split(world: Any, process: Any, spec: dict[str, Any]) -> None:
         for number, record in enumerate(records):
             _taken(run, record, number + 1)
         run.leaving = world.loop.now
+        world.timing.comes_to(process, "leaving")
         await writer.create_records()

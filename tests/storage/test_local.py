@@ -796,3 +796,10 @@ async def test_a_folder_may_be_made_for_its_user_alone_and_one_that_is_there_kee
     assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [0o755, 0o700]
     disk.make_folder(str(tmp_path / "a"), 0o700)
     assert mode(tmp_path / "a") == 0o755
+
+
+async def test_the_time_of_an_object_is_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"data")
+    os.utime(tmp_path / "key", ns=(0, 1_700_000_000_123_456_000))
+    modified = (await LocalStorage(tmp_path).head("key")).modified
+    assert modified.timestamp() == pytest.approx(1_700_000_000.123456, abs=1e-5)

@@ -111,3 +111,26 @@ async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
     await storage.put("in/x.png", b"")
     with pytest.raises(DatasetError, match="no files in folders"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "value"),
+    [
+        ("7", "int64", 7),
+        ("-9223372036854775808", "int64", -(1 << 63)),
+        ("9223372036854775808", "float32", float(1 << 63)),
+        ("-9223372036854775809", "float32", -float(1 << 63)),
+        ("1_000", "bytes", b"1_000"),
+        ("1_0.5", "bytes", b"1_0.5"),
+        ("0.5", "float32", 0.5),
+        ("one", "bytes", b"one"),
+    ],
+)
+async def test_a_number_is_one_that_a_feature_holds_and_has_no_underscores_which_python_alone_reads(
+    storage: Storage, cell: str, kind: str, value: object
+) -> None:
+    await storage.put("in/numbers.csv", "\n".join(["n", *[cell] * 10]).encode())
+    await tools.from_csv("in/numbers.csv", "numbers", ratios=[0.5, 0.5], storage=storage, target_storage=storage)
+    schema = asyncrec.Schema.from_json((await tools.schema("numbers/train", storage=storage)).schema)
+    assert schema.features == {"n": asyncrec.FixedLen((), kind)}  # type: ignore[arg-type]  # as listed
+    assert [row["n"] for row in await read(storage, "numbers/train")] == [value] * 5

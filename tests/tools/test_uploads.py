@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 import pytest
 
 import asyncrec
 from asyncrec import tools
+from asyncrec.errors import StorageError
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +75,31 @@ anyio.run(main)
     assert {Path(info.key).name for info in report.kept} == there
     assert (await asyncrec.recover(tmp_path / "pages")).records == 1
     assert (await tools.uploads(tmp_path)).found == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+async def test_a_note_that_cannot_be_read_just_now_is_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real = os.open
+
+    def fail(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if str(path).endswith(".w.partial") and not flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(code, os.strerror(code), path)
+        return real(path, flags, *args, **options)
+
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
+        await writer.write(b"a record")
+        await writer.flush(require="spooled")
+        there = make_old(tmp_path)
+        monkeypatch.setattr(os, "open", fail)
+        with pytest.raises(StorageError, match=r"opening .*\.w\.partial") as raised:
+            await tools.uploads(tmp_path, remove=True)
+        with pytest.raises(StorageError, match=r"opening .*\.w\.partial"):
+            await asyncrec.recover(tmp_path / "pages")
+        monkeypatch.undo()
+        assert raised.value.errno == code
+        assert {path.name for path in tmp_path.rglob("*.partial")} == there
 
 
 async def test_what_a_process_holds_open_is_kept(tmp_path: Path) -> None:

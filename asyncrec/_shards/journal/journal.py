@@ -25,7 +25,7 @@ from typing import Any
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage._local.disk import is_partial, open_own, read_at
+from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
@@ -163,6 +163,9 @@ def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tupl
     """The path and content of every header in a folder, or of those for the data set ``name``.
 
     Their jobs may live or not.
+
+    Raises:
+        StorageError: one cannot be read: what it speaks for is not nobody's.
     """
     found = []
     for file in sorted(_names(folder)):
@@ -171,8 +174,10 @@ def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tupl
             continue
         try:
             fd = open_own(path, os.O_RDONLY, linked=True)
-        except StorageError:  # it went, or is no file of ours: then it is no header that we may obey
-            continue
+        except StorageError as error:
+            if is_not_own(error):  # then it is no header that we may obey
+                continue
+            raise
         try:
             with mapped_errors("reading", path):
                 header = JobHeader.decode(_parts(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None

@@ -7,6 +7,7 @@ on the spot. Elsewhere nobody can be proven dead, so that a person has to say so
 from __future__ import annotations
 
 import errno
+from contextlib import AsyncExitStack
 from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
@@ -29,29 +30,41 @@ __all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "
 
 
 async def settle_claims(
-    folder: Storage, local: LocalStorage | None, header: JobHeader, *, take_over: bool
-) -> tuple[int, bool]:
+    folder: Storage, local: LocalStorage | None, header: JobHeader, *, take_over: bool, after: AsyncExitStack
+) -> tuple[int, bool, list[Claim]]:
     """See that whoever claimed the data set's name before this job makes nothing more of it.
 
+    Args:
+        after: takes away the claims of those who make nothing more: once this job's own is there, or its opening has
+            failed. Until then they keep whoever comes meanwhile from beginning with the first number again.
+
     Returns:
-        The highest number of a claim, and whether the plain names of fixed shards may be used (if they are free).
+        The highest number of a claim, whether the plain names of fixed shards may be used (if they are free), and all
+        claims that were met.
 
     Raises:
         ConflictError: another job has the name; the message says which, and what can be done.
     """
     plain, number = True, 0
-    for claim in await find_claims(folder, header.name):
+    met = await find_claims(folder, header.name)
+    for claim in met:
         number = claim.number
-        if await _settle(folder, local, header, claim, take_over=take_over):
-            await folder.delete(claim_key(header.name, claim.number))
+        if await _settle(folder, local, header, claim, take_over=take_over, after=after):
+            after.push_async_callback(folder.delete, claim_key(header.name, claim.number))
         else:
             # It may publish what it had begun for as long as it lives: names that it used are never used again.
             plain = plain and not claim.plain
-    return number, plain
+    return number, plain, met
 
 
 async def _settle(
-    folder: Storage, local: LocalStorage | None, header: JobHeader, claim: Claim, *, take_over: bool
+    folder: Storage,
+    local: LocalStorage | None,
+    header: JobHeader,
+    claim: Claim,
+    *,
+    take_over: bool,
+    after: AsyncExitStack,
 ) -> bool:
     """See that an earlier job makes nothing more; whether its names are free again, and its claim is to go.
 
@@ -66,7 +79,7 @@ async def _settle(
         if claim.writer not in headers and await in_thread(has_header, local, header.name, claim.writer):
             raise ConflictError(f"{display_path}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in headers:
-            return await _settle_local(folder, local, headers[claim.writer], claim.plain, display_path)
+            return await _settle_local(folder, local, headers[claim.writer], claim.plain, display_path, after)
     if await load_closing(folder, header.name, claim.writer) is not None:
         return False
     mark = await load_mark(folder, header.name, claim.writer)
@@ -105,7 +118,9 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
             await surely_in_thread(partial(life.end, keep=not ended))
 
 
-async def _settle_local(folder: Storage, local: LocalStorage, path: str, plain: bool, display_path: str) -> bool:
+async def _settle_local(
+    folder: Storage, local: LocalStorage, path: str, plain: bool, display_path: str, after: AsyncExitStack
+) -> bool:
     try:
         journal = await claim_journal(local, path)
     except StorageError as error:
@@ -121,14 +136,23 @@ async def _settle_local(folder: Storage, local: LocalStorage, path: str, plain: 
                 "are safe: asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
         await abandon_local(folder, journal, plain=plain)
-        for claim in await find_claims(folder, journal.header.name):
-            if claim.writer == journal.header.writer:
-                await folder.delete(claim_key(journal.header.name, claim.number))
     except BaseException:
         await surely_in_thread(partial(journal.end, keep=True))
         raise
-    await surely_in_thread(journal.end)
+    after.push_async_callback(_end_given_up, folder, journal)
     return True
+
+
+async def _end_given_up(folder: Storage, journal: Journal) -> None:
+    """Take away the claims of a job that was given up, and then its header."""
+    ended = False
+    try:
+        for claim in await find_claims(folder, journal.header.name):
+            if claim.writer == journal.header.writer:
+                await folder.delete(claim_key(journal.header.name, claim.number))
+        ended = True
+    finally:
+        await surely_in_thread(partial(journal.end, keep=not ended))
 
 
 async def _holds_promises(folder: Storage, journal: Journal) -> bool:
@@ -184,7 +208,9 @@ async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: boo
     if local is not None:
         for path, header in await in_thread(find_job_headers, local, name):
             if header.writer == writer:
-                return await _settle_local(folder, local, path, await uses_plain_names(folder, header), display_path)
+                plain = await uses_plain_names(folder, header)
+                async with AsyncExitStack() as after:
+                    return await _settle_local(folder, local, path, plain, display_path, after)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False

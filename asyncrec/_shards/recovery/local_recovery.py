@@ -85,7 +85,9 @@ class LocalWriterRecovery(WriterRecovery):
         return [self._header.shard_name(shard, plain=self._plain) for shard in range(self._header.num_shards or 0)]
 
     async def _is_promised(self, found: list[str]) -> bool:
-        """Whether a fixed set is to be finished: a flush had returned, or its writer had begun to publish it.
+        """Whether a fixed set is to be finished: a flush had returned, or all of it is whole.
+
+        Of one that had promised nothing, what is whole may be a part: of what it published, or had not taken back yet.
 
         Raises:
             ConflictError: it is, and others have its names.
@@ -97,10 +99,11 @@ class LocalWriterRecovery(WriterRecovery):
             return False
         if self._journal.acknowledged:
             return True
-        if self._spool:
-            return await in_thread(lambda: any(self._folder.path_of(shard).exists() for shard in found))
-        missing = [name for name in names if name not in found]
-        return any([await is_there(self._target, name) for name in missing])
+        for name in names:
+            here = self._spool and name in found and await in_thread(self._folder.path_of(name).exists)
+            if not here and not await is_there(self._target, name):
+                return False
+        return True
 
     async def _finish_fixed(self, found: list[str]) -> None:
         entries = []

@@ -13,8 +13,8 @@ What is there to find, in the folder of a data set or in a spool:
 A lock says which jobs are dead; what belongs to one that lives is left alone. One on another machine cannot be asked:
 it is named, with its age, and stays as it is until somebody says that it is to be given up.
 
-Shards that belong together (``num_shards``) are finished when their writer promised something, by a flush, or had begun
-to publish them. Every other job that is all or nothing (what replaces, and tools) is given up: a tombstone takes the
+Shards that belong together (``num_shards``) are finished when their writer promised something, by a flush, or when all
+of them are whole. Every other job that is all or nothing (what replaces, and tools) is given up: a tombstone takes the
 name of its closing segment, so that it can commit nothing more, and then what it made is deleted.
 """
 

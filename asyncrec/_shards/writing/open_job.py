@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec.errors import (
     ArgumentValueError,
+    ConflictError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -181,20 +182,34 @@ async def _claimed(
     folder: Storage, local: LocalStorage | None, header: JobHeader, *, mode: Mode, take_over: bool, path: str
 ) -> Claim | None:
     """The claim on the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
-    number, plain = await settle_claims(folder, local, header, take_over=take_over)
     fixed = header.num_shards is not None
-    taken = await _taken(folder, header) if fixed and plain else None
     claim = None
-    if taken is None and (mode != "replace" or plain):
-        claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
-        await put_claim(folder, header.name, claim)
-        taken = await _taken(folder, header) if claim.plain else None
-        if taken is not None:  # by somebody who makes no claims
-            await folder.delete(claim_key(header.name, claim.number))
-            claim = None
+    async with AsyncExitStack() as after:
+        number, plain, met = await settle_claims(folder, local, header, take_over=take_over, after=after)
+        taken = await _taken(folder, header) if fixed and plain else None
+        if taken is None and (mode != "replace" or plain):
+            claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
+            await put_claim(folder, header.name, claim)
+            await _refuse_others(folder, header, [*met, claim])
+            taken = await _taken(folder, header) if claim.plain else None
+            if taken is not None:  # by somebody who makes no claims
+                await folder.delete(claim_key(header.name, claim.number))
+                claim = None
     if taken is not None and mode != "replace":
         raise ObjectExistsError(f"{path}: {taken} is there already; mode='replace' would replace it")
     return claim
+
+
+async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Claim]) -> None:
+    """Look again, once one's own claim is there: one who came to another number has looked, or will, and sees it.
+
+    Raises:
+        ConflictError: there are others than these.
+    """
+    if any(claim not in known for claim in await find_claims(folder, header.name)):
+        raise ConflictError(
+            f"{join(folder.root, header.name)}: another writer has claimed this name in the same moment"
+        )
 
 
 async def _taken(folder: Storage, header: JobHeader) -> str | None:

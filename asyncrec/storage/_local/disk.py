@@ -23,6 +23,7 @@ from asyncrec.storage._local.lock import FileLock
 __all__ = [
     "Disk",
     "Place",
+    "is_not_own",
     "is_partial",
     "local_error",
     "mapped_errors",
@@ -250,6 +251,14 @@ def open_own(
     return fd
 
 
+def is_not_own(error: StorageError) -> bool:
+    """Whether `open_own` found a file that is not to be believed, or none; the system's other errors say nothing.
+
+    A disk that fails, or too many open files, make nobody's note another user's.
+    """
+    return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
+
+
 def read_at(fd: int, size: int, position: int) -> bytes:
     """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
     blocks = []
@@ -258,6 +267,9 @@ def read_at(fd: int, size: int, position: int) -> bytes:
         position += len(block)
         size -= len(block)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+_NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)
 
 
 def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> StorageError:

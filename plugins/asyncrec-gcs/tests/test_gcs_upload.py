@@ -599,3 +599,12 @@ async def test_with_a_store_that_takes_nothing_only_so_many_chunks_are_copied(gc
     # The two chunks in the client, parts of them in the server's buffers, what is held back, and objects.
     assert held < 3 * len(chunk) + 12 * UNIT
     assert all(gcs.objects["bucket", f"key-{n}"].data == chunk * 3 for n in range(12))
+
+
+@pytest.mark.parametrize("status", [404, 410, 499])
+async def test_a_session_that_the_store_has_ended_is_said_to_be_gone(gcs: FakeGcs, status: int) -> None:
+    gcs.plan = lambda kind, n: Fault("status", status) if kind in ("put", "last", "query") else None
+    async with open_quick() as storage:
+        with pytest.raises(StorageError, match=f"HTTP {status}: the upload session is gone"):
+            await write(storage)
+    assert ("bucket", "key") not in gcs.objects

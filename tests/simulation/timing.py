@@ -1,0 +1,67 @@
+"""When the faults of a plan strike: so many steps or calls after a process began, or after it came to something.
+
+Where most is at stake is a small part of a process's life: the end of a writer's body (``"leaving"``), its first key
+(``"first key"``), the first shard that gets its name (``"publishing"``), the first segment (``"committing"``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .process import Process
+
+__all__ = ["Timing"]
+
+Fault = dict[str, Any]
+
+
+class Timing:
+    """The faults that are still to strike, of one world."""
+
+    def __init__(self, strike: Callable[[Process, Fault], bool]) -> None:
+        """``strike`` says whether it could be done now."""
+        self._strike = strike
+        self._waiting: dict[Process, list[Fault]] = {}  # for something that a process has not come to
+        self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # by the step
+
+    def expect(self, process: Process, fault: Fault) -> None:
+        """A process has begun whose fault this is."""
+        if fault["since"]:
+            self._waiting.setdefault(process, []).append(fault)
+        else:
+            self.arm(process, fault)
+
+    def comes_to(self, process: Process, what: str) -> None:
+        """A process has come to something; only the first time counts."""
+        waiting = self._waiting.get(process, [])
+        for fault in [fault for fault in waiting if fault["since"] == what]:
+            waiting.remove(fault)
+            self.arm(process, fault)
+
+    def publishes(self, process: Process, path: str) -> None:
+        """An object, or the unfinished file of one, is about to get its name."""
+        if "/_manifest/" in path:
+            self.comes_to(process, "committing")
+        elif ".tfrecord" in path and "/_index/" not in path and "/_keys/" not in path:
+            self.comes_to(process, "publishing")
+
+    def arm(self, process: Process, fault: Fault) -> None:
+        """Count from now on."""
+        if fault.get("by") == "call":
+            process.strike_at = process.calls + fault["at"]
+        elif fault["kind"] == "disk" and not fault["at"]:
+            self._strike(process, fault)  # the very call that it has come to
+        else:
+            self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))
+
+    def step(self, process: Process) -> None:
+        """One more of its callbacks has run."""
+        for each in [each for each in self._armed.get(process, ()) if each[0] <= process.steps]:
+            if self._strike(process, each[1]):
+                self._armed[process].remove(each)
+
+    def end(self) -> None:
+        """Faults have stopped."""
+        self._waiting.clear()
+        self._armed.clear()

@@ -1,4 +1,4 @@
-"""Which jobs are at work on a data set, or died at it: their marks in its folder, and the claims on its name.
+"""Marks and claims tell which jobs are at work on a data set, or died at it, and which of them may use its name.
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
 an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.journal`). Elsewhere it is

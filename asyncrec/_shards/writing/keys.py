@@ -1,4 +1,4 @@
-"""Which record is which: 16 bytes of BLAKE2b per record, and a set of them that stays small.
+"""`KeySet`: 16 bytes of BLAKE2b stand for the key of a record, and a set of them stays small.
 
 A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
 16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key.
@@ -23,13 +23,13 @@ NO_KEY = bytes(KEY_BYTES)
 
 
 def key_digest(key: str | bytes) -> bytes:
-    """16 bytes that stand for the key; str as UTF-8 (lone surrogates kept apart)."""
+    """Hash a key to 16 bytes; str as UTF-8, in which lone surrogates stay distinct."""
     data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:
-    """Which of ``partitions`` shards the value belongs to: the same in every process and release."""
+    """Tell which of ``partitions`` shards the value belongs to: the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
     return int.from_bytes(key_digest(data)[:8], "little") % partitions
 
@@ -57,7 +57,7 @@ class KeySet:
         return bool((self._last[begin:end] == last).any())
 
     def add(self, digest: bytes) -> bool:
-        """Take it in; whether it was new."""
+        """Add a digest; returns whether it was new."""
         if digest in self:
             return False
         self._added.add(digest)

@@ -1,4 +1,4 @@
-"""What a sharded writer says of itself."""
+"""`ShardedWriterStats`: the counts of a sharded writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ShardedWriterStats"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedWriterStats:
-    """A moment of a sharded writer.
+    """The counts of a sharded writer at one moment.
 
     Attributes:
         records, bytes: taken; bytes of frames, before compression.

@@ -210,7 +210,7 @@ class ShardedWriter:
             await self._shards.flush()
 
     def stats(self) -> ShardedWriterStats:
-        """What happened so far."""
+        """Count what happened so far."""
         return self._shards.stats(self._duplicates)
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class ShardedWriter:
         return True
 
     def _chosen_queue(self, record: bytes, partition: Partition | None) -> WriteQueue:
-        """The one that the partition chooses."""
+        """Return the queue that the partition chooses."""
         if partition is None:
             assert self._partition_by is not None, "one of both is given"
             partition = self._partition_by(record)

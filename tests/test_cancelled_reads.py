@@ -25,7 +25,7 @@ from asyncrec._datasets.from_generator.writer import DatasetWriter
 from asyncrec._datasets.reading.tuples import generate_dataset, get_tfrecord_filepaths
 from asyncrec._records.position import BEGINNING
 from asyncrec._records.reading.reader import open_reader_at
-from asyncrec._sampling.interleave import interleaver
+from asyncrec._sampling.interleave import cycle_shards
 from asyncrec.storage._local import source as local_source
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -246,7 +246,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
     monkeypatch.setattr(local_source.LocalSource, "__aexit__", left)
     if "many open" in request.node.name:
-        monkeypatch.setattr(interleaver, "_MOST_OPEN", 1)
+        monkeypatch.setattr(cycle_shards, "_MOST_OPEN", 1)
 
 
 @pytest.mark.parametrize("how", ["scope", "task", "late"])

@@ -61,6 +61,7 @@ ROOMS = {
     "asyncrec._sampling": (
         "stream_state",
         "damage",
+        "read_ahead_items",
         "interleave",
         "interleave_sampler",
         "epochs",
@@ -86,6 +87,7 @@ PURE = (
     "asyncrec._sampling.epochs.permutation",
     "asyncrec._sampling.interleave_sampler.class_queues",
     "asyncrec._sampling.random_access.record_blocks",
+    "asyncrec._sampling.random_access.record_numbers",
     "asyncrec._sampling.interleave.shuffle_buffer",
     "asyncrec._sampling.stream_state",
     "asyncrec._sampling.interleave.rounds",

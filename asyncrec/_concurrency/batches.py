@@ -1,4 +1,4 @@
-"""The one iterator over batches that readers and streams give out."""
+"""`Batches` is the one iterator over batches that readers and streams give out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was opened before a fork is of no use in the child: its event loop, tasks and threads stayed with the parent.
+"""`on_fork` tells objects in a child that they are of no use there: their tasks and threads stayed with the parent.
 
 Used there it would hang, or write into the parent's files and connections. Whoever holds such things registers itself
 with `on_fork`, and its method ``forked`` is called in each child, so that every later call can say so; nothing is
@@ -15,8 +15,10 @@ __all__ = ["Forkable", "forked_error", "on_fork"]
 
 
 class Forkable(Protocol):
+    """An object that is told when it finds itself in a child."""
+
     def forked(self) -> None:
-        """In a child: be unusable from now on. Nothing may be closed or written."""
+        """Be unusable from now on: this is a child. Nothing may be closed or written."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
@@ -28,7 +30,7 @@ def on_fork(owner: Forkable) -> None:
 
 
 def forked_error(what: str) -> RuntimeError:
-    """The error of a child that uses what its parent opened."""
+    """Make the error of a child that uses what its parent opened."""
     return RuntimeError(f"{what} was opened before a fork, in process {os.getppid()}: open it anew in this one")
 
 

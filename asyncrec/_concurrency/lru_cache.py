@@ -1,4 +1,4 @@
-"""A cache of values that coroutines make: each is made once, however many tasks ask for it at once."""
+"""`AsyncLRUCache` keeps values that coroutines make: each is made once, however many tasks ask for it at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AsyncLRUCache(Generic[K, V]):
         self.weight = 0
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
-        """The value, by ``await make()`` where it is not cached. When that fails, the next one that waits tries."""
+        """Return the value, awaiting ``make()`` if it is not cached. When that fails, the next one that waits tries."""
         while key not in self._values:
             making = self._making.get(key)
             if making is not None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P], *, tasks: int) -> None:
-    """``await func(item)`` for each, by up to ``tasks`` tasks; the first error ends it."""
+    """Await ``func(item)`` for each item, in up to ``tasks`` tasks; the first error ends it."""
     waiting = iter(items)
     first = next(waiting, None)
     if first is None:
@@ -51,7 +51,7 @@ async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P
 
 
 async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int = _SMALL_OBJECTS) -> list[T]:
-    """``[await func(item) for item in items]``, by up to ``tasks`` tasks; the first error ends it."""
+    """Return ``[await func(item) for item in items]``, made by up to ``tasks`` tasks; the first error ends it."""
     results: dict[int, T] = {}
 
     async def work(numbered: tuple[int, P]) -> None:
@@ -79,7 +79,7 @@ async def ordered_map(
     *,
     concurrency: int,
 ) -> None:
-    """``await use(item, await work(item))`` for each item, in order, with ``concurrency`` of them in work at once.
+    """Await ``use(item, await work(item))`` for each item, in order, with ``concurrency`` of them in work at once.
 
     Raises what the first item that fails raises, after the others have ended.
     """

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ReadAhead(Generic[P, T]):
-    """``await fetch(plan)`` for each plan in turn, one of them ahead, by a task of ``scope``.
+    """Awaits ``fetch(plan)`` for each plan in turn, one of them ahead, in a task of ``scope``.
 
     What is held is one result that waits to be taken, or one that is being made.
     """
@@ -29,7 +29,7 @@ class ReadAhead(Generic[P, T]):
         self._making = anyio.CancelScope()
 
     async def next(self) -> T | None:
-        """The next result; `None` at the end. An error of its making is raised here, and again at each later call."""
+        """Return the next result; `None` at the end. An error in making it is raised here, and by every later call."""
         if self._coming is None:
             self._begin()
         coming = self._coming

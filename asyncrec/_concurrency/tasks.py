@@ -1,4 +1,4 @@
-"""Tasks and threads with an owner: `TaskScope`, `in_thread`, and what a cancelled caller does not lose.
+"""Tasks and threads have an owner here: `TaskScope`, `in_thread`, and what a cancelled caller does not lose.
 
 `TaskScope` is a task group for tasks that own something (a shard, a source) on behalf of a caller's body. What it adds
 to `anyio.create_task_group`:
@@ -41,7 +41,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class TaskScope:
-    """An async context manager; see the module."""
+    """An async context manager that owns tasks; see the module."""
 
     def __init__(self) -> None:
         self._outer = anyio.CancelScope()
@@ -146,7 +146,7 @@ class TaskScope:
 
 
 async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.CapacityLimiter | None = None) -> T:
-    """``func(*args)`` in a worker thread.
+    """Call ``func(*args)`` in a worker thread.
 
     Cancelled before it began, it never begins; once begun, this returns or raises only after it has ended, so that
     what it works on (a file descriptor, a buffer) may be taken apart by the caller's clean-up. anyio sees to that for
@@ -184,7 +184,7 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
 async def surely_in_thread(
     func: Callable[[*Ts], object], *args: *Ts, limiter: anyio.CapacityLimiter | None = None
 ) -> None:
-    """``func(*args)`` in a worker thread, shielded: for clean-up that has to happen.
+    """Call ``func(*args)`` in a worker thread, shielded: for clean-up that has to happen.
 
     asyncio's ``task.cancel()`` goes through every shield; it is raised when the function has ended.
     """
@@ -209,7 +209,7 @@ async def surely_in_thread(
 async def acquire_in_thread(
     func: Callable[[], T], release: Callable[[T], object], *, limiter: anyio.CapacityLimiter | None = None
 ) -> T:
-    """`in_thread`, of a function that takes hold of something: the caller gets it, or ``release`` is called with it.
+    """Acquire something in a worker thread: the caller gets what ``func`` returns, or ``release`` is called with it.
 
     asyncio's ``task.cancel()`` can reach a caller when the function has ended and the result is on its way; ``release``
     then runs in a worker thread before the cancellation is raised.
@@ -245,7 +245,7 @@ class ThreadedStep(Generic[T]):
         return bool(self._given) or self._error is not None
 
     async def take(self, func: Callable[[*Ts], T], *args: *Ts) -> T:
-        """What an earlier run left, else what ``func(*args)`` gives now. One step is of one function."""
+        """Return what an earlier run left, else what ``func(*args)`` gives now. One step is of one function."""
 
         def run() -> None:
             try:
@@ -262,7 +262,7 @@ class ThreadedStep(Generic[T]):
 
 
 class Handover(Generic[T]):
-    """What one task puts and one other takes, in order: an item stays until it was taken, whoever is cancelled.
+    """A queue that one task puts into and one other takes from: an item stays until it was taken, whoever is cancelled.
 
     (anyio's memory object streams hand an item to a receiver that waits: one that asyncio's ``task.cancel()`` reaches
     in that moment takes it along.)
@@ -283,7 +283,7 @@ class Handover(Generic[T]):
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: the task that puts stayed with the parent."""
+        """Refuse to be used in the child of a fork: the task that puts stayed with the parent."""
         self._items.clear()
         self._error = forked_error(self._what)
 
@@ -296,17 +296,17 @@ class Handover(Generic[T]):
         self._changed.set()
 
     def end(self, error: Exception | None = None) -> None:
-        """Nothing more is put."""
+        """Note that nothing more is put."""
         self._ended, self._error = True, error
         self._changed.set()
 
     def close(self) -> None:
-        """What waits is dropped; to take is a `ClosedResourceError` from now on."""
+        """Drop what waits; to take raises ClosedResourceError from now on."""
         self._items.clear()
         self.end(anyio.ClosedResourceError(f"{self._what} is read inside its `async with`"))
 
     async def take(self) -> T:
-        """The next item.
+        """Return the next item.
 
         Raises:
             StopAsyncIteration: there is none, and none will come.

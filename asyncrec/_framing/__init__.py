@@ -1,4 +1,4 @@
-"""Bytes <-> records, without I/O: the layer everything else stands on.
+"""Bytes become records, and records bytes, without I/O: the layer everything else stands on.
 
     crc          the checksum, of one buffer and of many lengths at once
     frames       records <-> frames

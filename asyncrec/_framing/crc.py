@@ -42,12 +42,12 @@ crc32c = _package_crc32c if native is None else native.crc32c
 
 
 def mask(crc: int) -> int:
-    """A plain CRC as TFRecord files store it."""
+    """Mask a plain CRC, as TFRecord files store it."""
     return (((crc >> 15) | (crc << 17)) + _DELTA) & 0xFFFFFFFF
 
 
 def unmask(masked: int) -> int:
-    """The plain CRC back from a stored one."""
+    """Get the plain CRC back from a stored one."""
     rotated = (masked - _DELTA) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
@@ -59,12 +59,12 @@ def masked_crc32c(data: Buffer) -> int:
 
 
 def mask_all(crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """`mask` of each; NumPy's uint32 wraps around as the format wants."""
+    """Mask each of many CRCs; NumPy's uint32 wraps around as the format wants."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_DELTA)
 
 
 def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """The header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
+    """Compute the header checksum of each length: `masked_crc32c` of its 8 little-endian bytes.
 
     CRC is affine: the CRC of 8 bytes is that of 8 zeros, xored with a term for each byte that depends on its value and
     place alone. High bytes that are zero in all lengths have no term, so records below 256 bytes cost one look-up.
@@ -78,7 +78,7 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def length_of(masked: int) -> int:
-    """The one length below 4 GiB that has this header checksum.
+    """Find the one length below 4 GiB that has this header checksum.
 
     A CRC of 32 bits over 32 unknown bits is one to one: the register is run back over the 8 bytes as if all were zero,
     and what is left is its initial value with the length xored in.
@@ -94,7 +94,7 @@ def length_of(masked: int) -> int:
 def crcs_between(
     before: NDArray[np.uint32], after: NDArray[np.uint32], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """The CRC of each range of ``lengths`` bytes, below 1 TiB, from the running CRC ``before`` and ``after`` it.
+    """Compute the CRC of each range of ``lengths`` bytes, below 1 TiB, from the CRC ``before`` and ``after`` it.
 
     zlib's ``crc32_combine``, solved for the second part: the first is carried over the range's zeros, which is to
     multiply it by x ** (8 * length) modulo the polynomial.
@@ -108,7 +108,7 @@ def crcs_between(
 
 
 def _multiply(a: NDArray[np.uint32], b: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Of polynomials over GF(2), modulo Castagnoli's; the highest bit is the coefficient of x ** 0."""
+    """Multiply polynomials over GF(2), modulo Castagnoli's; the highest bit is the coefficient of x ** 0."""
     product = np.zeros_like(b)
     for bit in range(31, -1, -1):
         product ^= b * ((a >> np.uint32(bit)) & np.uint32(1))

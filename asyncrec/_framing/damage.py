@@ -12,10 +12,12 @@ __all__ = ["READ_ON", "Damage", "DamageLog", "DamageReason"]
 
 DamageReason = Literal["length", "data", "too_large", "truncated", "compression", "ambiguous"]
 
-# What an error of damage ends with.
-READ_ON = "open_reader(..., on_corrupt='skip') reads on; asyncrec.tools.repair writes what is whole"
+# What to do about damage: the end of each error's message.
+READ_ON = (
+    "to skip damaged records, pass on_corrupt='skip'; to write the whole ones to a new file, run `asyncrec repair`"
+)
 
-# Listed at most: some 100 KiB of them. Who has more needs the file from elsewhere, not a longer list.
+# So many are listed at most, some 100 KiB of them: a file with more damage has to come from elsewhere anyway.
 _LISTED = 1000
 
 
@@ -48,16 +50,17 @@ class Damage:
     member_offset: int | None = None
 
     def to_json(self) -> dict[str, int | str | None]:
+        """The attributes by name, as JSON has them."""
         return asdict(self)
 
 
 class DamageLog:
-    """The damage of one file, in order.
+    """A log of the damage of one file, in order.
 
     Attributes:
         listed: the first 1,000 ranges.
-        lost_ranges, lost_bytes: of all that is lost, listed or not; without what is ambiguous.
-        ambiguous_ranges: how many.
+        lost_ranges, lost_bytes: how much is lost, listed or not; what is ambiguous is not counted.
+        ambiguous_ranges: how many ranges are ambiguous.
     """
 
     def __init__(self) -> None:
@@ -68,6 +71,7 @@ class DamageLog:
         self._last: Damage | None = None  # lost, listed or not
 
     def add(self, damage: Damage) -> None:
+        """Log one range; it becomes part of the last one where the two touch."""
         if damage.reason == "ambiguous":
             self.ambiguous_ranges += 1
             self._list(damage)

@@ -1,4 +1,4 @@
-"""Records -> frames: the half of `asyncrec._framing.frames` that writes.
+"""Records become frames: the half of `asyncrec._framing.frames` that writes.
 
 In C where the package was built with a compiler (`_native.c`, optional), by NumPy otherwise: the same buffers.
 """
@@ -32,7 +32,7 @@ _GAP = bytearray(FRAME_OVERHEAD)
 
 
 def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
-    """The frames of ``records``, in order, as buffers to be written one after the other.
+    """Make the frames of ``records``, in order, as buffers to be written one after the other.
 
     Runs of small records are joined once. Records of 64 KiB and more are in the list as the objects they are, with the
     16 bytes of footer and header between two of them as a buffer of its own. So the caller bounds the memory taken: by
@@ -44,7 +44,7 @@ def encode_frames(records: Sequence[bytes]) -> list[Buffer]:
 
 
 def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
-    """`encode_frames` where there is no compiler."""
+    """Do what `encode_frames` does, where there is no compiler."""
     if len(records) < _FEW:
         return _encode_few(records)
     lengths = np.fromiter(map(len, records), np.int64, len(records))

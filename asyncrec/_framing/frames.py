@@ -53,7 +53,7 @@ _CRC = Struct("<I")
 
 
 class FrameDecoder:
-    """Any split of a TFRecord byte stream in, whole records out.
+    """Takes a TFRecord byte stream in any pieces, and gives whole records.
 
     On damage `feed` still returns the whole records before it and keeps the error in `error`; the next `feed` or
     `finish` raises it. What was fed after the damage is dropped: the reader finds it again by `offset`.
@@ -116,7 +116,7 @@ class FrameDecoder:
         return records
 
     def take_remains(self) -> Iterator[Buffer]:
-        """After an error: everything fed from `offset` on, to look for records in. Bounded by a record and a block.
+        """Return, after an error, everything fed from `offset` on: at most a record and a block. For a salvager.
 
         In parts, once: each is given up when the next is asked for, so that who joins them does not hold all twice.
         """
@@ -286,7 +286,7 @@ class FrameDecoder:
         return position
 
     def _believe(self, header: bytes) -> int | None:
-        """The length in a header; `None`, with `error` set, when it is not to be believed."""
+        """Return the length in a header; `None`, with `error` set, when it is not to be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
             hint = READ_ON
@@ -321,7 +321,7 @@ class FrameDecoder:
 
 
 def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of frames that follow each other from ``position`` on: the records' lengths; where each begins, and the end."""
+    """Return the records' lengths, and where each of their frames begins, from ``position`` on, and the last ends."""
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     borders = np.empty(len(records) + 1, np.int64)
     borders[0] = position
@@ -331,7 +331,7 @@ def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64
 
 
 def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each of these frames in ``data``, whether the checksum of its data holds."""
+    """Tell for each of these frames in ``data`` whether the checksum of its data holds."""
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
     holds: NDArray[np.bool_] = (
         mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]

@@ -1,4 +1,4 @@
-"""Looking for a frame in bytes of which nothing is known: `FrameSearch`.
+"""`FrameSearch` looks for a frame in bytes of which nothing is known.
 
 A frame is found at the first byte where a length and its checksum agree and the data's checksum holds. Any byte may
 begin one, and each of a million headers may claim 64 MiB, so two things keep the search linear: headers are looked for
@@ -39,7 +39,7 @@ _STRIDE = 4096
 
 
 def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
-    """``(position, length)`` of every whole header in ``data`` whose checksum holds, of at most ``max_length``."""
+    """Find ``(position, length)`` of every whole header in ``data`` whose checksum holds, of at most ``max_length``."""
     count = len(data) - HEADER_BYTES + 1
     if count <= 0:
         return []
@@ -54,7 +54,7 @@ def find_headers(data: Buffer, max_length: int) -> list[tuple[int, int]]:
 
 
 class FrameSearch:
-    """The first whole frame at or after ``start``, in a buffer that its owner fills and this one empties.
+    """Finds the first whole frame at or after ``start``, in a buffer that its owner fills and the search empties.
 
     Args:
         buffer: the bytes from ``base`` on. `find` drops those that no frame can begin in; so it holds at most a record
@@ -73,7 +73,7 @@ class FrameSearch:
         self._prefixes: _Prefixes | None = None
 
     def go_on(self, buffer: bytearray, *, base: int, start: int) -> None:
-        """Look for the next one at or after ``start``, behind what was found. What was looked at is not again.
+        """Look for the next frame at or after ``start``, behind the one found. Nothing is looked at twice.
 
         Damage may come every few bytes: a window of its own for each would cost a hundred times what that does.
         """
@@ -85,7 +85,7 @@ class FrameSearch:
             self._large.pop(self._candidates.popleft()[0], None)
 
     def find(self, *, ended: bool) -> int | None:
-        """Where it begins; `None` when that takes more bytes, or, with ``ended``, when there is none."""
+        """Return where the frame begins; `None` when that takes more bytes, or, with ``ended``, when there is none."""
         while True:
             while self._candidates:
                 holds = self._check(*self._candidates[0], ended)
@@ -119,7 +119,7 @@ class FrameSearch:
             return masked_crc32c(data) == self._footer(place, length)
 
     def _check_large(self) -> None:
-        """All large candidates that are there to their end, at once."""
+        """Check all large candidates that are there to their end, at once."""
         end = self.base + len(self._buffer)
         chosen = [
             (place, length)
@@ -147,7 +147,7 @@ class FrameSearch:
         return int.from_bytes(self._buffer[at : at + FOOTER_BYTES], "little")
 
     def _drop(self, place: int) -> None:
-        """What lies before ``place`` is needed no more, but for the way from the last CRC that was kept."""
+        """Drop what lies before ``place``, except what the next CRC is computed from."""
         if self._prefixes is not None:
             self._prefixes.extend(self._buffer, self.base)
             place = max(self.base, place - _STRIDE)
@@ -156,7 +156,7 @@ class FrameSearch:
 
 
 class _Prefixes:
-    """The CRC of a stream from ``origin`` on, every 4 KiB: a thousandth of the bytes it stands for."""
+    """Keeps the CRC of a stream from ``origin`` on, every 4 KiB: a thousandth of the bytes it stands for."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
@@ -178,7 +178,7 @@ class _Prefixes:
         self._tail = (done, crc)
 
     def crc_at(self, view: memoryview, base: int, place: int) -> int:
-        """Of everything from the origin to ``place``, in ``view`` with the 4 KiB before it."""
+        """Compute the CRC of everything from the origin to ``place``, in ``view`` with the 4 KiB before it."""
         index = (place - self._origin) // _STRIDE
         begin = self._origin + index * _STRIDE
         with view[begin - base : place - base] as piece:

@@ -37,14 +37,29 @@ class RecordIndex:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @classmethod
+    def of_sizes(cls, sizes: NDArray[np.int64], members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
+        """The index of records that follow each other, by the sizes of their frames.
+
+        Args:
+            members: for a compressed file, of each member the byte at which it begins, as stored and as decompressed,
+                ascending.
+        """
+        offsets = np.cumsum(sizes) - sizes
+        if members is None or not len(sizes):
+            return cls(offsets, sizes, None if members is None else np.empty(0, np.int64))
+        stored, begins = (np.array(column, np.int64) for column in zip(*members, strict=True))
+        member = np.searchsorted(begins, offsets, side="right") - 1
+        return cls(offsets - begins[member], sizes, stored[member])
+
     def encode(self) -> bytes:
-        """The text."""
+        """The text of the index."""
         columns = [self.offsets, self.sizes] if self.members is None else [self.offsets, self.sizes, self.members]
         return _lines(columns)
 
 
 def encode_index(start: int, lengths: Sequence[int], *, member: int | None = None) -> bytes:
-    """The lines of records with these payload lengths, one after another from ``start``."""
+    """Make the lines of records with these payload lengths, one after another from ``start``."""
     if not lengths:
         return b""
     sizes = np.asarray(lengths, dtype=np.int64) + FRAME_OVERHEAD
@@ -83,7 +98,7 @@ def parse_index(text: bytes) -> RecordIndex:
 
 
 def _numbers(text: bytes) -> NDArray[np.int64]:
-    """Raises ValueError, OverflowError for what is no number, or none of 64 bits."""
+    """Read the numbers in a text. Raises ValueError or OverflowError for what is not a number of 64 bits."""
     characters = np.frombuffer(text, np.uint8)
     if ((characters - np.uint8(48) < 10) | (characters == 32) | (characters == 10)).all():
         # A fifth of the time of splitting; what is too large for it becomes the largest there is.

@@ -1,4 +1,4 @@
-"""Where a record stands in its file, so that reading can be taken up there: `Position` and `RecordBatch`.
+"""`Position` and `RecordBatch` say where a record stands in its file, so that reading can be taken up there.
 
 For a plain file that is the byte of its frame. Inside a compressed stream there is no such byte: there it is the
 compressed byte of the last GZIP member that begins with a record, and how many records follow before the one meant
@@ -17,7 +17,7 @@ __all__ = ["BEGINNING", "Position", "RecordBatch"]
 
 
 class Position(NamedTuple):
-    """Open at byte ``offset``, drop ``skip`` records; the next one is number ``record`` of the file."""
+    """A place to read from: byte ``offset``, and ``skip`` records to drop; the next is number ``record``."""
 
     offset: int
     skip: int
@@ -29,10 +29,10 @@ BEGINNING = Position(0, 0, 0)
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Records that came together, and where they stand.
+    """A list of records that came together, with where they stand.
 
     Attributes:
-        records: at least one.
+        records: the records, at least one.
         first: the number of ``records[0]`` in the file.
         offset: the byte of the frame of ``records[0]``, where the file is plain.
         members: where it is compressed: (number of the record that begins a member, compressed byte of the member),
@@ -46,7 +46,7 @@ class RecordBatch:
     _borders: list[int] = field(default_factory=list)  # where frames begin, and at last the end; once asked for
 
     def positions(self, begin: int, end: int) -> list[Position]:
-        """Of ``records[begin:end]``."""
+        """The positions of ``records[begin:end]``."""
         if not self.members:
             if not self._borders:
                 sizes = (len(record) + FRAME_OVERHEAD for record in self.records)
@@ -62,5 +62,5 @@ class RecordBatch:
         return found
 
     def position(self, index: int) -> Position:
-        """Of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        """The position of ``records[index]``; ``index = len(records)`` is the one behind them."""
         return self.positions(index, index + 1)[0]

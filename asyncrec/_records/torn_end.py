@@ -1,4 +1,4 @@
-"""How much of a file is whole whose writer died, or whose machine lost its power: a torn end, or damage.
+"""A torn end is told from damage in a file whose writer died, or whose machine lost its power.
 
 A write that was interrupted leaves its beginning, and nothing or zeros behind that: a filesystem may have made the file
 longer before the data reached the disk. So an end is torn where the file stops inside a record or a GZIP member, or
@@ -21,7 +21,7 @@ _BLOCK = 1 << 20
 
 
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
-    """``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and nothing more of it can be kept.
+    """Return ``(end, tail)``: the file's first ``end`` bytes and ``tail`` are whole, and no more of it can be kept.
 
     ``start``: of an uncompressed file, what is known to be whole, and not read again.
 
@@ -48,7 +48,7 @@ def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0
 
 
 def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
-    """Whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, and no damage."""
+    """Tell whether what a `FrameDecoder` refuses at ``offset`` of an uncompressed file is a torn end, not damage."""
     if isinstance(error, TruncatedError):
         return True
     end = offset + HEADER_BYTES  # of what was being written
@@ -60,7 +60,7 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
 
 
 def zeros_from(fd: int, size: int) -> int:
-    """The byte from which on the file holds nothing but zeros; ``size`` where it ends with something else."""
+    """Find the byte from which on the file holds nothing but zeros; ``size`` where it ends with something else."""
     end = size
     while end:
         begin = max(end - _BLOCK, 0)

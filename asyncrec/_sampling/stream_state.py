@@ -1,7 +1,9 @@
-"""The envelope of every stream's state: version, kind, what it was taken of. JSON all through.
+"""The envelopes of every stream's state: version, kind, what it was taken of. JSON all through.
 
-What it was taken of is the shards' names in their order, and from version 2 on also which version of them it stands in
-(`asyncrec._sampling.interleave.shard_version`).
+There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, and from version 2
+on also which version of them it stands in (`asyncrec._sampling.interleave.shard_version`). A stream over numbered
+records (`ordered_state`, `check_ordered`) says what its order depends on, the id of the snapshot among it, and stands
+at a number of that order.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from typing import Any
 
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["checked", "enveloped", "fingerprint"]
+__all__ = ["check_ordered", "checked", "enveloped", "fingerprint", "ordered_state"]
 
 VERSION = 2
 # Of these a state is read. 1 says nothing of the shards but their names.
 _READ = (1, 2)
+# Of a stream over numbered records.
+_ORDERED = 1
 # Parameters whose argument has another name than they have in a state, which stays what it was.
 _ARGUMENTS = {"shard": "worker"}
 
@@ -28,6 +32,7 @@ def fingerprint(names: Iterable[str]) -> str:
 
 
 def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a stream over shards, whose names `fingerprint` put into ``inputs``."""
     return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
@@ -53,3 +58,28 @@ def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mappin
     if state.get("inputs") != inputs:
         raise ArgumentValueError("the state was taken over other shards: their names or their order have changed")
     return state
+
+
+def ordered_state(kind: str, identity: Mapping[str, Any], **place: int) -> dict[str, Any]:
+    """The state of a stream over numbered records: what its order depends on, and the numbers where it stands."""
+    return {"version": _ORDERED, "kind": kind, **identity, **place}
+
+
+def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, Any]) -> None:
+    """Refuse the state of another order.
+
+    Raises:
+        ValueError: it is of another version, another kind of stream, or another order; says which.
+    """
+    if state.get("version") != _ORDERED or state.get("kind") != kind:
+        raise ArgumentValueError(
+            f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
+            f"this is {kind!r}, version {_ORDERED}"
+        )
+    for name, value in identity.items():
+        if state.get(name) != value:
+            remedy = "; open the data set by read_manifest(path, at=<that id>)" if name == "snapshot" else ""
+            raise ArgumentValueError(
+                f"the state was made with {name}={state.get(name)!r}, and this stream has {value!r}: it would go on in "
+                f"another order{remedy}"
+            )

@@ -136,10 +136,10 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _told(error, warnings.told)
+        return _explain(error, warnings.reported)
 
 
-def _told(error: Exception, told: Container[str]) -> int:
+def _explain(error: Exception, reported: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.TyperException):
         context: Any = getattr(error, "ctx", None)
@@ -151,6 +151,6 @@ def _told(error: Exception, told: Container[str]) -> int:
 
     code, lines = explained(error)
     for line in lines:
-        if line not in told:
+        if line not in reported:
             complain(line)
     return code

@@ -13,12 +13,12 @@ class Warnings(logging.Handler):
     """A context in which what the library warns of (a store that is tried again, say) is told, line by line.
 
     Attributes:
-        told: the messages.
+        reported: the messages.
     """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
 
     def __enter__(self) -> Warnings:
         logging.getLogger("asyncrec").addHandler(self)
@@ -31,7 +31,7 @@ class Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        self.told.add(message)
+        self.reported.add(message)
         complain(message)
 
 

@@ -42,9 +42,9 @@ def print_json(value: Any) -> None:
 
 def pairs(values: Mapping[str, object]) -> None:
     """Names and values in two columns; what is `None` is left out."""
-    shown = {name: value for name, value in values.items() if value is not None}
-    width = max(map(len, shown), default=0)
-    for name, value in shown.items():
+    given = {name: value for name, value in values.items() if value is not None}
+    width = max(map(len, given), default=0)
+    for name, value in given.items():
         first, *rest = str(value).split("\n")
         say(f"{name.ljust(width)}  {first}")
         for line in rest:

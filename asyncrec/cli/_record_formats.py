@@ -64,13 +64,13 @@ def _text(found: FoundRecord) -> None:
 
 def _hex(found: FoundRecord, whole: bool) -> None:
     _title(found)
-    shown = found.data if whole else found.data[:_HEX_BYTES]
-    for at in range(0, len(shown), 16):
-        row = shown[at : at + 16]
+    data = found.data if whole else found.data[:_HEX_BYTES]
+    for at in range(0, len(data), 16):
+        row = data[at : at + 16]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         say(f"  {at:08x}  {row.hex(' ').ljust(47)}  {text}")
-    if len(shown) < len(found.data):
-        say(f"  ... {len(found.data) - len(shown):,} more bytes")
+    if len(data) < len(found.data):
+        say(f"  ... {len(found.data) - len(data):,} more bytes")
 
 
 def _decoded(found: FoundRecord, only: Collection[str] | None, *, required: bool) -> None:
@@ -104,12 +104,12 @@ def _title(found: FoundRecord) -> None:
 def _described(value: Any) -> tuple[str, str]:
     """The type and the values of a feature, for people."""
     if isinstance(value, list):
-        kind, shown = "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
+        kind, texts = "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
     else:
-        kind, shown = str(value.dtype), [str(each) for each in value[:_MOST_VALUES]]
+        kind, texts = str(value.dtype), [str(each) for each in value[:_MOST_VALUES]]
     if len(value) != 1:
         kind += f"[{len(value)}]"
-    return kind, " ".join(shown) + (" ..." if len(value) > _MOST_VALUES else "")
+    return kind, " ".join(texts) + (" ..." if len(value) > _MOST_VALUES else "")
 
 
 def _quoted(data: bytes) -> str:
@@ -120,8 +120,8 @@ def _quoted(data: bytes) -> str:
     except UnicodeDecodeError:
         text = ""
     if data and (not text or "\0" in text or (len(data) > 4 * _MOST_CHARACTERS and "\ufffd" in text)):
-        shown = data[: _MOST_CHARACTERS // 4].hex()
-        return f"0x{shown}" + (f"... ({len(data):,} bytes)" if len(data) > _MOST_CHARACTERS // 4 else "")
+        digits = data[: _MOST_CHARACTERS // 4].hex()
+        return f"0x{digits}" + (f"... ({len(data):,} bytes)" if len(data) > _MOST_CHARACTERS // 4 else "")
     cut = text[:_MOST_CHARACTERS]
     quoted = clean(json.dumps(cut, ensure_ascii=False))
     return (

@@ -44,8 +44,8 @@ def show(report: SplitsReport, json: bool) -> None:
     say()
     say(f"features: {', '.join(report.features)}")
     if report.labels:
-        shown = ", ".join(f"{number} {name}" for number, name in enumerate(report.labels[:20]))
-        say(f"labels: {shown}{', ...' if len(report.labels) > 20 else ''}")
+        labels = ", ".join(f"{number} {name}" for number, name in enumerate(report.labels[:20]))
+        say(f"labels: {labels}{', ...' if len(report.labels) > 20 else ''}")
 
 
 def _parse_ratios(text: str) -> list[float] | float:

@@ -80,7 +80,7 @@ def encode_sequence_example(
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
     """What a serialised Example holds, by the names of its features.
 
-    Raises DecodeError, with the offset or the feature, when ``data`` is no serialised Example.
+    Raises DecodeError, with the offset or the feature, when ``data`` is not a serialised Example.
     """
     return {name: _decoded(name, raw) for name, raw in parse_example(bytes(data)).items()}
 

@@ -1,4 +1,4 @@
-"""Many records to columns: the features of a whole batch, read together by NumPy.
+"""Many records become columns: the features of a whole batch, read together by NumPy.
 
 Records of one data set mostly list the same features in the same order, whatever the lengths of their values. So one
 record is parsed, and what it teaches (its layout: names and kinds, in order) is tried on all the others at once: every
@@ -49,7 +49,7 @@ def read_columns(records: Sequence[bytes], wanted: Mapping[str, int], check: Che
     ``check(features, row)`` is called with what a record of each layout holds. It raises where a feature is missing, or
     not of the kind wanted, or one too many; where it does not, every record of that layout is taken.
 
-    Raises DecodeError naming the record, counted from 0, when one is no Example; and what ``check`` raises.
+    Raises DecodeError naming the record, counted from 0, when one is not an Example; and what ``check`` raises.
     """
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
     if len(parts) == 1:
@@ -71,7 +71,7 @@ def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
 
 
 def _blocks(records: Sequence[bytes]) -> list[range]:
-    """Runs of records to be joined: of at most _BLOCK_BYTES, but for a single record that is larger."""
+    """Yield runs of records to be joined: at most _BLOCK_BYTES each, or a single record that is larger."""
     sizes = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
     blocks, start = [], 0
     while start < len(records):
@@ -142,7 +142,7 @@ def _parsed(records: Sequence[bytes], row: int, check: Check) -> dict[str, Raw]:
 
 
 def _culprit(records: Sequence[bytes], rows: range, wanted: Mapping[str, int]) -> DecodeError:
-    """Which of the records it was that could not be read as columns, and why."""
+    """Find out which of the records could not be read as columns, and why."""
     for row in rows:
         name = ""
         try:

@@ -1,4 +1,4 @@
-"""Entries of a Schema over several features, or over lists of them: Sparse and Sequence; and all entries from JSON."""
+"""Sparse and Sequence are entries of a Schema over several features, or over lists of them."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Sequence(Entry):
         return {name: Stored(kind, isinstance(self.entry, FixedLen))}
 
     def stack(self, name: str, columns: Columns) -> Any:
-        """Of the columns of steps: the batch of all steps, which the schema then cuts into rows."""
+        """Stack the columns of steps: the batch of all steps, which the schema then cuts into rows."""
         return self.entry.stack(name, columns)
 
     def first(self, stacked: Ragged) -> Any:
@@ -119,14 +119,14 @@ class Sequence(Entry):
 
 
 def from_json(value: Mapping[str, Any]) -> Entry:
-    """The entry that ``to_json`` gave. Raises SchemaError for what is none."""
+    """The entry that ``to_json`` gave. Raises SchemaError for anything else."""
     if not isinstance(value, Mapping):
-        raise SchemaError(f"{value!r:.80} is no entry of a schema")
+        raise SchemaError(f"{value!r:.80} is not an entry of a schema")
     fields = dict(value)
     name = fields.pop("kind", "")
     kind = next((kind for kind in (FixedLen, VarLen, Tensor, Sparse, Sequence) if kind.__name__ == name), None)
     if kind is None:
-        raise SchemaError(f"{name!r:.80} is no entry of a schema this version knows")
+        raise SchemaError(f"{name!r:.80} is not an entry of a schema this version knows")
     for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
         if field in fields and not isinstance(fields[field], expected):
             raise SchemaError(f"no entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")

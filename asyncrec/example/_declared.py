@@ -67,7 +67,7 @@ class DeclaredExample:
     _schema: ClassVar[Schema] = Schema({})
 
     def __init__(self) -> None:
-        """Nothing is kept here: that a subclass forgets to call it does no harm."""
+        """Do nothing: a subclass may forget to call this."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -122,7 +122,7 @@ class DeclaredExample:
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
-        """Brings what is large into memory, just before the example is written. By default there is nothing."""
+        """Bring what is large into memory, just before the example is written. By default there is nothing."""
         return None
 
     def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
@@ -130,7 +130,7 @@ class DeclaredExample:
         return [self]
 
     def release(self) -> Awaitable[None] | None:
-        """Gives the memory back once it is written. By default arrays and bytes that can be set are set to None."""
+        """Give the memory back once it is written. By default arrays and bytes that can be set are set to None."""
         for name, dtype in type(self)._fields.items():
             attribute = getattr(type(self), name)
             if dtype in LARGE and attribute.fset is not None:
@@ -152,7 +152,7 @@ class DeclaredExample:
 def check_round_trip(
     example: DeclaredExample | type[DeclaredExample], row: list[str] | None = None, **kwargs: Any
 ) -> None:
-    """Checks that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
+    """Check that an example is read as it was written: encodes it, decodes it, compares each field, type and shape.
 
     Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
     its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.

@@ -59,7 +59,7 @@ def dtype_name(dtype: object) -> str:
     except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
         name = None
     if name not in _KINDS:
-        raise SchemaError(f"{dtype!r} is no type of a schema; there are {', '.join(_KINDS)}")
+        raise SchemaError(f"{dtype!r} is not a type of a schema; there are {', '.join(_KINDS)}")
     return str(name)
 
 
@@ -142,7 +142,7 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any, dtype: str) -> Any:
-    """The opposite of ``plain``."""
+    """Turn back what ``plain`` gave."""
     if isinstance(value, list):
         return [from_plain(item, dtype) for item in value]
     if dtype == "bytes":

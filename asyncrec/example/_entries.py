@@ -125,7 +125,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError:
-        raise SchemaError(f"{shape!r:.200} is no shape: a tuple of whole numbers") from None
+        raise SchemaError(f"{shape!r:.200} is not a shape: a tuple of whole numbers") from None
     if len(sizes) > _MOST_AXES:
         raise SchemaError(f"a shape of {len(sizes)} axes; an array has at most {_MOST_AXES}")
     if min(sizes, default=0) < 0:

@@ -74,7 +74,7 @@ class Recordable(property):
 
 
 def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
-    """Declares an attribute, as ``property`` does, that is stored as ``dtype``, one of ``DeclaredExample.Field``.
+    """Declare an attribute, as ``property`` does, that is stored as ``dtype``, one of ``DeclaredExample.Field``.
 
     Raises TypeError for another ``dtype``.
     """

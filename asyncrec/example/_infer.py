@@ -48,7 +48,7 @@ def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[
 
 
 class _Seen:
-    """What ``infer`` has seen of one feature, or of the steps of one feature list."""
+    """A summary of what ``infer`` has seen of one feature, or of the steps of one feature list."""
 
     def __init__(self) -> None:
         self.kind = NONE
@@ -57,7 +57,7 @@ class _Seen:
         self.counts: set[int] = set()
 
     def add(self, name: str, row: int, raws: SequenceOf[Raw]) -> None:
-        """One record's feature, or the steps of its feature list."""
+        """Add one record's feature, or the steps of its feature list."""
         complete = True
         for kind, payload in raws:
             if kind == NONE:

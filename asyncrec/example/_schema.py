@@ -38,7 +38,7 @@ _VERSION = 1  # of the JSON form
 class Schema:
     """Names and entries, immutable. Equal schemas have equal entries in the same order.
 
-    Raises SchemaError when two entries read one feature as different kinds, TypeError for what is no entry.
+    Raises SchemaError when two entries read one feature as different kinds, TypeError for what is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -49,7 +49,9 @@ class Schema:
         self._reader: dict[str, str] = {}  # which entry reads a feature, to say so in an error
         for name, entry in self._features.items():
             if not isinstance(entry, Entry):
-                raise ArgumentTypeError(f"{name!r}: {entry!r} is no entry of a schema, such as FixedLen((), 'int64')")
+                raise ArgumentTypeError(
+                    f"{name!r}: {entry!r} is not an entry of a schema, such as FixedLen((), 'int64')"
+                )
             if isinstance(entry, Sequence):
                 self._sequences[name] = entry
                 continue
@@ -74,7 +76,7 @@ class Schema:
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
         """The values of one record, by name, in the schema's order; what each is, is in ``entries``.
 
-        Raises DecodeError when it is no Example, SchemaError when it does not hold what the schema says.
+        Raises DecodeError when it is not an Example, SchemaError when it does not hold what the schema says.
         """
         data = bytes(record)
         try:
@@ -117,7 +119,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Schema:
-        """The schema that ``to_json`` gave. Raises SchemaError for what is none, or of a later version."""
+        """The schema that ``to_json`` gave. Raises SchemaError for anything else, and for a later version."""
         try:
             return cls._from_json(value)
         except RecursionError:
@@ -165,7 +167,7 @@ class Schema:
         return f"Schema({self._features!r}{extra})"
 
     def _explain(self, data: bytes) -> NoReturn:
-        """Raises what is wrong with a record, as the batch tells it, without the number in the batch."""
+        """Raise what is wrong with a record, as the batch tells it, without the number in the batch."""
         try:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
@@ -231,7 +233,7 @@ class Schema:
             ) from None
 
     def _check(self, raws: Mapping[str, Raw], row: int) -> None:
-        """Raises SchemaError unless a record has the features, of the kinds, that the schema says."""
+        """Raise SchemaError unless a record has the features, of the kinds, that the schema says."""
         for feature, (kind, required) in self._stored.items():
             found = raws.get(feature, (NONE,))[0]
             if found != kind and (found != NONE or required):
@@ -270,7 +272,7 @@ def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw
 
 
 def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str:
-    """Which features a record has; the first thirty, since there may be thousands."""
+    """Say which features a record has; the first thirty, since there may be thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
     return f"there is {', '.join(sorted(names)[:30]) or 'nothing'}{more}"

@@ -71,7 +71,7 @@ def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[
 
 
 def byte_strings(data: bytes, pos: int, end: int) -> list[bytes]:
-    """The values of the BytesList that is ``data[pos:end]``. Raises DecodeError when it is none."""
+    """The values of the BytesList that is ``data[pos:end]``. Raises DecodeError for anything else."""
     values = []
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
@@ -220,7 +220,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
 
 
 def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
-    """Where the group ``number`` that has begun before ``pos`` is over: an unknown field, kept by no one."""
+    """Find where the group ``number`` that began before ``pos`` ends: an unknown field, which nobody keeps."""
     open_groups = [number]  # a list, not recursion: the depth is the writer's, and no deeper than the record is long
     while open_groups:
         at = pos

@@ -45,7 +45,7 @@ async def get_record(
             data = await dataset.get(record)
             number = record if record >= 0 else len(dataset) + record
             shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
-            return FoundRecord(selection.shards[shard].shown, number - int(dataset.starts[shard]), data)
+            return FoundRecord(selection.shards[shard].display_path, number - int(dataset.starts[shard]), data)
         if key is not None:
             raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
         assert record is not None, "one of the two is given"

@@ -90,12 +90,12 @@ async def check_shard(
 
     ``advance`` is called with the bytes read since the last call. Raises nothing that a shard can be at fault for.
     """
-    report = ShardReport(path=shard.shown)
+    report = ShardReport(path=shard.display_path)
     passing = ChecksummedStorage(storage)
     indexed = shard.entry is not None and shard.entry.index is not None
     scan = _Scan(lengths=indexed)
     try:
-        reader = await open_reader_at(passing, shard.key, Position(0, 0, 0), path=shard.shown, on_corrupt="skip")
+        reader = await open_reader_at(passing, shard.key, Position(0, 0, 0), path=shard.display_path, on_corrupt="skip")
         try:
             await scan.read(reader, passing, advance)
             report.compression = reader.compression
@@ -179,13 +179,10 @@ class _Scan:
     def index(self, compression: str) -> RecordIndex:
         """What the index of these records is."""
         sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
-        offsets = np.cumsum(sizes) - sizes
         if compression != "GZIP" or not len(sizes):
-            return RecordIndex(offsets, sizes, None)
-        members = sorted(set(self._members))
-        firsts, bytes_ = (np.array(column, np.int64) for column in zip(*members, strict=True))
-        member = np.searchsorted(firsts, np.arange(len(sizes)), side="right") - 1
-        return RecordIndex(offsets - offsets[firsts[member]], sizes, bytes_[member])
+            return RecordIndex.of_sizes(sizes)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        return RecordIndex.of_sizes(sizes, [(byte, int(starts[first])) for first, byte in sorted(set(self._members))])
 
 
 def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
@@ -204,8 +201,8 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
         del said["compression"]  # an empty file is of any
     for name, (expected, found) in said.items():
         if expected is not None and found is not None and expected != found:
-            shown = [f"{value:08x}" if name == "crc32c" else value for value in (found, expected)]
-            message = f"{name}: {shown[0]!r} is found, and the manifest says {shown[1]!r}"
+            texts = [f"{value:08x}" if name == "crc32c" else value for value in (found, expected)]
+            message = f"{name}: {texts[0]!r} is found, and the manifest says {texts[1]!r}"
             report.problems.append(Problem(kind="changed", message=message))
 
 

@@ -156,14 +156,16 @@ async def convert(
             return report
         async with dataset_at(target, storage=target_storage, storage_options=target_options) as (folder, name):
             advance = Advance(progress, sum(info.size for _, info in files))
+            limits = Limits(max_bytes=max_shard_bytes or _MAX_SHARD_BYTES)
+            importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), report)
             for file, info in files:
-                await _import(store, info, file, kind, folder, name, max_shard_bytes, compression, report)
+                await importer.convert(file, info)
                 advance(info.size)
     return report
 
 
 async def _files(
-    store: Storage, key: str, given: str | None, shown: str
+    store: Storage, key: str, given: str | None, display_path: str
 ) -> tuple[list[tuple[str, ObjectInfo]], Format]:
     """The source files with the names they are known by, and their format."""
     name = key.rpartition("/")[2]
@@ -183,53 +185,58 @@ async def _files(
             if given and not found:
                 found = below
     if not found:
-        raise ObjectNotFoundError(f"{shown}: there is no file to be converted; --from (source_format) names its format")
+        raise ObjectNotFoundError(
+            f"{display_path}: there is no file to be converted; --from (source_format) names its format"
+        )
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
         raise ArgumentValueError(
-            f"{shown}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
+            f"{display_path}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
         )
     if kinds == {RECORDS}:
         raise ArgumentValueError(
-            f"{shown}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
+            f"{display_path}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
             "(source_format), or use reshard or copy for records"
         )
     return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
 
 
-async def _import(
-    store: Storage,
-    info: ObjectInfo,
-    file: str,
-    kind: Format,
-    folder: Storage,
-    name: str,
-    max_shard_bytes: int | None,
-    compression: str | int | CompressionOptions | None,
-    report: ConvertReport,
-) -> None:
-    """Convert one file, unless that was done: one job, whose id is the file's."""
-    base = "c" + hashlib.blake2b(f"{file}\0{info.size}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    writer = await _free_id(folder, name, base)
-    if writer is None:
-        report.done_before.append(file)
-        return
-    report.files.append(file)
-    schema = None if kind.schema is None else await in_thread(kind.schema)
-    async with _reading(kind, store, info.key, file) as reading:
-        source = _Converting(reading, file, report)
-        await write_ordered(
-            folder,
-            name,
-            source,
-            limits=Limits(max_bytes=max_shard_bytes or _MAX_SHARD_BYTES),
-            compression=parse_compression(compression),
-            schema=None if schema is None else schema.to_json(),
-            metadata={f"source {base}": {"file": file, "bytes": info.size, "format": kind.name}},
-            mode="append",
-            writer=writer,
-        )
-    report.records += source.number
+@dataclass(frozen=True, slots=True)
+class _Importer:
+    """Converts files of one format to shards of the data set ``name`` in ``folder``."""
+
+    store: Storage
+    kind: Format
+    folder: Storage
+    name: str
+    limits: Limits
+    compression: CompressionOptions
+    report: ConvertReport
+
+    async def convert(self, file: str, info: ObjectInfo) -> None:
+        """Convert one file, unless that was done: one job, whose id is the file's."""
+        digest = hashlib.blake2b(f"{file}\0{info.size}".encode("utf-8", "surrogateescape"), digest_size=6)
+        base = "c" + digest.hexdigest()
+        writer = await _free_id(self.folder, self.name, base)
+        if writer is None:
+            self.report.done_before.append(file)
+            return
+        self.report.files.append(file)
+        schema = None if self.kind.schema is None else await in_thread(self.kind.schema)
+        async with _reading(self.kind, self.store, info.key, file) as reading:
+            source = _Converting(reading, file, self.report)
+            await write_ordered(
+                self.folder,
+                self.name,
+                source,
+                limits=self.limits,
+                compression=self.compression,
+                schema=None if schema is None else schema.to_json(),
+                metadata={f"source {base}": {"file": file, "bytes": info.size, "format": self.kind.name}},
+                mode="append",
+                writer=writer,
+            )
+        self.report.records += source.number
 
 
 async def _free_id(folder: Storage, name: str, base: str) -> str | None:
@@ -279,7 +286,7 @@ async def _export(
         schema = await _inferred(selection)
     assert to.encoder is not None, "looked at"
     encoder = await in_thread(to.encoder, key, schema)
-    report.files = [shard.shown for shard in selection.shards]
+    report.files = [shard.display_path for shard in selection.shards]
     async with store.open_sink(key) as sink, AsyncExitStack() as stack:
         chunks = ChunkWriter(sink)
         held: list[bytes] = []

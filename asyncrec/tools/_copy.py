@@ -108,16 +108,16 @@ async def copy(
         advance = Advance(progress, selection.bytes)
 
         async def one(item: _Item, into: Storage = store) -> None:
-            shown = join(into.root, item.target)
+            display_path = join(into.root, item.target)
             # Of a data set nothing is written over: whoever else may make these names is told.
             exclusive = into is not store
             if await _same(selection.storage, into, item, overwrite=overwrite and not exclusive):
-                report.kept.append(shown)
+                report.kept.append(display_path)
                 return
             # Before the sum is read: others add to it.
             size = await _copy(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
-            report.copied.append(shown)
+            report.copied.append(display_path)
 
         items = [
             _Item(shard.key, _target(selection, shard.key, key), None)

@@ -63,7 +63,7 @@ async def count(
         async def look(shard: SelectedShard) -> tuple[str, int]:
             records = shard.entry.records if shard.entry else await counted(selection, shard)
             advance(shard.size)
-            return shard.shown, records
+            return shard.display_path, records
 
         report.shards = await for_each(look, selection.shards, tasks=_CONCURRENT)
     return report

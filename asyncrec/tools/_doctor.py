@@ -146,8 +146,8 @@ class _Doctor:
             await self._try("one of two writers wins, small object", self._race)
             await self._try("one of two writers wins, several parts", self._race_in_parts)
             await self._try("checksums", self._checksum)
-            await self._try("latency", self._latency)
-            await self._try("throughput", self._throughput)
+            await self._try("latency", partial(_latency, self._folder, self._keys[0]))
+            await self._try("throughput", partial(_throughput, self._folder, self._key()))
             await self._try("delete", self._delete)
         finally:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
@@ -259,21 +259,6 @@ class _Doctor:
             return Check(name="checksums", ok=True, detail="the store keeps a CRC32C of each object")
         return Check(name="checksums", ok=None, detail="the store keeps none that asyncrec reads; the manifest does")
 
-    async def _latency(self) -> str:
-        writes, reads = [], []
-        for _ in range(_ROUNDS):
-            writes.append(await _timed(partial(self._folder.put, self._keys[0], self._small)))
-            reads.append(await _timed(partial(self._folder.get, self._keys[0])))
-        write, read = 1000 * statistics.median(writes), 1000 * statistics.median(reads)
-        return f"{write:.1f} ms to write 1 KiB, {read:.1f} ms to read it (medians of {_ROUNDS})"
-
-    async def _throughput(self) -> str:
-        key = self._key()
-        data = secrets.token_bytes(_LARGE)
-        write = await _timed(partial(self._folder.put, key, data))
-        read = await _timed(partial(self._folder.get, key))
-        return f"{_LARGE / write / (1 << 20):,.0f} MiB/s to write, {_LARGE / read / (1 << 20):,.0f} MiB/s to read 8 MiB"
-
     async def _delete(self) -> str:
         await self._folder.delete(self._keys[0])
         try:
@@ -281,6 +266,23 @@ class _Doctor:
         except ObjectNotFoundError:
             return "what was deleted is gone"
         raise AssertionError("what was deleted is still there")
+
+
+async def _latency(folder: Storage, key: str) -> str:
+    small = secrets.token_bytes(_SMALL)
+    writes, reads = [], []
+    for _ in range(_ROUNDS):
+        writes.append(await _timed(partial(folder.put, key, small)))
+        reads.append(await _timed(partial(folder.get, key)))
+    write, read = 1000 * statistics.median(writes), 1000 * statistics.median(reads)
+    return f"{write:.1f} ms to write 1 KiB, {read:.1f} ms to read it (medians of {_ROUNDS})"
+
+
+async def _throughput(folder: Storage, key: str) -> str:
+    data = secrets.token_bytes(_LARGE)
+    write = await _timed(partial(folder.put, key, data))
+    read = await _timed(partial(folder.get, key))
+    return f"{_LARGE / write / (1 << 20):,.0f} MiB/s to write, {_LARGE / read / (1 << 20):,.0f} MiB/s to read 8 MiB"
 
 
 async def _excludes_parts(store: ExclusiveParts, prefix: str, key: str) -> bool:

@@ -58,13 +58,7 @@ async def from_csv(
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(
-        target=target,
-        weights=weights_of(ratios),
-        seed=seed,
-        max_shard_bytes=max_shard_bytes,
-        compression=compression,
-        storage=target_storage,
-        storage_options=target_storage_options,
+        target, weights_of(ratios), seed, max_shard_bytes, compression, target_storage, target_storage_options
     )
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         content = await store.get(key)

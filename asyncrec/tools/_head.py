@@ -103,7 +103,7 @@ class RecordStream:
                 self._shard = None
                 await self._stack.aclose()
                 continue
-            path = self._shard.shown
+            path = self._shard.display_path
             found = [FoundRecord(path, number, data) for number, data in enumerate(batch.records, batch.first)]
             if self._where:
                 found = [each for each in found if all(where.holds(each.data) for where in self._where)]

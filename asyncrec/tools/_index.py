@@ -94,16 +94,18 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
     if entry is None:
         entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     if layout != "asyncrec" and entry.compression:
-        report.refused.append((shard.shown, f"it is compressed ({entry.compression}), which {layout} does not read"))
+        report.refused.append(
+            (shard.display_path, f"it is compressed ({entry.compression}), which {layout} does not read")
+        )
         return
     key = _key(shard, entry, layout)
-    shown = selection.base + shard.folder + key
+    display_path = selection.base + shard.folder + key
     if not force and await _is_there(folder, entry, key, layout, counted=shard.entry is not None):
-        report.kept.append(shown)
+        report.kept.append(display_path)
         return
     made = await make_index(ShardFiles(folder, [entry], None), 0)
     await folder.put(key, await in_thread(RecordIndex.encode, made))
-    report.made.append(shown)
+    report.made.append(display_path)
 
 
 def _key(shard: SelectedShard, entry: ShardEntry, layout: str) -> str:

@@ -175,7 +175,7 @@ async def info(
             orphans = await find_orphans(dataset, selection.base)
             orphaned |= {orphan.path for orphan in orphans}
             report.datasets.append(_described(selection, dataset, orphans))
-        plain = [shard for shard in selection.shards if shard.entry is None and shard.shown not in orphaned]
+        plain = [shard for shard in selection.shards if shard.entry is None and shard.display_path not in orphaned]
         readable = sum(shard.size for shard in plain) <= _COUNTED_BYTES
 
         async def look(shard: SelectedShard) -> FileInfo:
@@ -199,7 +199,7 @@ async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> F
     except FormatError:
         records = None  # damaged
     return FileInfo(
-        path=shard.shown,
+        path=shard.display_path,
         bytes=entry.bytes,
         records=records,
         compression=entry.compression,

@@ -104,21 +104,25 @@ async def repair(
         ObjectExistsError: there is a target.
         ValueError: target and source are one.
     """
-    told: Literal["auto", "", "GZIP", "ZLIB"] = "auto" if compression == "auto" else parse_compression(compression).type
-    shown, shown_target = redact(os.fspath(source)), redact(os.fspath(target))
+    given: Literal["auto", "", "GZIP", "ZLIB"] = (
+        "auto" if compression == "auto" else parse_compression(compression).type
+    )
+    source_path, target_path = redact(os.fspath(source)), redact(os.fspath(target))
     async with (
         located(source, storage=storage, storage_options=storage_options) as (store, key),
         located(target, storage=target_storage, storage_options=target_storage_options) as (target_store, target_key),
     ):
         both_open = storage is not None and target_storage is not None
         if key == target_key and (store is target_store if both_open else store.root == target_store.root):
-            raise ArgumentValueError(f"{shown}: what is whole goes to another file; the damaged one is not overwritten")
+            raise ArgumentValueError(
+                f"{source_path}: what is whole goes to another file; the damaged one is not overwritten"
+            )
         reader = await open_reader_at(
             store,
             key,
             Position(0, 0, 0),
-            path=shown,
-            compression=told,
+            path=source_path,
+            compression=given,
             on_corrupt="skip",
             boundaries=await _boundaries(store, key),
             max_record_bytes=max_record_bytes,
@@ -138,8 +142,8 @@ async def repair(
             await reader.aclose()
         stats = reader.stats()
         return RepairReport(
-            source=shown,
-            target=shown_target,
+            source=source_path,
+            target=target_path,
             records=stats.records,
             bytes=stats.bytes,
             compression=reader.compression,

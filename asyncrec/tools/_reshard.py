@@ -252,5 +252,7 @@ class _Keys:
             return [NO_KEY] * count
         data = await receive_exactly(self._source, count * KEY_BYTES)
         if len(data) < count * KEY_BYTES:
-            raise DatasetError(f"{self._shard.shown}: its keys end before its records: 'asyncrec verify' says more")
+            raise DatasetError(
+                f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
+            )
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]

@@ -58,14 +58,14 @@ class SelectedShard:
 
     Attributes:
         key: in the selection's storage.
-        shown: its path, for people.
+        display_path: its path, for people.
         size: bytes; for a shard of a data set, those the manifest says.
         entry: what the manifest says; `None` where no manifest names it.
         dataset: that names it.
     """
 
     key: str
-    shown: str
+    display_path: str
     size: int
     entry: ShardEntry | None = None
     dataset: SelectedDataset | None = None
@@ -132,18 +132,18 @@ async def selected(
         StoragePermissionError: the store does not say.
         ManifestError: a manifest cannot be read.
     """
-    shown = redact(os.fspath(path))
+    display_path = redact(os.fspath(path))
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
-        yield await _select(store, key, shown, given_up)
+        yield await _select(store, key, display_path, given_up)
 
 
-async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selection:
-    base = shown[: len(shown) - len(key)] if shown.endswith(key) else join(store.root, "x")[:-1]
+async def _select(store: Storage, key: str, display_path: str, given_up: bool) -> Selection:
+    base = display_path[: len(display_path) - len(key)] if display_path.endswith(key) else join(store.root, "x")[:-1]
     if base and not base.endswith(("/", "\\", ":")):
         base += "/"
     name = key.rpartition("/")[2]
     if is_pattern(name):
-        return await _pattern(store, key, shown, base)
+        return await _pattern(store, key, display_path, base)
     refused: StoragePermissionError | None = None
     if name:
         try:
@@ -153,13 +153,15 @@ async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selec
         except StoragePermissionError as error:
             refused = error  # S3 says so of what is missing, to those who may not list
         else:
-            shard = SelectedShard(key=key, shown=shown, size=info.size)
-            return Selection(path=shown, kind="file", storage=store, base=base, shards=(shard,))
-        dataset = None if name[0] in "_." else await _dataset(store, key, shown, given_up)
+            shard = SelectedShard(key=key, display_path=display_path, size=info.size)
+            return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
+        dataset = None if name[0] in "_." else await _dataset(store, key, display_path, given_up)
         if dataset is not None:
             shards = _shards_of(dataset, base)
-            return Selection(path=shown, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,))
-    folder = await _folder(store, key.rstrip("/") + "/" if key else "", shown, base, given_up)
+            return Selection(
+                path=display_path, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,)
+            )
+    folder = await _folder(store, key.rstrip("/") + "/" if key else "", display_path, base, given_up)
     if folder is not None:
         return folder
     if name:
@@ -168,27 +170,27 @@ async def _select(store: Storage, key: str, shown: str, given_up: bool) -> Selec
             await _finished(store, key, [info for info in found if is_data(info.key[len(key) - len(name) :])]), base
         )
         if shards:
-            return Selection(path=shown, kind="name", storage=store, base=base, shards=shards)
+            return Selection(path=display_path, kind="name", storage=store, base=base, shards=shards)
     if refused is not None:
         raise refused
     raise ObjectNotFoundError(
-        f"{shown}: there is no such file, folder or data set; a data set's path is its folder and its name, without "
-        "the shard numbers"
+        f"{display_path}: there is no such file, folder or data set; a data set's path is its folder and its name, "
+        "without the shard numbers"
     )
 
 
-async def _pattern(store: Storage, key: str, shown: str, base: str) -> Selection:
+async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Selection:
     found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
     if not found:
-        raise ObjectNotFoundError(f"{shown}: no file matches")
-    return Selection(path=shown, kind="pattern", storage=store, base=base, shards=_plain(found, base))
+        raise ObjectNotFoundError(f"{display_path}: no file matches")
+    return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=_plain(found, base))
 
 
-async def _dataset(store: Storage, key: str, shown: str, given_up: bool) -> SelectedDataset | None:
+async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) -> SelectedDataset | None:
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = folder_at(store, prefix)
     segments = await load_segments(folder, name)
-    manifest = await (merged if given_up and segments else manifest_of)(shown, segments)
+    manifest = await (merged if given_up and segments else manifest_of)(display_path, segments)
     return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
 
 
@@ -201,7 +203,7 @@ async def _finished(store: Storage, key: str, found: list[ObjectInfo]) -> list[O
     return [info for info in found if not info.key.startswith(key) or info.key[len(prefix) :] in kept]
 
 
-async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: bool) -> Selection | None:
+async def _folder(store: Storage, prefix: str, display_path: str, base: str, given_up: bool) -> Selection | None:
     """Everything below a prefix; `None` where there is nothing at all."""
     found: list[ObjectInfo] = []
     datasets: dict[str, SelectedDataset] = {}
@@ -231,7 +233,7 @@ async def _folder(store: Storage, prefix: str, shown: str, base: str, given_up: 
     named = {shard.key for shard in shards}
     shards += _plain([info for info in found if info.key not in named], base)
     return Selection(
-        path=shown,
+        path=display_path,
         kind="folder",
         storage=store,
         base=base,
@@ -244,7 +246,7 @@ def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]
     return tuple(
         SelectedShard(
             key=dataset.prefix + entry.path,
-            shown=base + dataset.prefix + entry.path,
+            display_path=base + dataset.prefix + entry.path,
             size=entry.bytes,
             entry=entry,
             dataset=dataset,
@@ -254,4 +256,4 @@ def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]
 
 
 def _plain(found: list[ObjectInfo], base: str) -> tuple[SelectedShard, ...]:
-    return tuple(SelectedShard(key=info.key, shown=base + info.key, size=info.size) for info in found)
+    return tuple(SelectedShard(key=info.key, display_path=base + info.key, size=info.size) for info in found)

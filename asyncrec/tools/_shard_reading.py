@@ -28,7 +28,9 @@ async def open_shard(
         index: the shard's, from `shard_index`.
         options: as for `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ...
     """
-    reader = await open_reader_at(selection.storage, shard.key, _position(first, index), path=shard.shown, **options)
+    reader = await open_reader_at(
+        selection.storage, shard.key, _position(first, index), path=shard.display_path, **options
+    )
     try:
         yield reader
     finally:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
@@ -84,8 +84,7 @@ class ExampleSource(Protocol):
         """What an example is made of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitOptions:
+class SplitOptions(NamedTuple):
     """The parameters that `from_csv` and `from_folder` have in common, and say more of."""
 
     target: str | os.PathLike[str]

@@ -121,7 +121,7 @@ async def verify(
         }
         report.orphans = [orphan for each in found.values() for orphan in each]
         orphaned = {orphan.path for orphan in report.orphans}
-        shards = [shard for shard in selection.shards if shard.shown not in orphaned]
+        shards = [shard for shard in selection.shards if shard.display_path not in orphaned]
         begun = time.monotonic()
         report.shards = await _check_all(selection, shards, parallelism, progress)
         report.seconds = time.monotonic() - begun
@@ -151,7 +151,7 @@ async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDa
     candidates = [each for each in orphans if each.refused is None and each.is_free]
     whole = []
     for orphan in candidates:
-        shard = SelectedShard(key=dataset.prefix + orphan.key, shown=orphan.path, size=orphan.size)
+        shard = SelectedShard(key=dataset.prefix + orphan.key, display_path=orphan.path, size=orphan.size)
         found = await check_shard(selection.storage, shard)
         report.shards.append(found)
         if found.ok:

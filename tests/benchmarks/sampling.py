@@ -173,7 +173,7 @@ def far_sampler(case: Case, *, async_cycle: bool) -> Job:
 def bounded(case: Case, *, parallelism: int = 0, shuffle_buffer: int = 0) -> Job:
     """All shards in one cycle. Fails when it takes more memory than the record batches and the buffer may."""
     import asyncrec
-    from asyncrec._sampling.interleave.interleaver import LEAST_BATCH, PREFETCH
+    from asyncrec._sampling.interleave.cycle_shards import LEAST_BATCH, PREFETCH
 
     async def main(path: Path) -> None:
         before = _status("VmRSS")

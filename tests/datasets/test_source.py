@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Kept:
-    """A taker that keeps what it takes."""
+    """A sink that keeps what it takes."""
 
     def __init__(self) -> None:
         self.size = 0

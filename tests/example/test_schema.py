@@ -310,7 +310,7 @@ def test_a_schema_is_equal_by_what_it_says_and_in_which_order() -> None:
 
 
 def test_what_is_no_entry_and_what_reads_one_feature_twice_over_is_refused() -> None:
-    with pytest.raises(TypeError, match="'a': 'int64' is no entry of a schema"):
+    with pytest.raises(TypeError, match="'a': 'int64' is not an entry of a schema"):
         Schema({"a": "int64"})  # type: ignore[dict-item]  # what is tested
     with pytest.raises(SchemaError, match="'x_shape' and 'x' read 'x_shape' as different kinds"):
         Schema({"x": Tensor("float32"), "x_shape": VarLen("float32")})

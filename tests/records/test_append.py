@@ -197,7 +197,7 @@ async def test_what_cannot_be_appended_to_is_refused(tmp_path: Path) -> None:
         await append(tmp_path / "gz", b"2")
 
 
-@pytest.mark.parametrize("fails", ["_write", "_sync"])
+@pytest.mark.parametrize("fails", ["_write", "sync"])
 async def test_a_disk_that_fails_is_told_and_what_was_flushed_before_stays(
     tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

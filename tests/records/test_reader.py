@@ -20,6 +20,7 @@ import asyncrec
 from asyncrec._framing.frames import encode_frames
 from asyncrec._records.position import Position
 from asyncrec._records.reading.decode_pipeline import Pipeline
+from asyncrec._records.reading.options import ReadOptions
 from asyncrec._records.reading.reader import open_reader_at
 from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import (
@@ -365,7 +366,7 @@ class TestFromSomewhere:
 
     async def test_an_error_that_is_raised_again_stands_where_it_stood(self) -> None:
         """Who was to go on behind it was cancelled before."""
-        pipeline = Pipeline("x", "", verify=True, max_record_bytes=100, chunk_size=100, start=1000, records_before=50)
+        pipeline = Pipeline("x", "", ReadOptions(max_record_bytes=100, chunk_size=100), Position(1000, 0, 50))
         storage = MemoryStorage()
         await storage.put("x", framed([b"one"]) + b"no record")
         async with storage.open_source("x") as source:

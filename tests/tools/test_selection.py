@@ -38,7 +38,7 @@ async def test_files_patterns_and_names(
     async with selected(path, storage=storage) as selection:
         assert selection.kind == kind
         assert [shard.key for shard in selection.shards] == shards
-        assert [shard.shown for shard in selection.shards] == shards
+        assert [shard.display_path for shard in selection.shards] == shards
         assert [dataset.name for dataset in selection.datasets] == datasets
         assert selection.records is None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -31,6 +31,7 @@ from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.storage._base import Storage
+from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact, scheme_of
@@ -112,36 +113,32 @@ async def write_splits_from_csv(
         TypeError: ``example_class`` declares no field.
     """
     weights = weights_of(ratios)
-    shown = redact(str(examples_list_filepath))
+    display_path = redact(str(examples_list_filepath))
     same_scheme = scheme_of(examples_list_filepath) == scheme_of(save_directory_path)
     options = storage_options if same_scheme else None
     async with located(examples_list_filepath, storage=storage, storage_options=options) as (store, key):
         content = await store.get(key)
-    rows = await in_thread(partial(CsvRows, content, path=shown, encoding=encoding))
+    rows = await in_thread(partial(CsvRows, content, path=display_path, encoding=encoding))
     del content
     dealt = await in_thread(partial(_deal, rows, weights, stratify_by, seed))
     for name, found in dealt.items():
         if not found:
-            raise DatasetError(f"{shown}: {len(rows)} rows, of which ratios={ratios} leave no example for {name!r}")
+            raise DatasetError(
+                f"{display_path}: {len(rows)} rows, of which ratios={ratios} leave no example for {name!r}"
+            )
 
     def origins(indexes: list[int]) -> Iterator[Origin]:
         return (_CsvOrigin(example_class, rows, index) for index in indexes)
 
+    writing = _Writing(save_directory_path, max_shard_bytes, compression, encoding, storage, storage_options)
+    making = _Making(example_class, kwargs, concurrency, encoding, progress)
     return await _write(
-        save_directory_path,
-        example_class,
+        writing,
+        making,
         {name: origins(indexes) for name, indexes in dealt.items()},
         total=len(rows),
-        beside={"train", "eval", "test"} - weights.keys(),
+        other_splits={"train", "eval", "test"} - weights.keys(),
         metadata={"seed": seed, "ratios": list(weights.values())},
-        max_shard_bytes=max_shard_bytes,
-        compression=compression,
-        concurrency=concurrency,
-        encoding=encoding,
-        progress=progress,
-        storage=storage,
-        storage_options=storage_options,
-        kwargs=kwargs,
     )
 
 
@@ -171,7 +168,7 @@ async def write_folds(
     for name, examples in folds.items():
         if not examples:
             raise DatasetError(f"no example for {name!r}")
-        if not name or name[0] in "_." or any(character in name for character in "/*?["):
+        if not name or name[0] in "_." or "/" in name or is_pattern(name):
             raise ArgumentValueError(
                 f"{name!r}: the name of a folder, without / * ? [, and beginning with neither _ nor ."
             )
@@ -183,22 +180,31 @@ async def write_folds(
     def origins(name: str) -> Iterator[Origin]:
         return (_GivenOrigin(example, f"{name!r}, example {number}") for number, example in enumerate(folds[name]))
 
-    return await _write(
-        save_directory_path,
-        kind,
-        {name: origins(name) for name in folds},
-        total=sum(map(len, folds.values())),
-        beside=set(),
-        metadata={},
-        max_shard_bytes=max_shard_bytes,
-        compression=compression,
-        concurrency=concurrency,
-        encoding=encoding,
-        progress=progress,
-        storage=storage,
-        storage_options=storage_options,
-        kwargs=kwargs,
-    )
+    writing = _Writing(save_directory_path, max_shard_bytes, compression, encoding, storage, storage_options)
+    making = _Making(kind, kwargs, concurrency, encoding, progress)
+    splits = {name: origins(name) for name in folds}
+    return await _write(writing, making, splits, total=sum(map(len, folds.values())), other_splits=set(), metadata={})
+
+
+class _Writing(NamedTuple):
+    """Where splits are written, and how."""
+
+    path: Path
+    max_shard_bytes: int
+    compression: str | int | CompressionOptions | None
+    encoding: str
+    storage: Storage | None
+    storage_options: dict[str, Any] | None
+
+
+class _Making(NamedTuple):
+    """How records are made of examples: their class, the arguments of its methods, and how many are in work."""
+
+    kind: type[DeclaredExample]
+    kwargs: Mapping[str, Any]
+    concurrency: int
+    encoding: str
+    progress: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,48 +239,42 @@ class _GivenOrigin:
 
 
 async def _write(
-    path: Path,
-    kind: type[DeclaredExample],
+    writing: _Writing,
+    making: _Making,
     splits: Mapping[str, Iterable[Origin]],
     *,
     total: int,
-    beside: set[str],
+    other_splits: set[str],
     metadata: Mapping[str, Any],
-    max_shard_bytes: int,
-    compression: str | int | CompressionOptions | None,
-    concurrency: int,
-    encoding: str,
-    progress: bool | None,
-    storage: Storage | None,
-    storage_options: dict[str, Any] | None,
-    kwargs: Mapping[str, Any],
 ) -> WrittenSplits:
+    """Make the examples of all splits, and write them; ``other_splits`` must not be there."""
+    kind, encoding = making.kind, making.encoding
     if not kind.fields():
         raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
-    if concurrency < 1:
-        raise ArgumentValueError(f"concurrency is {concurrency}; at least one example is in work")
+    if making.concurrency < 1:
+        raise ArgumentValueError(f"concurrency is {making.concurrency}; at least one example is in work")
     ignored = 0
-    limiter = anyio.CapacityLimiter(concurrency)
+    limiter = anyio.CapacityLimiter(making.concurrency)
     plans = [
         SplitPlan(name, name, kind.schema(), {"split": name, "example_class": kind.__name__, **metadata})
         for name in splits
     ]
-    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+    async with located(writing.path, storage=writing.storage, storage_options=writing.storage_options) as (store, key):
         folder = folder_at(store, key)
-        await _refuse_others(folder, beside)
+        await _refuse_others(folder, other_splits)
         async with open_splits(
             folder,
             plans,
-            path=redact(str(path)).rstrip("/"),
-            max_shard_bytes=max_shard_bytes,
-            compression=compression,
+            path=redact(str(writing.path)).rstrip("/"),
+            max_shard_bytes=writing.max_shard_bytes,
+            compression=writing.compression,
             encoding=encoding,
         ) as writers:
             open_ = dict(zip(splits, writers, strict=True))
-            with Progress("examples", total, show=progress) as bar:
+            with Progress("examples", total, show=making.progress) as bar:
 
                 async def work(job: tuple[str, Origin]) -> Made:
-                    return await make(job[1], kind, kwargs, encoding=encoding, limiter=limiter)
+                    return await make(job[1], kind, making.kwargs, encoding=encoding, limiter=limiter)
 
                 async def use(job: tuple[str, Origin], made: Made) -> None:
                     nonlocal ignored
@@ -286,7 +286,7 @@ async def _write(
                     _log.info("%s: left out: %s", job[1].where(), made.ignored)
 
                 jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
-                await ordered_map(jobs, work, use, concurrency=concurrency)
+                await ordered_map(jobs, work, use, concurrency=making.concurrency)
             for name, split in open_.items():
                 if not split.records:
                     raise DatasetError(f"{folder.root}: every example of {name!r} was left out")

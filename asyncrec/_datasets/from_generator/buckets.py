@@ -129,8 +129,8 @@ def _remove_dead(parent: str) -> None:
 
 def pack(digest: bytes, item: Item) -> bytes:
     """A record as it stands in a bucket."""
-    number, shown, record = item
-    key = shown.encode("utf-8", "surrogatepass")
+    number, key_text, record = item
+    key = key_text.encode("utf-8", "surrogatepass")
     return b"".join((_HEAD.pack(digest, number, len(key)), key, record))
 
 

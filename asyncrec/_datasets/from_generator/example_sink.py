@@ -1,6 +1,6 @@
 """What becomes of each example on its way from the generator into the shuffle: checked, described, kept.
 
-Called in worker threads, one at a time; see `asyncrec._datasets.from_generator.source.Taker`.
+Called in worker threads, one at a time; see `asyncrec._datasets.from_generator.source.Receiver`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from asyncrec._datasets.from_generator.source import Example
 from asyncrec._datasets.progress import Progress
 from asyncrec.errors import ArgumentTypeError
 
-__all__ = ["ExampleTaker"]
+__all__ = ["ExampleSink"]
 
 
-class ExampleTaker:
+class ExampleSink:
     """See the module.
 
     Args:

@@ -91,12 +91,12 @@ class HashShuffler:
             TypeError: the key's text would be another in the next run.
         """
         digest = self.digest(key)
-        shown = repr(key)[:_SHOWN_KEY]
+        key_text = repr(key)[:_SHOWN_KEY]
         if self._known is not None and digest in self._known:
             before = self._find_spilled(digest)
             if before is not None:
-                raise _duplicate(before, (self.added, shown, record))
-        self._window.add(digest, (self.added, shown, record))
+                raise _duplicate(before, (self.added, key_text, record))
+        self._window.add(digest, (self.added, key_text, record))
         self.added += 1
         self.records += 1
         self.size += len(record)

@@ -20,7 +20,7 @@ from anyio import from_thread
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec.errors import ArgumentTypeError
 
-__all__ = ["Examples", "Serializer", "Taker", "run"]
+__all__ = ["Examples", "Serializer", "Receiver", "run"]
 
 Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
@@ -32,7 +32,7 @@ _BATCH = 256
 _BATCH_BYTES = 1 << 20
 
 
-class Taker(Protocol):
+class Receiver(Protocol):
     """What becomes of examples. ``prepare`` and ``take`` are called in a worker thread, one at a time."""
 
     @property
@@ -50,9 +50,9 @@ async def run(
     generator: Callable[..., Examples | Awaitable[Examples]],
     kwargs: Mapping[str, Any],
     serializer: Serializer,
-    taker: Taker,
+    sink: Receiver,
 ) -> None:
-    """Have ``taker`` take every example of ``generator(**kwargs)``.
+    """Have ``sink`` take every example of ``generator(**kwargs)``.
 
     ``generator`` may be a function or any callable, synchronous or not, that gives an iterable or an asynchronous one.
     Cancelled, it ends with the example at hand: a synchronous generator is not interrupted while it makes one.
@@ -64,14 +64,14 @@ async def run(
     if inspect.isawaitable(examples):
         examples = await examples
     if isinstance(examples, AsyncIterable):
-        await _run_async(examples, serializer, taker)
+        await _run_async(examples, serializer, sink)
     elif isinstance(examples, Iterable):
-        await _run_in_thread(examples, serializer, taker)
+        await _run_in_thread(examples, serializer, sink)
     else:
         raise ArgumentTypeError(f"the generator gave a {type(examples).__name__}; it is to yield (key, features)")
 
 
-async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, taker: Taker) -> None:
+async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, sink: Receiver) -> None:
     given_up = threading.Event()
     ended = anyio.Event()
 
@@ -81,8 +81,8 @@ async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, ta
             for item in iterator:
                 if given_up.is_set():
                     return
-                example = taker.prepare(item)
-                taker.take(example, _serialised(serializer, example))
+                example = sink.prepare(item)
+                sink.take(example, _serialised(serializer, example))
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
                 close()  # in its own thread, and now, so that its `finally` blocks run
@@ -102,24 +102,24 @@ async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, ta
             raise
 
 
-async def _run_async(examples: AsyncIterable[Example], serializer: Serializer, taker: Taker) -> None:
+async def _run_async(examples: AsyncIterable[Example], serializer: Serializer, sink: Receiver) -> None:
     batch: list[Example] = []
     taken = 0
 
     def take_all(batch: list[Example]) -> None:
         for item in batch:
-            example = taker.prepare(item)
-            taker.take(example, _serialised(serializer, example))
+            example = sink.prepare(item)
+            sink.take(example, _serialised(serializer, example))
 
     def keep_all(prepared: list[Example], records: list[bytes]) -> None:
         for example, record in zip(prepared, records, strict=True):
-            taker.take(example, record)
+            sink.take(example, record)
 
     async def take_batch() -> None:
         nonlocal batch, taken
         full, batch = batch, []
         if _is_async(serializer):
-            prepared = await in_thread(lambda: [taker.prepare(item) for item in full])
+            prepared = await in_thread(lambda: [sink.prepare(item) for item in full])
             records = [await _resolve(serializer(example[1])) for example in prepared]
             await in_thread(keep_all, prepared, records)
         else:
@@ -130,7 +130,7 @@ async def _run_async(examples: AsyncIterable[Example], serializer: Serializer, t
     try:
         async for item in iterator:
             batch.append(item)
-            if len(batch) >= min(_BATCH, 1 + taken * _BATCH_BYTES // max(taker.size, 1)):
+            if len(batch) >= min(_BATCH, 1 + taken * _BATCH_BYTES // max(sink.size, 1)):
                 await take_batch()
         if batch:
             await take_batch()

@@ -9,7 +9,7 @@ from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.description import Description
-from asyncrec._datasets.from_generator.example_sink import ExampleTaker
+from asyncrec._datasets.from_generator.example_sink import ExampleSink
 from asyncrec._datasets.from_generator.examples import with_shapes
 from asyncrec._datasets.from_generator.publishing import SplitTarget
 from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
@@ -89,7 +89,7 @@ class DatasetWriter:
         if isinstance(sparse_features, str):
             raise ArgumentTypeError(f"sparse_features are names, in a list: [{sparse_features!r}]")
         self.split = split
-        self._taker: ExampleTaker | None = None
+        self._sink: ExampleSink | None = None
         self._generator = generator
         self._serializer = serializer
         self._total = total_examples
@@ -109,7 +109,7 @@ class DatasetWriter:
     @property
     def current_examples(self) -> int:
         """Taken from the generator so far."""
-        return 0 if self._taker is None else self._taker.taken
+        return 0 if self._sink is None else self._sink.taken
 
     async def create_records(self) -> None:
         """Run the generator, and write the split: `cache_records`, then `flush`.
@@ -138,10 +138,10 @@ class DatasetWriter:
         await self._drop()
         self._shuffler = self._make_shuffler()
         self._description = Description(self._sparse)
-        self._taker = None
+        self._sink = None
         try:
             with Progress(f"{self.split}: examples", self._total, show=self._show_progress) as progress:
-                taker = self._taker = ExampleTaker(
+                sink = self._sink = ExampleSink(
                     self._shuffler,
                     self._description,
                     progress,
@@ -150,13 +150,13 @@ class DatasetWriter:
                     own_serializer=self._serializer not in (None, encode_example),
                 )
                 try:
-                    await run(self._generator, self._kwargs, self._serializer or encode_example, taker)
+                    await run(self._generator, self._kwargs, self._serializer or encode_example, sink)
                 except Exception as error:
-                    error.add_note(f"{self._target}: after {taker.taken:,} examples; nothing was written")
+                    error.add_note(f"{self._target}: after {sink.taken:,} examples; nothing was written")
                     raise
             if not self.current_examples:
                 raise DatasetError(f"{self._target}: the generator gave no example; nothing was written")
-            await in_thread(taker.finish)
+            await in_thread(sink.finish)
             self._description.schema()  # what it would raise is told before anything is written
         except BaseException:
             await self._drop()

@@ -127,7 +127,7 @@ async def open_split(
     """
     wanted = parse_split(split) if isinstance(split, str) else split
     async with _folder(path, wanted, storage, storage_options) as folder:
-        found = await _find(folder, wanted, shown=redact(os.fspath(path)))
+        found = await _find(folder, wanted, display_path=redact(os.fspath(path)))
         batches = Handover[list[bytes]](1, f"{wanted}: the reader")  # one ahead: some hundred KiB
         reader = SplitReader(wanted, found.schema, sum(each.take for each in found.slices), batches)
         async with TaskScope() as scope:
@@ -149,7 +149,7 @@ async def find_split(
     """
     wanted = parse_split(split)
     async with _folder(path, wanted, None, storage_options) as folder:
-        return await _find(folder, wanted, shown=redact(os.fspath(path)))
+        return await _find(folder, wanted, display_path=redact(os.fspath(path)))
 
 
 @asynccontextmanager
@@ -164,14 +164,14 @@ async def _folder(
         yield folder_at(store, prefix)
 
 
-async def _find(folder: Storage, split: Split, *, shown: str) -> Found:
+async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     shards: dict[str, list[Slice]] = {}
     schemas: list[Schema | None] = []
     tables: list[FeatureTable] = []
     foreign: dict[str, dict[str, int]] | None = None
     table: FeatureTable = {}
     for name in split.names:
-        manifest: Manifest | None = await load_manifest(folder, name, path=f"{shown}/{name}")
+        manifest: Manifest | None = await load_manifest(folder, name, path=f"{display_path}/{name}")
         if manifest is not None:
             shards[name] = [
                 Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)

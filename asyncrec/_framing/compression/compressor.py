@@ -1,4 +1,4 @@
-"""`Compressor`: frames in, the bytes of the file out."""
+"""A `Compressor` turns frames into the bytes of a compressed file."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ class Compressor(ABC):
 
     @abstractmethod
     def flush(self) -> bytes:
-        """What is missing for a reader to decompress everything given so far. Costs ratio; the member goes on."""
+        """Return what a reader still needs to decompress all that was given. It costs ratio; the member goes on."""
 
     @abstractmethod
     def finish(self) -> bytes:
-        """The end of the file. Once, and last. An empty GZIP file is one empty member, as TensorFlow writes it."""
+        """Return the end of the file; called once, and last. A GZIP file without records is one empty member."""
 
 
 def make_compressor(options: CompressionOptions) -> Compressor:
-    """A `Compressor` for one file."""
+    """Make the `Compressor` for one file."""
     return _Deflating(options) if options.type else _Plain()
 
 
 class _Plain(Compressor):
+    """Writes frames as they are."""
+
     def compress(self, buffers: Sequence[Buffer]) -> list[bytes]:
         size = sum(map(len, buffers))
         self.member_input += size
@@ -63,7 +65,7 @@ class _Plain(Compressor):
 
 
 class _Deflating(Compressor):
-    """GZIP in members, or the one stream of ZLIB: a member that never has enough."""
+    """Writes GZIP in members, or ZLIB as one stream: as a member without a limit."""
 
     def __init__(self, options: CompressionOptions) -> None:
         self._options = options

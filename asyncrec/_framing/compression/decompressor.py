@@ -1,4 +1,4 @@
-"""`Decompressor`: the bytes of a compressed file in, the byte stream out, in bounded memory."""
+"""A `Decompressor` turns the bytes of a compressed file into the byte stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN_HEADER = GzipHeader.SHORT[:4]
 
 
 class Decompressor:
-    """The bytes of a compressed file in, the byte stream out, as much at a time as the reader asks for.
+    """Takes the bytes of a compressed file, and gives the byte stream, as much at a time as the reader asks for.
 
     `feed`, then `read` until it returns ``b""``, then `feed` again; at the end `finish`. A file of no bytes at all
     holds no records, as TensorFlow has it. After an error each further `read` or `finish` raises the same.
@@ -65,12 +65,12 @@ class Decompressor:
         return self._stream is None and self._header is None
 
     def feed(self, data: bytes) -> None:
-        """Give it the next bytes of the file. They are kept until read; so feed no more before ``b""`` comes."""
+        """Take the next bytes of the file. They are kept until read; so feed no more before ``b""`` comes."""
         if data:
             self._blocks.append(data)
 
     def read(self, max_bytes: int) -> bytes:
-        """The next bytes, at most ``max_bytes`` and of one member only; ``b""`` when it needs more input.
+        """Return the next bytes, at most ``max_bytes`` and of one member only; ``b""`` when it needs more input.
 
         Memory is bounded by ``max_bytes``, whatever the ratio.
 
@@ -129,7 +129,7 @@ class Decompressor:
         raise self._error
 
     def _next_member(self) -> bool:
-        """Begin the member, or stream, that comes next; `False` when there is no input to tell."""
+        """Begin the member, or stream, that comes next; `False` when that takes more input."""
         while piece := self._peek():
             if self._header is not None:
                 if self._pass_header(self._header, piece):
@@ -146,9 +146,9 @@ class Decompressor:
                 continue
             if self._type == "GZIP" and piece[0] != 0x1F:
                 raise self._corrupt(
-                    f"what follows the GZIP member that ends at byte {self.consumed:,} is no GZIP; {READ_ON}"
+                    f"what follows the GZIP member that ends at byte {self.consumed:,} is not GZIP; {READ_ON}"
                     if self._members
-                    else 'this is no GZIP; open it with compression="auto", or the right one'
+                    else 'this is not GZIP; open it with compression="auto", or the right one'
                 )
             self._began = (self.consumed, self._made)
             self._pending = False
@@ -161,7 +161,7 @@ class Decompressor:
         return False
 
     def _pass_header(self, header: GzipHeader, piece: memoryview) -> bool:
-        """Read on in a header; whether it has ended, and the member's data is next."""
+        """Read on in a header; return whether it has ended, and the member's data is next."""
         try:
             taken = header.feed(bytes(piece))
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""The header of a GZIP member (RFC 1952 section 2.3), however it is split: `GzipHeader`.
+"""`GzipHeader` reads past the header of a GZIP member (RFC 1952 section 2.3), however it is split.
 
 isal's own parser loses its place where a header with optional fields is split between two calls, which the border of a
 block or of a member may do anywhere. So headers are read here, and the library that decompresses gets a short one.
@@ -17,10 +17,10 @@ _FIXED_BYTES = 10
 
 
 class GzipHeader:
-    """A member's bytes in, up to where its data begins. What the fields hold is passed over, and takes no memory.
+    """Takes the bytes of a member up to where its data begins. What the fields hold is passed over, without memory.
 
     Attributes:
-        ended: the header is whole, and the data follows.
+        ended: whether the header is whole, and the data follows.
     """
 
     SHORT = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -35,10 +35,10 @@ class GzipHeader:
         self._missing = _FIXED_BYTES  # of the first of them, where its length is known
 
     def feed(self, data: bytes) -> int:
-        """Take the next bytes; how many of them belong to the header.
+        """Take the next bytes; return how many of them belong to the header.
 
         Raises:
-            ValueError: it is no header; says why.
+            ValueError: it is not a header; the message says why.
         """
         at = 0
         while self._parts and at < len(data):
@@ -65,7 +65,7 @@ class GzipHeader:
         return at
 
     def _next(self, part: str) -> None:
-        """A part is whole: what follows it."""
+        """A part is whole: determine what follows it."""
         field, self._field = self._field, b""
         del self._parts[0]
         if part == "fixed":

@@ -1,4 +1,4 @@
-"""Which compression: `CompressionOptions`, what users may write for it, and how a file's own is recognised."""
+"""`CompressionOptions`, what users may write instead of them, and how a file's compression is recognised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressionOptions:
-    """How to compress. Only ``type`` matters to readers of the file; the rest weighs time against size.
+    """Options that say how to compress. Only ``type`` matters to readers; the rest weighs time against size.
 
     Attributes:
         type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
@@ -64,14 +64,14 @@ class CompressionOptions:
 
 
 def parse_compression(value: object) -> CompressionOptions:
-    """What a user passed as ``compression=`` to a writer.
+    """Make options of what a user passed as ``compression=`` to a writer.
 
     Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of them, as
     TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its ``TFRecordOptions``.
 
     Raises:
         ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
-        TypeError: nothing of the kind.
+        TypeError: a value of a type that names no compression.
     """
     if isinstance(value, CompressionOptions):
         return value
@@ -81,10 +81,10 @@ def parse_compression(value: object) -> CompressionOptions:
 
 
 def detect_compression(head: bytes) -> CompressionType:
-    """How a file is compressed, from its first 12 bytes or more (fewer only if it has no more).
+    """Tell how a file is compressed, from its first 12 bytes or more (fewer only if it has no more).
 
-    Plain when the first length and its checksum agree, for that is no accident; else by the magic of GZIP or the
-    header of ZLIB. What is none of them counts as plain, and the decoder then says what is wrong with it.
+    It is plain when the first length and its checksum agree, which happens by no accident; else the magic of GZIP or
+    the header of ZLIB decides. Anything else counts as plain, and the decoder then says what is wrong with it.
     """
     if len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little"):
         return ""
@@ -133,7 +133,7 @@ _MEANINGLESS = {
 
 
 def _from_tensorflow(options: object) -> CompressionOptions:
-    """TensorFlow's ``TFRecordOptions``, read by its attributes; each is `None` where the user did not set it."""
+    """Read TensorFlow's ``TFRecordOptions`` by its attributes; each is `None` where the user did not set it."""
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:

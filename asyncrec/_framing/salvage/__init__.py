@@ -1,1 +1,1 @@
-"""A damaged stream becomes the records that are whole, and a list of what was lost."""
+"""Salvage finds the records that are whole in a damaged stream, and lists what was lost."""

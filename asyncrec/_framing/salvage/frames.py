@@ -1,4 +1,4 @@
-"""Every whole record of a damaged stream: `FrameSalvager`.
+"""`FrameSalvager` finds every whole record of a damaged stream.
 
 While records follow each other it is a `FrameDecoder`. Where one does not hold, the place at which the next begins is
 
@@ -8,10 +8,8 @@ While records follow each other it is a `FrameDecoder`. Where one does not hold,
    An index, where there is one, is asked first;
 2. else the next byte at which a whole frame stands (`FrameSearch`).
 
-What is found by (2) may be the contents of a record that is lost. Then something that is no frame follows: at least the
-rest of that record. So where damage comes twice within the size of a record, what was found between is reported as
-ambiguous; and it is given out, because as often it is what it seems. A header that is whole, of a record that is cut or
-longer than allowed, says how far the contents reach: to the stream's end, where that comes before.
+What is found by (2) may be the contents of a record that is lost: then it is given out, and reported as ambiguous
+(`asyncrec._framing.salvage.doubt`).
 
 Memory: twice a record of the largest size allowed, and what is fed. Time: linear in what is fed, whatever it is.
 """
@@ -28,10 +26,11 @@ from asyncrec._framing.crc import length_of, masked_crc32c
 from asyncrec._framing.damage import Damage, DamageReason
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._framing.frames import MAX_RECORD_BYTES, FrameDecoder, data_holds, frame_borders
+from asyncrec._framing.salvage.doubt import Doubt, Found
 from asyncrec._framing.search import FrameSearch
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 
-__all__ = ["Found", "FrameSalvager", "Run"]
+__all__ = ["FrameSalvager", "Run"]
 
 # After damage the decoder is fed in pieces, small at first: what it cuts behind the next damage is thrown away.
 _FIRST_PIECE = 1 << 10
@@ -50,25 +49,8 @@ class Run(NamedTuple):
     records: list[bytes]
 
 
-class Found(NamedTuple):
-    """What was found by search last.
-
-    Attributes:
-        place: where it begins.
-        records: given out before it.
-        reach: as far as what was lost before it may reach; more damage up to there makes it ambiguous.
-        claim: as far as that reaches by its own header, which holds; 0 where there is none. So does a stream that ends
-            before.
-    """
-
-    place: int
-    records: int
-    reach: int
-    claim: int
-
-
 class FrameSalvager:
-    """Any split of a byte stream in, runs of whole records out.
+    """Takes a byte stream in any pieces, and gives runs of whole records.
 
     Args:
         report: is called with each damage, in order. Offsets are those of the stream.
@@ -76,10 +58,10 @@ class FrameSalvager:
         records: how many were given out before.
         max_record_bytes, verify: as for `FrameDecoder`. What is found by search is verified always.
         boundaries: where frames begin, ascending, if that is known from an index.
+        found: `found` of the salvager that was left where this one goes on.
 
     Attributes:
-        records: given out so far, ``records`` among them.
-        found: what may turn out to be ambiguous; for the salvager that goes on where this one is left.
+        records: how many were given out so far, ``records`` among them.
     """
 
     def __init__(
@@ -91,6 +73,7 @@ class FrameSalvager:
         max_record_bytes: int = MAX_RECORD_BYTES,
         verify: bool = True,
         boundaries: Sequence[int] = (),
+        found: Found | None = None,
     ) -> None:
         self.records = records
         self._report = report
@@ -112,7 +95,12 @@ class FrameSalvager:
         self._claim = 0  # where it ends by a header that holds, but that nothing confirms
         self._searching = False
         self._search: FrameSearch | None = None  # that found the last one by search, and may know the next
-        self.found: Found | None = None
+        self._doubt = Doubt(report, max_record_bytes, found)
+
+    @property
+    def found(self) -> Found | None:
+        """What was found by search last, and may turn out to be ambiguous."""
+        return self._doubt.found
 
     @property
     def offset(self) -> int:
@@ -126,7 +114,7 @@ class FrameSalvager:
 
     @property
     def wanted(self) -> int:
-        """As `FrameDecoder.wanted`."""
+        """How many bytes to feed next, as `FrameDecoder.wanted`."""
         return 0 if self._decoder is None else self._decoder.wanted
 
     def feed(self, data: bytes) -> list[Run]:
@@ -141,13 +129,13 @@ class FrameSalvager:
         return runs
 
     def finish(self) -> list[Run]:
-        """The stream has ended: return what is left to be found in it. Once, and last."""
+        """The stream has ended: return what is left to be found in it. Called once, and last."""
         runs: list[Run] = []
         self._settle(runs, ended=True)
         while self._decoder is not None:
             try:
                 self._decoder.finish()
-                self._doubt_up_to(self._decoder.offset)
+                self._doubt.whole_up_to(self._decoder.offset)
                 return runs
             except FormatError as error:
                 self._break_off(self._decoder, error)
@@ -167,10 +155,10 @@ class FrameSalvager:
             if self._decoder is None and self._reason != "compression":
                 self._damaged_to(end)
         if self._decoder is not None:
-            self._doubt_up_to(self._decoder.offset)
+            self._doubt.whole_up_to(self._decoder.offset)
         self._buffer.clear()
         self._base = self._fed = self._began = end
-        self._decoder = self.found = None
+        self._decoder = self._doubt.found = None
         self._reason = "compression"
         self._ends = []
         self._search = FrameSearch(self._buffer, base=end, start=end, max_record_bytes=self._max_record_bytes)
@@ -234,7 +222,7 @@ class FrameSalvager:
         self._run_end = end
 
     def _break_off(self, decoder: FrameDecoder, error: FormatError) -> None:
-        """Records follow each other no more: note where, why, and where they may do so again."""
+        """Records no longer follow each other: note where, why, and where they may do so again."""
         self._began = began = decoder.offset
         self._decoder = None
         self._searching = False
@@ -281,7 +269,7 @@ class FrameSalvager:
         return masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
 
     def _go_on_behind(self, ends: list[int], runs: list[Run]) -> None:
-        """Damage ends with the record that it is in; when that is whole but for its header, it is given out."""
+        """Damage ends with the record that it is in; if only its header is damaged, it is given out."""
         for end in ends:
             record = self._record_up_to(end) if self._reason == "length" else None
             if record is not None:
@@ -337,27 +325,7 @@ class FrameSalvager:
 
     def _damaged_to(self, end: int) -> None:
         """By search, damage ends here, or at the stream's end."""
-        began, found = self._began, self.found
-        if found is not None and end > found.reach:
-            found = None  # no record reaches so far
-        if found is not None:
-            self._report(Damage(found.place, began - found.place, "ambiguous", found.records))
-        if end > began:
-            self._report(Damage(began, end - began, self._reason, self.records))
-        if self._reason == "compression":
-            self.found = None  # behind an interruption the compressed stream vouches for what is found
-            return
-        reach, claim = (0, 0) if found is None else (found.reach, found.claim)
-        if end != self._claim:  # else it stands where the header says
-            reach = max(reach, self._claim, began + self._max_record_bytes + FRAME_OVERHEAD)
-            claim = max(claim, self._claim)
-        self.found = Found(end, self.records, reach, claim)
-
-    def _doubt_up_to(self, end: int) -> None:
-        """The stream ends, or is interrupted, behind whole frames: they may be of a record that reaches beyond."""
-        found, self.found = self.found, None
-        if found is not None and found.place < end < found.claim:
-            self._report(Damage(found.place, end - found.place, "ambiguous", found.records))
+        self._doubt.damaged(self._began, end, self._reason, self.records, self._claim)
 
     def _go_on_at(self, place: int) -> None:
         self._drop(place)
@@ -367,7 +335,7 @@ class FrameSalvager:
         self._piece = _FIRST_PIECE
 
     def _drop(self, place: int) -> None:
-        """What lies before ``place`` is needed no more."""
+        """Drop what lies before ``place``."""
         if place > self._base:
             del self._buffer[: place - self._base]
             self._base = place

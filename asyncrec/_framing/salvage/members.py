@@ -1,11 +1,11 @@
-"""Every whole record of a damaged compressed object: `MemberSalvager`.
+"""`MemberSalvager` finds every whole record of a damaged compressed object.
 
 A GZIP member is checked as a whole, and may be read alone. So behind a damaged one the next is looked for, from the
 byte after its beginning on: a header that makes sense, behind which some KiB decompress. Records of every member that
 is whole are found, and those of a damaged one as far as it decompresses, by their own checksums. Of ZLIB, one stream,
 what is before the fault is all there is.
 
-Sans I/O: it says from which `position` it is to be fed, and goes back there when a member that looked right was none.
+Sans I/O: it says from which `position` it is to be fed, and goes back there when what looked like a member was none.
 That costs reading bytes again, and has a budget, in proportion to the bytes read: from members that lie about each
 other for long enough it does not go back.
 """
@@ -13,13 +13,14 @@ other for long enough it does not go back.
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
 from dataclasses import replace
 
-from asyncrec._framing.compression import CompressionType, Decompressor
+from asyncrec._framing.compression import CompressionType
 from asyncrec._framing.damage import Damage, DamageLog, DamageReason
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._framing.salvage.frames import FrameSalvager, Run
+from asyncrec._framing.salvage.member_stream import MemberStarts, MemberStream
+from asyncrec._framing.salvage.rewinding import Rewinding
 from asyncrec.errors import FormatError, TruncatedError
 
 __all__ = ["MemberSalvager", "recognise"]
@@ -34,25 +35,12 @@ _PROBE_OUTPUT = 1 << 20
 _RECOGNISED_RECORD = 16 << 20
 _RECOGNISED_OUTPUT = 64 << 20
 
-# Going back: twice over all bytes is what a file takes in which every member is damaged.
-_AGAIN_FACTOR = 4
-_AGAIN_AT_LEAST = 16 << 20
-# What is charged at least: for a request to a store, and for what is in memory still.
-_AGAIN_EACH = 8 << 10
-_AGAIN_HERE = 1 << 10
-
 # zlib's words where a stream ended well, and its trailer does not hold: damaged, and a member for certain.
 _CHECKS = ("incorrect data check", "incorrect length check")
 
-_STEP = 256 << 10
-_TOGETHER = 64 << 10
-
-# Members of which records may still be settled: more lie within one record only in files made for it.
-_STARTS = 4096
-
 
 class MemberSalvager:
-    """The bytes of a compressed object in, runs of whole records out; the damage into ``log``.
+    """Takes the bytes of a compressed object, gives runs of whole records, and puts the damage into ``log``.
 
     Feed it from `position` on, in any pieces, then ``b""`` at the object's end; `read` before each. It may want bytes
     again: then `position` is not where the last piece ended, not even at the object's end.
@@ -66,10 +54,7 @@ class MemberSalvager:
         max_record_bytes, verify: as for `FrameSalvager`.
 
     Attributes:
-        position: the byte of the object to be fed next.
-        ended: nothing more will come.
-        members: (record that begins a member, byte of that member), for those among the records read last, and the
-            one before. From each of these bytes on the same records are found again.
+        ended: whether nothing more will come.
     """
 
     def __init__(
@@ -83,25 +68,31 @@ class MemberSalvager:
         max_record_bytes: int = MAX_RECORD_BYTES,
         verify: bool = True,
     ) -> None:
-        self.position = start
         self.ended = False
-        self.members = [(records, start)]
         self._type = type
         self._log = log
         self._size = size
         self._frames = FrameSalvager(self._report, records=records, max_record_bytes=max_record_bytes, verify=verify)
-        self._stream = 0  # bytes given to it
-        self._starts = [(0, start)]  # of members: the byte of the stream, and of the object
-        self._furthest = start
-        self._budget = _AGAIN_AT_LEAST
-        self._at_end = False
-        self._block = (start, b"")  # fed last, and its place
+        self._rewinding = Rewinding(start)
+        self._starts = MemberStarts(start, records)
+        self._stream = MemberStream(type, start)
         self._searching = False
+        self._window = bytearray()  # in a search: the bytes before `position`
         self._reason: DamageReason = "compression"
         self._lost_from = start
-        self._window = bytearray()  # in a search: the bytes before `position`
-        self._whole_from: tuple[int, int] | None = None  # the last of `members`, unless damage was met behind its start
-        self._begin(start)
+
+    @property
+    def position(self) -> int:
+        """The byte of the object to be fed next."""
+        return self._rewinding.position
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """(record that begins a member, byte of that member), for those among the records read last and the one before.
+
+        From each of these bytes on the same records are found again.
+        """
+        return self._starts.members
 
     @property
     def wanted(self) -> int:
@@ -111,22 +102,16 @@ class MemberSalvager:
     @property
     def whole_from(self) -> tuple[int, int] | None:
         """The last of `members`, once the damage met so far is behind it, and nothing that is before it is pending."""
-        return self._whole_from if self._frames.settled and not self._searching else None
+        return self._starts.whole_from if self._frames.settled and not self._searching else None
 
     def feed(self, data: bytes) -> None:
         """The bytes at `position`; ``b""`` says that the object ends there."""
+        self._rewinding.feed(data)
         if data:
-            self._block = (self.position, data)
             self._pass_on(data)
-        else:
-            self._at_end = True
-        self.position += len(data)
-        if self.position > self._furthest:
-            self._budget += _AGAIN_FACTOR * (self.position - self._furthest)
-            self._furthest = self.position
 
     def read(self, max_bytes: int) -> tuple[list[Run], bool]:
-        """Runs from about ``max_bytes`` of decompressed data, and whether it takes more input to go on."""
+        """Return runs from about ``max_bytes`` of decompressed data, and whether it takes more input to go on."""
         runs: list[Run] = []
         made = 0
         del self.members[:-1]
@@ -136,11 +121,11 @@ class MemberSalvager:
                     continue
                 return runs, True
             try:
-                output = self._output()
+                output = self._stream.read(self._frames.wanted)
                 if not output:
-                    if not self._at_end:
+                    if not self._rewinding.at_end:
                         return runs, True
-                    self._decompressor.finish()
+                    self._stream.finish()
                     runs += self._frames.finish()
                     self.ended = True
             except FormatError as error:
@@ -151,64 +136,38 @@ class MemberSalvager:
         return runs, False
 
     def _report(self, damage: Damage) -> None:
-        """What the stream of frames reports, placed in its member."""
-        begins, byte = self._starts[max(bisect_right(self._starts, damage.offset, key=lambda each: each[0]) - 1, 0)]
-        self._whole_from = None
+        """Log what the stream of frames reports, placed in its member."""
+        begins, byte = self._starts.place(damage.offset)
+        self._starts.whole_from = None
         self._log.add(replace(damage, offset=max(damage.offset - begins, 0), member_offset=byte))
 
-    def _output(self) -> bytes:
-        """What comes out next. Near a known fault that is byte by byte: some of it together, of one member."""
-        output = self._decompressor.read(self._frames.wanted or _STEP)
-        if self._fault is None or not output:
-            return output
-        parts, size = [output], len(output)
-        while size < _TOGETHER and not self._decompressor.between_members:
-            try:
-                output = self._decompressor.read(_STEP)
-            except FormatError:  # raised again by the next call
-                break
-            if not output:
-                break
-            parts.append(output)
-            size += len(output)
-        return b"".join(parts)
-
     def _take(self, output: bytes, runs: list[Run]) -> None:
-        self._made += len(output)
-        if self._given_before:
-            again = min(self._given_before, len(output))
-            self._given_before -= again
-            output = output[again:]
-            if not output:
-                return
-        byte = self._origin + self._decompressor.member_offset
-        if byte > self._starts[-1][1]:
-            if self._frames.settled and self._frames.offset == self._stream:
-                self.members.append((self._frames.records, byte))
-                self._whole_from = self.members[-1]
-            self._starts.append((self._stream, byte))
-            if len(self._starts) > _STARTS:
-                del self._starts[: _STARTS // 2]
-        self._stream += len(output)
-        runs += self._frames.feed(output)
+        new = self._stream.without_given(output)
+        if new is None:
+            return
+        starts, frames = self._starts, self._frames
+        byte = self._stream.member
+        if starts.is_new(byte):
+            if frames.settled and frames.offset == starts.passed_on:
+                starts.begin_with_record(frames.records, byte)
+            starts.begin(byte)
+        starts.passed_on += len(new)
+        runs += frames.feed(new)
 
     def _fail(self, error: FormatError, runs: list[Run]) -> None:
         """The member at fault is read once more, for what is before the fault; then it is left."""
-        member = self._origin + self._decompressor.member_offset
-        fault = self._origin + self._decompressor.consumed
+        member, fault = self._stream.member, self._stream.fault
         truncated = isinstance(error, TruncatedError)
         # The decompressor keeps its error, whose frames keep the decompressor: it would stay until a collection.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        again = not truncated and not (
-            member == self._origin and self._fault is not None and fault <= self._fault + _STEP
-        )
-        if again and self._may_go_back(member):
-            made = self._made - self._decompressor.member_start
-            self._begin(member, fault=fault, given_before=made)
-            self._go_back(member)
+        again = not truncated and not self._stream.is_known_fault(member, fault)
+        if again and self._rewinding.may_go_back(member):
+            made = self._stream.made_of_member
+            self._stream = MemberStream(self._type, member, fault=fault, given_before=made)
+            self._pass_on(self._rewinding.go_back(member))
             return
         runs += self._frames.interrupt()
-        self._whole_from = None
+        self._starts.whole_from = None
         self._reason = "truncated" if truncated else "compression"
         if self._type == "ZLIB":
             self._lose(fault, self._size)
@@ -217,15 +176,15 @@ class MemberSalvager:
         self._lost_from = member
         self._searching = True
         self._window.clear()
-        if self._may_go_back(member + 1):
-            self._go_back(member + 1)
+        if self._rewinding.may_go_back(member + 1):
+            self._pass_on(self._rewinding.go_back(member + 1))
 
     def _find_member(self, runs: list[Run]) -> bool:
         """Go on with the next member in the window; `False` when that takes more input."""
         begin = 0
         while (at := self._window.find(_MAGIC, begin)) >= 0:
             probe = bytes(self._window[at : at + _PROBE])
-            if len(probe) < _PROBE and not self._at_end:
+            if len(probe) < _PROBE and not self._rewinding.at_end:
                 del self._window[:at]
                 return False
             if _is_member(probe):
@@ -235,14 +194,13 @@ class MemberSalvager:
                 rest = bytes(self._window[at:])
                 self._window.clear()
                 self._searching = False
-                self._begin(byte)
-                self._decompressor.feed(rest)
-                self.members.append((self._frames.records, byte))
-                self._whole_from = self.members[-1]
+                self._stream = MemberStream(self._type, byte)
+                self._stream.feed(rest)
+                self._starts.begin_with_record(self._frames.records, byte)
                 return True
             begin = at + 1
         del self._window[: max(len(self._window) - len(_MAGIC) + 1, 0)]
-        if not self._at_end:
+        if not self._rewinding.at_end:
             return False
         self._lose(self._lost_from, self.position)
         runs += self._frames.finish()
@@ -253,38 +211,15 @@ class MemberSalvager:
         if self._searching:
             self._window += data
         else:
-            self._decompressor.feed(data)
-
-    def _begin(self, byte: int, *, fault: int | None = None, given_before: int = 0) -> None:
-        """Begin again with the member at ``byte``, of which so many decompressed bytes went on already."""
-        self._origin = byte
-        self._fault = fault
-        self._decompressor = Decompressor(self._type, fault=None if fault is None else fault - byte)
-        self._made = 0  # by this decompressor
-        self._given_before = given_before
-
-    def _go_back(self, byte: int) -> None:
-        """Have the bytes from there on again: from memory, or by asking for them."""
-        place, block = self._block
-        if place <= byte:
-            self._pass_on(block[byte - place :])
-        else:
-            self.position = byte
-            self._at_end = False
-
-    def _may_go_back(self, byte: int) -> bool:
-        cost = _AGAIN_HERE if self._block[0] <= byte else max(self.position - byte, _AGAIN_EACH)
-        if cost > self._budget:
-            return False
-        self._budget -= cost
-        return True
+            self._stream.feed(data)
 
     def _lose(self, begin: int, end: int) -> None:
+        """Log bytes of the object that are lost."""
         self._log.add(Damage(begin, max(end - begin, 0), self._reason, self._frames.records))
 
 
 def recognise(head: bytes) -> CompressionType | None:
-    """How an object is compressed whose very beginning is damaged, from the first records found in ``head`` of it.
+    """Tell how an object is compressed whose very beginning is damaged, by the first records found in its ``head``.
 
     Frames may stand in a GZIP member as they are, where they did not get smaller, and members in a record: so the
     member or the frame is believed that comes first. `None` where there is neither. ZLIB cannot be told once its
@@ -307,7 +242,7 @@ def recognise(head: bytes) -> CompressionType | None:
 
 
 def _is_member(data: bytes) -> bool:
-    """Whether a GZIP member seems to begin here: whether its first bytes, or all there are, decompress to something."""
+    """Tell whether a GZIP member seems to begin here: its first bytes, or all there are, decompress to something."""
     if len(data) < 10 or data[3] & _RESERVED:
         return False
     stream = zlib.decompressobj(16 + zlib.MAX_WBITS)

@@ -1,7 +1,7 @@
-"""The end of a file whose writer died: how much of it is whole, and how to finish a torn GZIP member. Pure.
+"""`finish_member` makes a whole GZIP member of one that was torn when its writer died. Pure.
 
 A sync flush ends on a byte boundary with the four bytes of an empty stored block. What stands up to there is a whole
-deflate stream but for its last block, and asyncrec flushes between records only: so a torn member is cut after its
+deflate stream, except for its last block, and asyncrec flushes between records only: so a torn member is cut after its
 last flush, and given an empty last block, its CRC-32 and its length (RFC 1951 section 3.2.4, RFC 1952 section 2.3.1).
 """
 
@@ -23,9 +23,9 @@ _TRIES = 64
 
 
 def finish_member(member: bytes) -> tuple[int, bytes]:
-    """``(keep, tail)``: ``member[:keep] + tail`` is a whole GZIP member with everything flushed into it.
+    """Return ``(keep, tail)``: ``member[:keep] + tail`` is a whole GZIP member with everything flushed into it.
 
-    ``(0, b"")`` where nothing was flushed, or it is no member asyncrec or TensorFlow writes.
+    ``(0, b"")`` where nothing was flushed, or where it is not a member that asyncrec or TensorFlow writes.
     """
     if not member.startswith(_HEADER):
         return 0, b""
@@ -43,7 +43,7 @@ def finish_member(member: bytes) -> tuple[int, bytes]:
 
 
 def _checked(deflate: bytes) -> tuple[int, int] | None:
-    """CRC-32 and length of what a deflate stream holds, or `None` when it is not one whole stream."""
+    """Compute CRC-32 and length of what a deflate stream holds, or `None` when it is not one whole stream."""
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     crc = length = 0
     rest = deflate

@@ -1,11 +1,7 @@
-"""`open_reader`: the records of one file or object, checked, in one pass.
-
-A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
-"""
+"""`open_reader` reads the records of one file or object, checked, in one pass."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,37 +12,25 @@ import anyio
 
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
-from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import CompressionOptions, CompressionType, detect_compression, parse_compression
-from asyncrec._framing.damage import Damage, DamageLog, DamageReason
-from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES
-from asyncrec._framing.salvage.frames import Found
-from asyncrec._framing.salvage.members import recognise
-from asyncrec._records.position import BEGINNING, Position, RecordBatch
-from asyncrec._records.reading.decode_pipeline import CHUNK_SIZE, INFLATE_BYTES, Pipeline
-from asyncrec._records.reading.salvage_pipeline import SalvagePipeline
-from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec._framing.compression import CompressionOptions, CompressionType, parse_compression
+from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._records.position import Position, RecordBatch
+from asyncrec._records.reading.object_records import ObjectRecords, open_object
+from asyncrec._records.reading.options import CHUNK_SIZE, INFLATE_BYTES, OnCorrupt, ReadOptions
+from asyncrec._records.record_size import framed_size
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located
-from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._url import redact
 
 __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_reader_at", "read_records"]
 
-OnCorrupt = Literal["raise", "skip", "stop"]
-
-_log = logging.getLogger("asyncrec._records")
-
-# What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
-_RECOGNISED_BY = 8 << 20
-
-# Behind damage at rest the next is most likely at rest, too: after so much, ranges of a remote store are read once.
-_READ_TWICE = 16
-
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """What a `RecordReader` did so far.
+    """Counts of what a `RecordReader` did so far.
 
     ``bytes`` are of frames, decompressed. ``retries`` counts connections that had to be made again; ``rereads``
     ranges that came damaged, and whole when they were read once more. ``lost_ranges`` and ``lost_bytes`` count what
@@ -63,61 +47,28 @@ class ReaderStats:
 
 
 class RecordReader:
-    """Made by `open_reader`. A single pass; used by one task.
+    """A file or object that is being read, made by `open_reader`. A single pass; used by one task.
 
     ``async for record in reader`` gives records; ``async for records in reader.batches()`` gives lists of them, which
     is the fast way for small records. Each goes on where the other stopped.
 
     Attributes:
-        path: as it was asked for.
-        compression: as it was found, or told.
+        path: what is read, as it was asked for.
     """
 
-    def __init__(
-        self,
-        path: str,
-        storage: Storage,
-        key: str,
-        stack: AsyncExitStack,
-        *,
-        compression: Literal["auto", "", "GZIP", "ZLIB"],
-        verify: bool,
-        max_record_bytes: int,
-        position: Position,
-        chunk_size: int,
-        inflate_bytes: int,
-        read_ahead: int | None,
-        on_corrupt: OnCorrupt,
-        boundaries: Sequence[int],
-    ) -> None:
-        self.path = path
-        self.compression = compression
-        self._storage = storage
-        self._key = key
+    def __init__(self, records: ObjectRecords, stack: AsyncExitStack) -> None:
+        """``stack`` closes the source."""
+        self.path = records.path
+        self._object = records
         self._stack = stack
-        self._verify = verify
-        self._max_record_bytes = max_record_bytes
-        self._position = position
-        self._chunk_size = chunk_size
-        self._inflate_bytes = inflate_bytes
-        self._read_ahead = read_ahead
-        self._on_corrupt = on_corrupt
-        self._boundaries = boundaries
-        self._detects = compression == "auto"
-        self._damage = DamageLog()
-        self._found: Found | None = None
-        self._source: ResumingSource
-        self._pipeline: Pipeline | SalvagePipeline
         self._iterator: Iterator[bytes] = iter(())
-        self._reading_again: CorruptRecordError | None = None
-        self._ended = False
         self._closed = False
         self._forked = False
-        self._rereads = 0
+        stack.callback(self._close)
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """Refuse to read on: this is the child of a fork."""
         self._forked = self._closed = True
         self._iterator = iter(())
 
@@ -137,31 +88,57 @@ class RecordReader:
         return Batches(self._batch)
 
     @property
+    def compression(self) -> CompressionType:
+        """How the file is compressed, as it was found, or told."""
+        return self._object.compression
+
+    @property
     def damage(self) -> list[Damage]:
         """What was skipped so far, in order: ranges that touch are one, and the first 1,000 are listed.
 
         With ``on_corrupt="stop"`` the rest of the file, once its damage was met.
         """
-        return list(self._damage.listed)
+        return list(self._object.damage.listed)
 
     def stats(self) -> ReaderStats:
+        """Count what happened so far."""
+        pipeline, damage = self._object.pipeline, self._object.damage
         return ReaderStats(
-            records=self._pipeline.records,
-            bytes=self._pipeline.frame_bytes,
-            retries=self._source.retries,
-            rereads=self._rereads,
-            lost_ranges=self._damage.lost_ranges,
-            lost_bytes=self._damage.lost_bytes,
-            ambiguous_ranges=self._damage.ambiguous_ranges,
+            records=pipeline.records,
+            bytes=pipeline.frame_bytes,
+            retries=self._object.source.retries,
+            rereads=self._object.rereads,
+            lost_ranges=damage.lost_ranges,
+            lost_bytes=damage.lost_bytes,
+            ambiguous_ranges=damage.ambiguous_ranges,
         )
 
     @property
     def info(self) -> ObjectInfo:
         """What the store says of the version that is read."""
-        return self._source.info
+        return self._object.source.info
 
-    async def _next_batch(self) -> list[bytes]:
-        return list(self._iterator) or await self._fill()
+    async def next_batch(self) -> RecordBatch | None:
+        """Return the records that `batches` would give, with where they stand; `None` at the end."""
+        records = await self._next_batch()
+        if not records:
+            return None
+        pipeline = self._object.pipeline
+        members = list(pipeline.members)
+        size = 0 if members else framed_size(list(map(len, records)))
+        return RecordBatch(records, pipeline.records - len(records), pipeline.offset - size, members)
+
+    async def park(self) -> None:
+        """Give back the open file or connection until the next read, which pays for opening it again."""
+        await self._object.source.park()
+
+    async def aclose(self) -> None:
+        """Close what `open_reader_at` has opened."""
+        self._closed = True
+        await self._stack.aclose()
+
+    def _close(self) -> None:
+        self._closed = True
 
     async def _batch(self) -> list[bytes]:
         records = await self._next_batch()
@@ -169,157 +146,16 @@ class RecordReader:
             raise StopAsyncIteration
         return records
 
+    async def _next_batch(self) -> list[bytes]:
+        return list(self._iterator) or await self._fill()
+
     async def _fill(self) -> list[bytes]:
-        """The next whole records; an empty list at the end, and again after it."""
+        """Return the next whole records; an empty list at the end, and again after it."""
         if self._forked:
             raise forked_error(f"{self.path}: the reader")
         if self._closed:
             raise anyio.ClosedResourceError(f"{self.path}: the reader is closed; read inside its `async with`")
-        while not self._ended:
-            if isinstance(self._pipeline, SalvagePipeline):
-                await self._leave_salvage(self._pipeline)
-            try:
-                records = await self._pipeline.next_records(self._source)
-            except FormatError as error:
-                if isinstance(error, CorruptRecordError) and await self._read_again(error):
-                    continue
-                if self._on_corrupt == "skip":
-                    # The pipeline keeps its error, whose frames keep the pipeline, and with it a large record.
-                    error.__traceback__ = error.__cause__ = error.__context__ = None
-                    await self._salvage()
-                    continue
-                self._ended = True
-                if self._on_corrupt == "raise":
-                    raise
-                self._note_the_rest(error)
-                return []
-            if self._reading_again is not None:
-                _log.warning("%s: damaged on its way, and whole when read again: %s", self.path, self._reading_again)
-                self._reading_again = None
-                self._rereads += 1
-            self._ended = not records
-            return records
-        return []
-
-    async def next_batch(self) -> RecordBatch | None:
-        """As `batches` gives them, with where they stand; `None` at the end. For what takes reading up again later."""
-        records = await self._next_batch()
-        if not records:
-            return None
-        pipeline = self._pipeline
-        size = 0 if pipeline.members else sum(map(len, records)) + FRAME_OVERHEAD * len(records)
-        return RecordBatch(records, pipeline.records - len(records), pipeline.offset - size, list(pipeline.members))
-
-    async def park(self) -> None:
-        """Give back the open file or connection until the next read, which pays for opening it again."""
-        await self._source.park()
-
-    async def aclose(self) -> None:
-        self._closed = True
-        await self._stack.aclose()
-
-    async def _open(self) -> None:
-        source = ResumingSource(self._storage, self._key, start=self._position.offset, read_ahead=self._read_ahead)
-        self._source = await self._stack.enter_async_context(source)
-        head = b""
-        if self.compression == "auto":
-            # A frame's header or a compressed file's magic.
-            head = await receive_exactly(self._source, HEADER_BYTES)
-            self.compression = detect_compression(head)
-        self._pipeline = self._pipeline_at(self._position, frame_bytes=0)
-        self._pipeline.push(head)
-
-    def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:
-        assert self.compression != "auto", "detected on opening"
-        offset, skip, record = position
-        return Pipeline(
-            self.path,
-            self.compression,
-            verify=self._verify,
-            max_record_bytes=self._max_record_bytes,
-            chunk_size=self._chunk_size,
-            start=offset,
-            records_before=record - skip,
-            skip=skip,
-            frame_bytes=frame_bytes,
-            inflate_bytes=self._inflate_bytes,
-        )
-
-    async def _salvage(self) -> None:
-        """From here on, and at the latest from the damage, read what is whole."""
-        self._reading_again = None
-        pipeline = self._pipeline
-        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
-        pipeline.give_up()
-        start, skip, record = pipeline.position
-        compression = self.compression
-        assert compression != "auto", "detected on opening"
-        if self._detects and self._position == BEGINNING and not pipeline.offset:
-            self.compression = compression = await self._recognised(compression)
-        self._pipeline = SalvagePipeline(
-            compression,
-            self._damage,
-            self._source.seek,
-            size=self._source.info.size,
-            verify=self._verify,
-            max_record_bytes=self._max_record_bytes,
-            chunk_size=self._chunk_size,
-            inflate_bytes=self._inflate_bytes,
-            start=start,
-            records=record - skip,
-            skip=skip,
-            frame_bytes=pipeline.frame_bytes,
-            found=self._found,
-            boundaries=self._boundaries,
-        )
-
-    async def _recognised(self, compression: CompressionType) -> CompressionType:
-        """How the file is compressed, since its first bytes may be what is damaged."""
-        source = self._source
-        await source.seek(0)
-        found = await in_thread(recognise, await receive_exactly(source, _RECOGNISED_BY))
-        return compression if found is None else found
-
-    async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
-        """Behind damage in a remote store, read as before it, so that the next may turn out to be in transit only."""
-        position = pipeline.resumable
-        if not self._storage.read_ahead or position is None or self._damage.lost_ranges > _READ_TWICE:
-            return
-        await self._source.seek(position.offset)
-        self._found = pipeline.found
-        self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
-
-    def _note_the_rest(self, error: FormatError) -> None:
-        """Everything from the error on is given up. Of a compressed object: the member, and all behind it."""
-        offset = self._pipeline.offset
-        if self.compression:
-            offset = error.member_offset or 0
-        reason: DamageReason = "length"
-        if isinstance(error, RecordTooLargeError):
-            reason = "too_large"
-        elif isinstance(error, TruncatedError):
-            reason = "truncated"
-        elif isinstance(error, CorruptRecordError) and error.part in ("data", "compression"):
-            reason = "data" if error.part == "data" else "compression"
-        self._damage.add(Damage(offset, self._source.info.size - offset, reason, self._pipeline.records))
-
-    async def _read_again(self, error: CorruptRecordError) -> bool:
-        """Whether a damaged range is worth reading once more: it came from a remote store, the first time.
-
-        The second time the error says what follows: damaged in transit would have come right, so it is so at rest.
-        """
-        if not self._storage.read_ahead:
-            return False
-        if self._reading_again is not None:
-            error.add_note("read twice from the store, and damaged both times: damaged at rest, not in transit")
-            return False
-        pipeline = self._pipeline
-        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
-        position = pipeline.position
-        await self._source.seek(position.offset)
-        self._reading_again = error
-        self._pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
-        return True
+        return await self._object.next()
 
 
 @asynccontextmanager
@@ -366,24 +202,13 @@ async def open_reader(
         raise ArgumentValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
     if on_corrupt not in ("raise", "skip", "stop"):
         raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
-    located_at = located(path, storage=storage, storage_options=storage_options)
-    async with located_at as (store, key):
-        reader = await open_reader_at(
-            store,
-            key,
-            Position(start_offset, 0, 0),
-            path=redact(str(path)),
-            compression=kind,
-            verify=verify,
-            on_corrupt=on_corrupt,
-            max_record_bytes=max_record_bytes,
-            chunk_size=chunk_size,
-        )
-        async with reader._stack:
-            try:
-                yield reader
-            finally:
-                reader._closed = True
+    options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size)
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        source = ResumingSource(store, key, start=start_offset)
+        position = Position(start_offset, 0, 0)
+        shown, remote = redact(str(path)), store.read_ahead > 0
+        async with AsyncExitStack() as stack:
+            yield await _begin(stack, source, kind, options, position, path=shown, remote=remote)
 
 
 async def open_reader_at(
@@ -401,7 +226,7 @@ async def open_reader_at(
     inflate_bytes: int = INFLATE_BYTES,
     read_ahead: int | None = None,
 ) -> RecordReader:
-    """A reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
+    """Open a reader from a position on, to be closed with ``aclose``; `open_reader` for those who hold many.
 
     Args:
         path: for messages.
@@ -410,27 +235,29 @@ async def open_reader_at(
         read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
             the last one opened by a task is the first to be closed.
     """
-    reader = RecordReader(
-        path,
-        storage,
-        key,
-        AsyncExitStack(),
-        compression=compression,
-        verify=verify,
-        max_record_bytes=max_record_bytes,
-        position=position,
-        chunk_size=chunk_size,
-        inflate_bytes=inflate_bytes,
-        read_ahead=read_ahead,
-        on_corrupt=on_corrupt,
-        boundaries=boundaries,
-    )
+    options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries)
+    source = ResumingSource(storage, key, start=position.offset, read_ahead=read_ahead)
+    stack = AsyncExitStack()
     try:
-        await reader._open()
+        return await _begin(stack, source, compression, options, position, path=path, remote=storage.read_ahead > 0)
     except BaseException as error:
-        await reader._stack.__aexit__(type(error), error, error.__traceback__)
+        await stack.__aexit__(type(error), error, error.__traceback__)
         raise
-    return reader
+
+
+async def _begin(
+    stack: AsyncExitStack,
+    source: ResumingSource,
+    compression: Literal["auto", "", "GZIP", "ZLIB"],
+    options: ReadOptions,
+    position: Position,
+    *,
+    path: str,
+    remote: bool,
+) -> RecordReader:
+    """Open the source, in the caller's task, for a reader whose ``stack`` closes it."""
+    await stack.enter_async_context(source)
+    return RecordReader(await open_object(path, source, compression, options, position, remote=remote), stack)
 
 
 async def read_records(
@@ -441,7 +268,7 @@ async def read_records(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:
-    """All records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
+    """Read all records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
 
     Raises:
         ValueError: ``limit`` is below 0.

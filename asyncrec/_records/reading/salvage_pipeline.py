@@ -1,4 +1,4 @@
-"""Reading on behind damage: `SalvagePipeline`, which takes the place of `Pipeline` when that has met some.
+"""A `SalvagePipeline` reads on behind damage, in the place of the `Pipeline` that has met some.
 
 The work is done in worker threads: looking for the next record takes longer than the loop may be held.
 """
@@ -6,34 +6,34 @@ The work is done in worker threads: looking for the next record takes longer tha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from anyio.lowlevel import checkpoint
 
 from asyncrec._concurrency.tasks import ThreadedStep
 from asyncrec._framing.damage import DamageLog
-from asyncrec._framing.frames import FRAME_OVERHEAD
-from asyncrec._framing.salvage.frames import Found, FrameSalvager, Run
+from asyncrec._framing.salvage.doubt import Found
+from asyncrec._framing.salvage.frames import FrameSalvager, Run
 from asyncrec._framing.salvage.members import MemberSalvager
 from asyncrec._records.position import Position
+from asyncrec._records.reading.options import ReadOptions
+from asyncrec._records.record_size import framed_size
 from asyncrec.storage._base import ByteSource
 
 __all__ = ["SalvagePipeline"]
 
 
 class SalvagePipeline:
-    """The rest of one object, from ``start`` on, with what is whole in it.
+    """A pass over the rest of one object, from a position on, that gives what is whole in it.
 
     Args:
-        log: for the damage.
+        log: takes the damage.
         seek: has the object's source go on at another byte.
-        start: where a record begins; of a compressed object, the member that ``records`` and ``skip`` count from.
-        records: given out before ``start``.
-        skip: so many records from there on were given out, or are not wanted.
-        frame_bytes: of the frames given out.
+        size: of the object, in bytes.
+        position: where to begin; its ``skip`` records were given out already, or are not wanted.
+        frame_bytes: of the frames given out before.
         found: `FrameSalvager.found` of whoever read before.
-        boundaries: as of `FrameSalvager`; for an uncompressed object.
 
     Attributes:
         records, members, offset, skip: as of `Pipeline`; all records of one list follow each other.
@@ -45,30 +45,24 @@ class SalvagePipeline:
         compression: Literal["", "GZIP", "ZLIB"],
         log: DamageLog,
         seek: Callable[[int], Awaitable[None]],
+        options: ReadOptions,
         *,
         size: int,
-        verify: bool,
-        max_record_bytes: int,
-        chunk_size: int,
-        inflate_bytes: int,
-        start: int,
-        records: int,
-        skip: int,
+        position: Position,
         frame_bytes: int,
         found: Found | None,
-        boundaries: Sequence[int],
     ) -> None:
+        records = position.record - position.skip
         self.records = records
-        self.offset = start
-        self.skip = skip
+        self.offset = position.offset
+        self.skip = position.skip
         self.members: list[tuple[int, int]] = []
         self.frame_bytes = frame_bytes
         self._log = log
         self._lost_before = log.lost_bytes
         self._size = size
         self._seek = seek
-        self._chunk_size = chunk_size
-        self._inflate_bytes = inflate_bytes
+        self._options = options
         self._runs: deque[Run] = deque()
         self._source_at: int | None = None  # the byte of the object that the source gives next
         self._salvager: _Plain | MemberSalvager
@@ -76,23 +70,23 @@ class SalvagePipeline:
             self._salvager = MemberSalvager(
                 compression,
                 log,
-                start=start,
+                start=position.offset,
                 size=size,
                 records=records,
-                max_record_bytes=max_record_bytes,
-                verify=verify,
+                max_record_bytes=options.max_record_bytes,
+                verify=options.verify,
             )
         else:
             frames = FrameSalvager(
                 log.add,
-                offset=start,
+                offset=position.offset,
                 records=records,
-                max_record_bytes=max_record_bytes,
-                verify=verify,
-                boundaries=boundaries,
+                max_record_bytes=options.max_record_bytes,
+                verify=options.verify,
+                boundaries=options.boundaries,
+                found=found,
             )
-            frames.found = found
-            self._salvager = _Plain(frames, start)
+            self._salvager = _Plain(frames, position.offset)
         self._reading = ThreadedStep[tuple[list[Run], bool]]()
 
     @property
@@ -109,10 +103,11 @@ class SalvagePipeline:
 
     @property
     def found(self) -> Found | None:
+        """What may turn out to be ambiguous, of an uncompressed object; for whoever reads on."""
         return self._salvager.frames.found if isinstance(self._salvager, _Plain) else None
 
     async def next_records(self, source: ByteSource) -> list[bytes]:
-        """At least one record, or none at the end. Cancelled, nothing is lost."""
+        """Return at least one record, or none at the end. Cancelled, nothing is lost."""
         await checkpoint()
         while True:
             while self._runs:
@@ -120,7 +115,7 @@ class SalvagePipeline:
                     return records
             if self._salvager.ended and not self._reading.waits:
                 return []
-            runs, wants_input = await self._reading.take(self._salvager.read, self._inflate_bytes)
+            runs, wants_input = await self._reading.take(self._salvager.read, self._options.inflate_bytes)
             self.members = list(self._salvager.members)
             self._runs.extend(runs)
             if not wants_input:
@@ -129,26 +124,22 @@ class SalvagePipeline:
                 self._source_at = None  # cancelled, it is nowhere
                 await self._seek(self._salvager.position)
                 self._source_at = self._salvager.position
-            block = await source.receive(self._salvager.wanted or self._chunk_size)
+            block = await source.receive(self._salvager.wanted or self._options.chunk_size)
             self._salvager.feed(block)
             self._source_at += len(block)
 
     def _take(self, run: Run) -> list[bytes]:
         dropped = min(self.skip, len(run.records))
         self.skip -= dropped
-        self.offset = run.offset + _frame_bytes(run.records)
+        self.offset = run.offset + framed_size(list(map(len, run.records)))
         self.records = run.first + len(run.records)
         records = run.records[dropped:]
-        self.frame_bytes += _frame_bytes(records)
+        self.frame_bytes += framed_size(list(map(len, records)))
         return records
 
 
-def _frame_bytes(records: list[bytes]) -> int:
-    return sum(map(len, records)) + FRAME_OVERHEAD * len(records)
-
-
 class _Plain:
-    """An uncompressed object, with the interface of `MemberSalvager`."""
+    """Salvages an uncompressed object, with the interface of `MemberSalvager`."""
 
     members: tuple[tuple[int, int], ...] = ()
 

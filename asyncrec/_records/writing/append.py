@@ -5,12 +5,11 @@ most one torn record at the end, or a torn GZIP member, and a power cut zeros be
 that off, and so does leaving the context on an exception. What was flushed stays. Damage anywhere else is an error:
 nothing is appended behind it. (`asyncrec._records.torn_end` tells which it is.)
 
-One writer at a time: the file is locked (flock), and the lock dies with its process.
+One writer at a time: the file is locked, and the lock dies with its process (`asyncrec.storage._local.lock`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from asyncrec._records.torn_end import whole_end, zeros_from
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage._base import Buffer, ByteSink, Storage
 from asyncrec.storage._local.disk import Disk, read_at
+from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = ["open_append_sink"]
@@ -35,6 +35,8 @@ _CLEAN_UP_SECONDS = 10
 
 
 class _AppendSink(ByteSink):
+    """A sink that continues a local file."""
+
     chunk_size = 256 << 10
 
     def __init__(self, fd: int, end: int, name: str) -> None:
@@ -48,7 +50,7 @@ class _AppendSink(ByteSink):
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
         await in_thread(self._write, tail)
-        await in_thread(self._sync)
+        await in_thread(self.sync)
         return sum(memoryview(buffer).nbytes for buffer in tail)
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
@@ -61,7 +63,8 @@ class _AppendSink(ByteSink):
                     position += written
                     view = view[written:]
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Have the disk keep what was written. Blocking."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
 
@@ -83,42 +86,43 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
     if compression == "ZLIB":
         raise ArgumentValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = str(storage.path_of(key))
-    fd, end = await acquire_in_thread(
-        partial(_open, storage.disk, path, compression), lambda opened: os.close(opened[0])
+    lock, end = await acquire_in_thread(
+        partial(_open, storage.disk, path, compression), lambda opened: opened[0].release()
     )
-    sink = _AppendSink(fd, end, path)
+    sink = _AppendSink(lock.fd, end, path)
     try:
         yield sink
-        await in_thread(sink._sync)
+        await in_thread(sink.sync)
         sink.published = await storage.head(key)
     except BaseException:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-            await in_thread(_cut, fd, path, compression)
+            await in_thread(_cut, lock.fd, path, compression)
         raise
     finally:
-        os.close(fd)  # also gives the lock back
+        lock.release()
 
 
-def _open(disk: Disk, path: str, compression: str) -> tuple[int, int]:
+def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
+    """Open and lock the file; return the lock, and where the next byte goes."""
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
+        lock = FileLock(fd, path)
+    except StorageError as error:
+        raise StorageError(f"{path}: another writer is appending to it; one at a time can") from error
+    try:
         with mapped_errors("open", path):
             # A file that was just made, by this process or another, is nowhere after a power cut before this.
             disk.sync_folder(os.path.dirname(path))
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StorageError(f"{path}: another writer is appending to it; one at a time can") from error
-        return fd, _cut(fd, path, compression)
+        return lock, _cut(fd, path, compression)
     except BaseException:
-        os.close(fd)
+        lock.release()
         raise
 
 
 def _cut(fd: int, name: str, compression: str) -> int:
-    """Cut off a torn end; where the next byte goes."""
+    """Cut off a torn end, and return where the next byte goes."""
     with mapped_errors("read", name):
         size = os.fstat(fd).st_size
         head = read_at(fd, 64, 0)

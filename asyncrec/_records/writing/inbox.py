@@ -1,4 +1,4 @@
-"""`Inbox`: what producers have handed to one owner task, and it has not yet taken."""
+"""An `Inbox` holds what producers have handed to one owner task, until that takes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOGETHER_BYTES = 1 << 20
 
 
 class FlushRequest:
-    """A flush on its way to the owner task; many callers may wait for one.
+    """A request to flush, on its way to the owner task; many callers may wait for one.
 
     Attributes:
         done: set when the flush is over, or the owner has failed.
@@ -71,7 +71,7 @@ class Inbox:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork there is no owner task: whoever writes is told. The files are the parent's."""
+        """Refuse to write on: in the child of a fork there is no owner task, and the files are the parent's."""
         self.error = forked_error(f"{self._path}: the writer")
         self._budget.release_all()
 
@@ -88,7 +88,7 @@ class Inbox:
         self._arrived.set()
 
     def flush(self) -> FlushRequest:
-        """Ask for a flush of everything before; one that is asked for with nothing in between is shared."""
+        """Ask for a flush of everything before. Two requests with nothing between them are one."""
         last = self._items[-1] if self._items else None
         if isinstance(last, FlushRequest):
             return last
@@ -106,7 +106,7 @@ class Inbox:
         return self._state is not _State.OPEN
 
     def close(self) -> None:
-        """Nothing more will come: the owner finishes what is there, and ends."""
+        """Let the owner finish what is there, and end: nothing more will come."""
         self._state = _State.CLOSED
         self._arrived.set()
 
@@ -114,7 +114,7 @@ class Inbox:
 
     @property
     def head(self) -> Item | None:
-        """What comes next; it stays."""
+        """The item that comes next; it stays in."""
         return self._items[0] if self._items else None
 
     def pop(self) -> None:
@@ -159,7 +159,7 @@ class Inbox:
         return not scope.cancelled_caught
 
     def end(self, error: BaseException | None) -> None:
-        """The owner has ended, or failed with that: give back the room of what it left, and let go whoever waits."""
+        """Give back the room of what the owner left, which has ended or failed, and let go whoever waits."""
         if error is not None:
             self.error = error
         self._state = _State.ENDED

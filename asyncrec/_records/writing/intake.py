@@ -1,4 +1,4 @@
-"""`Intake`: the way of records into a writer, past its budget and its failures."""
+"""`Intake` lets records into a writer, when there is room and the writer has not failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """Where a writer's callers wait, and are told when it has failed or was closed meanwhile."""
+    """The entrance of a writer, where callers wait, and are told if it failed or was closed meanwhile."""
 
     def __init__(self, budget: ByteBudget, check: Callable[[], None]) -> None:
         """``check`` raises where the writer takes nothing any more."""

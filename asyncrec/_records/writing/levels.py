@@ -1,4 +1,4 @@
-"""`Levels`: how safe the writes of one queue are, as the first ticket that has not reached each level."""
+"""`Levels` keep how safe the writes of one queue are: the first ticket that has not reached each level."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Levels"]
 
 
 class Levels:
-    """What of one queue is not yet spooled, and what is not yet committed.
+    """A record of what of one queue is not yet spooled, and what is not yet committed.
 
     Tickets only grow along a queue, and a level reached by a ticket is reached by every one before it. So what is kept
     is the first ticket of each batch, with the time it was taken, and nothing is counted per record. A writer of many
@@ -22,16 +22,16 @@ class Levels:
         self._unspooled: deque[tuple[int, float]] = deque()
 
     def taken(self, ticket: int, time: float) -> None:
-        """A batch begins with this ticket; its first record was taken at that time."""
+        """Note that a batch begins with this ticket, whose record was taken at that time."""
         self._uncommitted.append((ticket, time))
         self._unspooled.append((ticket, time))
 
     def spooled(self, ticket: int) -> None:
-        """Everything up to the ticket is on a disk, or published."""
+        """Note that everything up to the ticket is on a disk, or published."""
         _forget(self._unspooled, ticket)
 
     def committed(self, ticket: int) -> None:
-        """Everything up to the ticket is committed."""
+        """Note that everything up to the ticket is committed."""
         _forget(self._uncommitted, ticket)
 
     @property

@@ -1,4 +1,4 @@
-"""One bound on the bytes a writer holds, and the place where its callers wait.
+"""`ByteBudget` is one bound on the bytes a writer holds, and the place where its callers wait.
 
 A writer's callers are many tasks; what they hand over waits in memory until a store takes it. `ByteBudget` is the one
 number that bounds all of it, for all objects the writer has open, and its queue is where back-pressure reaches the
@@ -27,7 +27,7 @@ __all__ = ["ByteBudget"]
 
 
 class ByteBudget:
-    """Bytes that may be held at once.
+    """A number of bytes that may be held at once, with a queue of those who wait for room.
 
     A size beyond the whole budget is let in alone: when nothing else is held.
 
@@ -36,13 +36,13 @@ class ByteBudget:
     what they have (`when_starving`).
 
     Attributes:
-        limit: bytes, fixed.
+        limit: how many bytes that is.
         share: what a chunk of each object that may be open should take at the most, a quarter of the limit in all.
         used: bytes held now, without what is reserved.
-        under_way: how many of them.
+        under_way: how many of them are on their way to a store.
         bound: what ``used`` may become without waiting; negative when the way in must go through `take`.
-        paused: by `pause`.
-        seconds_waited: by all callers together.
+        paused: whether nobody is let in, by `pause`.
+        seconds_waited: how long all callers together have waited.
     """
 
     def __init__(self, limit: int, *, objects: int = 1) -> None:
@@ -81,12 +81,12 @@ class ByteBudget:
         _refuse_reserved(self.reserved * objects, self.limit)
 
     def account(self, change: int) -> None:
-        """So many bytes more, or less, are held beside the records; they are there already, so nobody is refused."""
+        """Note that so many bytes more, or less, are held beside the records. They are there already."""
         self.reserved += change
         self._wake()
 
     def let_others_run(self) -> None:
-        """Called for each batch: have a `take` after every second yield to the event loop first.
+        """Have a `take` yield to the event loop first, after every second batch; called for each.
 
         A caller that never waits must not hold it; two batches are 0.2 to 0.5 ms, and a turn of the loop 0.05.
         """
@@ -131,17 +131,17 @@ class ByteBudget:
             self._wake()
 
     def sent(self, size: int) -> None:
-        """``size`` bytes of what is held are under way."""
+        """Note that ``size`` bytes of what is held are under way."""
         self.under_way += size
 
     def arrived(self, size: int) -> None:
-        """``size`` bytes that were under way are held no more."""
+        """Note that ``size`` bytes that were under way are no longer held."""
         self.under_way -= size
         self.give(size)
 
     @property
     def starving(self) -> bool:
-        """Callers wait, and nothing is under way that would end it."""
+        """Whether callers wait, and nothing is under way that would end that."""
         return bool(self._waiting) and not self.under_way
 
     def pause(self) -> None:
@@ -150,6 +150,7 @@ class ByteBudget:
         self._set_bound()
 
     def resume(self) -> None:
+        """End a pause."""
         if self.paused:
             self.paused = False
             self._wake()

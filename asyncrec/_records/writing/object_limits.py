@@ -1,4 +1,4 @@
-"""When an object is full: limits that are counted record by record, by what is stored, or by the clock."""
+"""Limits say when an object is full: by its records, by what is stored, or by the clock."""
 
 from __future__ import annotations
 

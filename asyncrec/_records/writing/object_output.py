@@ -1,4 +1,4 @@
-"""`ObjectOutput`: one object being written, from batches of records to the bytes of its file, its index and keys.
+"""`ObjectOutput` turns batches of records into the bytes of one object, its index and its keys.
 
 It has no task and no queue of its own: the task that owns it calls it, one call at a time.
 """
@@ -20,7 +20,7 @@ __all__ = ["ObjectOutput"]
 
 
 class ObjectOutput:
-    """Frames, compressed or not, on their way into one sink.
+    """An object being written: frames, compressed or not, on their way into one sink.
 
     Attributes:
         records: how many were taken so far.
@@ -53,16 +53,17 @@ class ObjectOutput:
 
     @property
     def size(self) -> int:
-        """Bytes of the object so far, as stored; the compressor may still hold some more."""
+        """The bytes of the object so far, as stored; the compressor may still hold some more."""
         return self._chunks.size
 
     @property
     def crc32c(self) -> int:
+        """The checksum of these bytes."""
         return self._chunks.crc32c
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes of index and keys that are held in memory: they fill chunks of their own."""
+        """The bytes of index and keys that are held in memory: they fill chunks of their own."""
         return sum(chunks.held for chunks in (self._index, self._keys) if chunks is not None)
 
     async def write(self, batches: Sequence[WriteBatch]) -> None:
@@ -88,7 +89,7 @@ class ObjectOutput:
                 await self._index.write([encode_index(start, batch.lengths, member=member)])
 
     async def flush(self) -> bool:
-        """Whether everything taken so far now survives this process."""
+        """Send everything taken so far, and tell whether it now survives this process."""
         if self._compresses:
             await self._store([await in_thread(self._compressor.flush)])
         durable = self._keys is None or await self._keys.flush() == self._keys.size
@@ -112,7 +113,7 @@ class ObjectOutput:
         self.seconds_storing += anyio.current_time() - begun
 
     def _compress(self, batches: Sequence[WriteBatch]) -> tuple[list[Buffer], list[tuple[int, int | None]]]:
-        """In a worker thread: the compressed pieces, and for each batch where its first frame begins."""
+        """Return, in a worker thread, the compressed pieces, and for each batch where its first frame begins."""
         pieces: list[Buffer] = []
         starts: list[tuple[int, int | None]] = []
         for batch in batches:

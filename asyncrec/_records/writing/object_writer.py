@@ -1,4 +1,4 @@
-"""`ObjectWriter`: the task that writes one object after another from what producers put into a `WriteQueue`.
+"""An `ObjectWriter` is the task that writes one object after another from what producers put into a `WriteQueue`.
 
 It takes batches out, writes them into the object it has open, and publishes that when it is told to, when the queue is
 closed, or when the object has reached its limits. It keeps its error and never cancels a producer: `WriteQueue.error`
@@ -36,21 +36,21 @@ class ObjectEvents(Protocol):
         """Open the next object; leaving the context cleanly publishes it, with its index and keys."""
 
     async def before_publish(self) -> None:
-        """Everything is sent; returning has the object published."""
+        """Called when everything is sent; returning has the object published."""
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        """It is published; ``first`` and ``last`` are when its records were taken, by the event loop's clock.
+        """Called when it is published; its records were taken from ``first`` to ``last``, by the event loop's clock.
 
         ``ticket`` is the last record's. Returns whether that is committed now; if not, `Levels.committed` will be
         called.
         """
 
     def progressed(self) -> None:
-        """Tickets reached a level, or the object writer failed."""
+        """Called when tickets reached a level, or the object writer failed."""
 
 
 class ObjectWriter:
-    """The owner of one queue and of the object that is open.
+    """The owner of one queue, and of the object that is open.
 
     Attributes:
         opened: set when the first object is open, or the writer failed.
@@ -79,7 +79,7 @@ class ObjectWriter:
         self.seconds_storing = 0.0
 
     async def run(self) -> None:
-        """The owner task: returns when the queue is closed and everything is published, or it failed."""
+        """Be the owner task: return when the queue is closed and everything is published, or it failed."""
         error: BaseException | None = None
         try:
             while await self._one_object():
@@ -188,7 +188,7 @@ class ObjectWriter:
         self._events.progressed()
 
     def _account(self, sidecar_bytes: int) -> None:
-        """So many bytes of index and keys are held in memory now."""
+        """Tell the budget how many bytes of index and keys are held in memory now."""
         self._budget.account(sidecar_bytes - self._sidecar_bytes)
         self._sidecar_bytes = sidecar_bytes
 

@@ -1,4 +1,4 @@
-"""`SingleObject`: what stands behind a `RecordWriter`, from its queue to the sink of its one object."""
+"""A `SingleObject` stands behind each `RecordWriter`, from its queue to the sink."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMORY_LIMIT = 8 << 20
 
 
 class SingleObject:
-    """One object with a queue, a budget and an owner task, whose `ObjectEvents` it handles.
+    """An object with a queue, a budget and an owner task, whose `ObjectEvents` it handles.
 
     Attributes:
         path: what is written, for errors.

@@ -1,4 +1,4 @@
-"""`WriteBatch`: the records that move together from the producers to the store.
+"""A `WriteBatch` is the records that move together from the producers to the store.
 
 Producers add records one by one, without waiting. A batch that is full is sealed, which means framed and checksummed,
 on the producer's side, while the store is busy with the one before. Its bounds keep that step far below a millisecond.
@@ -54,7 +54,7 @@ class WriteBatch:
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, keys: list[bytes] | None = None) -> WriteBatch:
-        """A sealed batch of records that nobody waits for, as `batched` cuts them; ``size`` is that of their frames."""
+        """Make a sealed batch of records that nobody waits for; ``size`` is that of their frames."""
         batch = cls(0, 0.0)
         batch.records = records
         batch.size = size
@@ -66,7 +66,7 @@ class WriteBatch:
     def of_large(
         cls, record: bytes, frames: Sequence[Buffer], *, ticket: int, time: float, key: bytes | None = None
     ) -> WriteBatch:
-        """A sealed batch of one record whose frame was made in a worker thread."""
+        """Make a sealed batch of one record whose frame was made in a worker thread."""
         batch = cls(ticket, time)
         batch.size = len(record) + FRAME_OVERHEAD
         batch.keys = None if key is None else [key]
@@ -90,7 +90,7 @@ def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buf
     """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames; a large one comes as it is.
 
     Raises:
-        TypeError: one of them is no buffer, after those before it were given out; or ``records`` is itself one.
+        TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
         raise ArgumentTypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
@@ -109,7 +109,7 @@ def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buf
 
 
 def _cut_bytes(batch: list[bytes], lengths: list[int]) -> Iterator[tuple[list[bytes], int]]:
-    """The usual case, without a step per record."""
+    """Cut records that are all bytes, without a step per record."""
     ends = list(accumulate(lengths))
     start = before = 0
     while start < len(batch):
@@ -120,6 +120,7 @@ def _cut_bytes(batch: list[bytes], lengths: list[int]) -> Iterator[tuple[list[by
 
 
 def _cut_any(batch: list[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
+    """Cut records of any kind, one by one."""
     part: list[bytes] = []
     size = 0
     for record in batch:

@@ -1,4 +1,4 @@
-"""`WriteQueue`: the producers' side of an object writer, where records are taken without waiting.
+"""A `WriteQueue` is the producers' side of an object writer: it takes records without waiting.
 
 Producers append; they waited for room in the budget before. Full batches are sealed and handed to the owner task
 (`asyncrec._records.writing.object_writer`), with marks where an object ends and where somebody asked for a flush.
@@ -24,7 +24,7 @@ _NO_KEY = bytes(KEY_BYTES)
 
 
 def copy_for_reraise(error: BaseException) -> BaseException:
-    """The error for one more caller: of the same type, chained to the one that happened.
+    """Make the error for one more caller: of the same type, chained to the one that happened.
 
     Raising one object again and again would pile every caller's traceback onto it.
     """
@@ -39,7 +39,7 @@ def copy_for_reraise(error: BaseException) -> BaseException:
 
 
 class WriteQueue:
-    """The records, in batches, that producers have put in and an `ObjectWriter` has not yet taken. Nothing here waits.
+    """The records that producers have put in, and an `ObjectWriter` has not yet taken. Nothing here waits.
 
     Attributes:
         inbox: what the owner takes from.
@@ -155,7 +155,7 @@ class WriteQueue:
         return None if self._pending is None else self._pending.time
 
     def count_again(self) -> None:
-        """The object ended early: what is still on its way belongs to the next, unless its end is queued too."""
+        """Count for the next object what is on its way, since this one ended early; unless an end is queued too."""
         waiting = self.inbox.waiting_batches()
         if waiting is not None:
             pending = self._pending
@@ -164,7 +164,7 @@ class WriteQueue:
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
-        """The owner has ended, or failed with that."""
+        """Give back the room of what is left: the owner has ended, or failed with that."""
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)

@@ -1,4 +1,4 @@
-"""`open_writer`: records into one file or object, from any number of tasks.
+"""`open_writer` writes records to one file or object, from any number of tasks.
 
 The object appears, complete and verified, when the context exits cleanly; otherwise not at all. (The exception,
 ``mode="a"``: a local file that grows in place.)
@@ -38,7 +38,7 @@ Compression = str | int | CompressionOptions | None
 
 @dataclass(frozen=True, slots=True)
 class WriterStats:
-    """What one `RecordWriter` did so far. Bytes are of frames, before compression; seconds add up."""
+    """Counts of what one `RecordWriter` did so far. Bytes are of frames, before compression; seconds add up."""
 
     records: int
     bytes: int
@@ -127,7 +127,7 @@ class RecordWriter:
         return "spooled" if request.spooled else "buffered"
 
     def stats(self) -> WriterStats:
-        """What happened so far."""
+        """Count what happened so far."""
         output = self._target.output
         return WriterStats(
             records=self._queue.records,

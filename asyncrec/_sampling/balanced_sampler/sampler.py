@@ -5,27 +5,25 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from asyncrec._concurrency.forks import forked_error, on_fork
-from asyncrec._concurrency.read_ahead import ReadAhead
-from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.read_ahead_items import ReadAheadItems
+from asyncrec._sampling.stream_state import check_ordered, ordered_state
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["ClassBalancedSampler"]
 
-_VERSION = 1
+_KIND = "class_balanced"
 # Records read together, so that those that stand near each other share a read; twice as many are held.
 _READ_RECORDS = 1024
 
@@ -90,22 +88,13 @@ class ClassBalancedSampler:
         }
         self._position = 0  # of all workers, in batches
         self._given = 0
-        self._scope: TaskScope | None = None
         self._order: BalancedOrder
-        self._ahead: ReadAhead[NDArray[np.int64], list[list[bytes]]] | None = None
-        self._batches: deque[list[bytes]] = deque()
-        self._forked = False
-        on_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
-        self._forked = True
-        self._batches.clear()
+        self._ahead: ReadAheadItems[NDArray[np.int64], list[bytes]] = ReadAheadItems(
+            self._fetch, path=dataset.manifest.path, what="sampler"
+        )
 
     async def __aenter__(self) -> ClassBalancedSampler:
-        if self._scope is not None:
-            raise RuntimeError("a sampler is entered once")
-        self._forked = False  # made before a fork, and entered behind it
+        self._ahead.check_new()
         column = await class_column(self._dataset, feature=self._identity["class_feature"], class_fn=self._class_fn)
         self.classes = column.labels
         wide = self._identity["classes_per_batch"]
@@ -115,38 +104,29 @@ class ClassBalancedSampler:
                 "take fewer classes_per_batch"
             )
         self._order = await in_thread(self._ordered, column)
-        self._scope = TaskScope()
-        await self._scope.__aenter__()
+        await self._ahead.__aenter__()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._scope is not None, "entered"
-        self._ahead = None
-        self._batches.clear()
-        self._scope.cancel()
-        await self._scope.__aexit__(exc_type, exc, traceback)
+        await self._ahead.__aexit__(exc_type, exc, traceback)
 
     def __aiter__(self) -> ClassBalancedSampler:
         return self
 
     async def __anext__(self) -> list[bytes]:
-        if self._forked:
-            raise forked_error(f"{self._dataset.manifest.path}: the sampler")
-        if self._ahead is None:
-            if self._scope is None or self._given:
-                raise anyio.ClosedResourceError("a sampler is read inside its `async with`")
-            self._ahead = ReadAhead(self._scope, self._numbers(), self._fetch)
-        while not self._batches:
-            self._batches.extend(await self._ahead.next() or ())
+        self._ahead.check_open()
+        if not self._ahead.begun:
+            self._ahead.begin(self._numbers())
+        await self._ahead.wait_for(1)
         self._given += 1
-        return self._batches.popleft()
+        return self._ahead.items.popleft()
 
     def state_dict(self) -> dict[str, Any]:
         """How many batches all workers have had, as of the last one given out; JSON. Any number of workers goes on."""
         position = self._position + self._given * self._workers
-        return {"version": _VERSION, "kind": "class_balanced", **self._identity, "position": position}
+        return ordered_state(_KIND, self._identity, position=position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there. Before iterating.
@@ -155,18 +135,9 @@ class ClassBalancedSampler:
             ValueError: the state is of another data set, other classes or batches, or a later version.
             RuntimeError: something was given out already.
         """
-        if self._ahead is not None or self._given:
+        if self._ahead.begun:
             raise RuntimeError("load_state_dict comes before iterating; make another sampler")
-        if state.get("version") != _VERSION or state.get("kind") != "class_balanced":
-            raise ArgumentValueError(
-                f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
-                f"this is 'class_balanced', version {_VERSION}"
-            )
-        for name, value in self._identity.items():
-            if state.get(name) != value:
-                raise ArgumentValueError(
-                    f"the state was made with {name}={state.get(name)!r}, and this sampler has {value!r}"
-                )
+        check_ordered(state, _KIND, self._identity)
         if int(state["position"]) < 0:
             raise ArgumentValueError(f"position {state['position']}: at least 0")
         self._position = int(state["position"])

@@ -3,6 +3,7 @@
 stream          `asyncrec.interleave` and `asyncrec.InterleaveStream`
 single_pass     one pass over the shards: interleaved, then shuffled in a buffer
 interleaver     reads the shards of a cycle and puts their records in order
+cycle_shards    opens the shards of a cycle, which share one budget of memory
 order           tf.data's order, deterministic or not, pure: which input gives how many records next
 rounds          whole rounds of an interleave, laid out by slices
 shard_cursor    where one shard is being read

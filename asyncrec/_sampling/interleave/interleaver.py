@@ -1,55 +1,25 @@
-"""One pass over shards in interleave order, read as they are needed, and the place where each of them stands.
-
-Memory: every shard of the cycle holds record batches, and those bounds divide one budget between them, so that a cycle
-of a thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards none keeps its file open between reads.
-"""
+"""`Interleaver` makes one pass over shards in interleave order, and knows where each of them stands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._records.position import BEGINNING, Position
+from asyncrec._sampling.interleave.cycle_shards import CycleShards, InterleavePlan
 from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder
 from asyncrec._sampling.interleave.provenance import SourcedBatch, TracedRecords
 from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
 from asyncrec._sampling.interleave.shard_cursor import ShardCursor
-from asyncrec._sampling.interleave.shard_feed import InlineFeed, PooledFeed, ReadPool, ShardFeed
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 
-__all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "Interleaver", "InterleavePlan"]
+__all__ = ["Interleaver"]
 
-# For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
-# compressed ones a member of 4 MiB at a time.
-MEMORY_LIMIT = 64 << 20
-# Batches waiting for each shard of a pool: one is taken while the next comes.
-PREFETCH = 2
-# A shard's share of the budget, at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards
-# to 64 MiB inline.
-LEAST_BATCH = 64 << 10
-_MOST_BATCH = 4 << 20
-# One read of a local file, and of a store where each read is a request.
-_CHUNK = 256 << 10
-_REMOTE_CHUNK = 1 << 20
-# An eighth of the 1,024 open files that a process usually may have.
-_MOST_OPEN = 128
 # Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
 _MOST_ARRANGED = 8192
-
-
-class InterleavePlan(NamedTuple):
-    """The parameters of a pass; see `asyncrec.interleave`."""
-
-    cycle_length: int
-    block_length: int
-    parallelism: int
-    deterministic: bool
-    prefetch: int
-    memory_limit: int
-    shuffle_buffer: int
 
 
 class Interleaver:
@@ -67,33 +37,14 @@ class Interleaver:
     def __init__(
         self, inputs: ShardInputs, sequence: Sequence[int], plan: InterleavePlan, *, scope: TaskScope | None
     ) -> None:
-        self._inputs = inputs
-        self._sequence = sequence
         self._plan = plan
-        self._slots = max(1, min(plan.cycle_length, len(sequence)))
-        self._pool: ReadPool | None = None
-        self._ahead = 0
-        batches = 1
-        if plan.parallelism:
-            assert scope is not None, "a pool runs somewhere"
-            self._pool = ReadPool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
-            self._ahead = min(plan.parallelism, len(sequence) - self._slots)
-            batches += plan.prefetch
-        # And a quarter of a batch that is left beside the one that came early.
-        share = 4 * plan.memory_limit // ((self._slots + self._ahead) * (4 * batches + 1))
-        self._batch_bytes = min(_MOST_BATCH, max(LEAST_BATCH, share))
-        self._chunk = min(self._batch_bytes, _REMOTE_CHUNK if inputs.reads_cost_waiting else _CHUNK)
-        self._park = self._slots + self._ahead > _MOST_OPEN
+        self._shards = CycleShards(inputs, sequence, plan, scope=scope)
+        count, cycle, block = len(sequence), plan.cycle_length, plan.block_length
         self._order: InterleaveOrder
-        if plan.deterministic or self._pool is None:
-            self._order = InterleaveOrder(len(sequence), cycle_length=plan.cycle_length, block_length=plan.block_length)
+        if plan.deterministic or self._shards.pool is None:
+            self._order = InterleaveOrder(count, cycle_length=cycle, block_length=block)
         else:
-            self._order = NondeterministicOrder(
-                len(sequence),
-                cycle_length=plan.cycle_length,
-                block_length=plan.block_length,
-                ready=self._is_ready,
-            )
+            self._order = NondeterministicOrder(count, cycle_length=cycle, block_length=block, ready=self._is_ready)
         self._cursors: dict[int, ShardCursor] = {}
         self._rounds: InterleaveRounds | None = None
         self._rounds_index = 0
@@ -207,7 +158,7 @@ class Interleaver:
         Where not even one is complete, the next round is taken block by block, and only then is this tried again.
         """
         places = self._order.round()
-        self._blocks_until_rounds = 1 if self._order.in_block else self._slots
+        self._blocks_until_rounds = 1 if self._order.in_block else self._shards.slots
         block = self._plan.block_length
         rounds = _MOST_ARRANGED // (block * max(1, len(places)))
         if not rounds:  # large blocks are cheap one by one, and so many shards would hold the loop
@@ -235,15 +186,16 @@ class Interleaver:
 
     async def _fill(self, place: int) -> bool:
         """Get the next batch of a shard; `False` when it has ended, or another is to be asked."""
+        pool = self._shards.pool
         cursor = self._cursors.get(place)
         if cursor is None:
-            self._start_shards(place)
+            self._open_cursors(place)
             cursor = self._cursors[place]
         began = anyio.current_time()
         try:
-            if self._pool is not None and not self._plan.deterministic and not cursor.ready:
-                self._pool.changed = anyio.Event()
-                await self._pool.changed.wait()
+            if pool is not None and not self._plan.deterministic and not cursor.ready:
+                pool.changed = anyio.Event()
+                await pool.changed.wait()
                 return False
             filled = await cursor.fill()
         except Exception as error:
@@ -257,26 +209,15 @@ class Interleaver:
         del self._cursors[place]
         self.shards += 1
         self._order.took(0, ended=True)
-        if self._pool is not None:
-            self._start_shards()
+        if pool is not None:
+            self._open_cursors()
         return False
 
-    def _start_shards(self, *places: int) -> None:
+    def _open_cursors(self, *places: int) -> None:
         """Begin to read; with a pool all of the cycle, and some that come after it."""
-        if self._pool is not None:
-            opened = self._order.open_inputs()
-            places = (*opened, *self._order.coming_inputs(self._slots + self._ahead - len(opened)))
-        for place in places:
+        for place in self._shards.to_open(self._order) or places:
             if place not in self._cursors:
-                start = self._starts.pop(place, BEGINNING)
-                shard = self._sequence[place]
-                reader = self._inputs.reader(shard, start, chunk_size=self._chunk, inflate_bytes=self._batch_bytes)
-                feed: ShardFeed
-                if self._pool is None:
-                    feed = InlineFeed(reader, park=self._park)
-                else:
-                    feed = PooledFeed(self._pool, reader, park=self._park)
-                self._cursors[place] = ShardCursor(shard, feed, start)
+                self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))
 
     def _is_ready(self, place: int) -> bool:
         cursor = self._cursors.get(place)

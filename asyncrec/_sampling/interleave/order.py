@@ -38,7 +38,7 @@ class InterleaveOrder:
         self._inputs = inputs
         self._block_length = block_length
         # More slots than inputs would stay empty: the same order, without the walk over them.
-        self._slots: list[int | None] = [None] * max(1, min(cycle_length, inputs))
+        self._slots: tuple[int | None, ...] = (None,) * max(1, min(cycle_length, inputs))
         self._slot = 0
         self._in_block = 0
         self._next_input = 0
@@ -48,7 +48,8 @@ class InterleaveOrder:
         for _ in range(len(self._slots)):
             source = self._slots[self._slot]
             if source is None and self._next_input < self._inputs:
-                source = self._slots[self._slot] = self._next_input
+                source = self._next_input
+                self._put(source)
                 self._next_input += 1
             if source is not None:
                 return Take(source, self._block_length - self._in_block)
@@ -65,7 +66,7 @@ class InterleaveOrder:
         if self._in_block >= self._block_length:
             self._advance()
         elif ended:
-            self._slots[self._slot] = None
+            self._put(None)
             self._advance()
 
     def round(self) -> list[int]:
@@ -86,9 +87,8 @@ class InterleaveOrder:
         return self._in_block
 
     def copy(self) -> InterleaveOrder:
-        copied = copy(self)
-        copied._slots = list(self._slots)
-        return copied
+        """The order as it stands now; to go on in one does not move the other."""
+        return copy(self)  # no attribute of it is changed in place
 
     def open_inputs(self) -> list[int]:
         """The inputs that have a slot now, in the order of the slots."""
@@ -110,10 +110,13 @@ class InterleaveOrder:
         slots, slot = list(state["slots"]), int(state["slot"])
         if len(slots) != len(self._slots) or not 0 <= slot < len(slots) or state["next_input"] > self._inputs:
             raise ArgumentValueError("the state is of an interleave over other inputs, or with another cycle_length")
-        self._slots = slots
+        self._slots = tuple(slots)
         self._slot = slot
         self._in_block = int(state["in_block"])
         self._next_input = int(state["next_input"])
+
+    def _put(self, source: int | None) -> None:
+        self._slots = (*self._slots[: self._slot], source, *self._slots[self._slot + 1 :])
 
     def _advance(self) -> None:
         self._slot = (self._slot + 1) % len(self._slots)

@@ -15,7 +15,7 @@ from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
-from asyncrec._sampling.interleave.provenance import RecordSource
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, unpack_sources
 from asyncrec._sampling.interleave.shard_version import is_version, packed_version
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -132,6 +132,15 @@ class ShardInputs:
         self._open.discard(reader)
         self._damage.add(reader.path, reader.damage)
         await reader.aclose()
+
+    async def read_traced(self, packed: Sequence[Sequence[Any]]) -> TracedRecords:
+        """The records that a state names, read again.
+
+        Raises:
+            ValueError: they cannot be; DatasetError: as `read_again`.
+        """
+        sources = unpack_sources(packed, len(self))
+        return TracedRecords(await self.read_again(sources), known=sources)
 
     async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:
         """The records at these places, in their order.

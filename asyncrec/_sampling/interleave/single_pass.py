@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._sampling.interleave.interleaver import InterleavePlan, Interleaver
-from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, unpack_sources
+from asyncrec._sampling.interleave.cycle_shards import InterleavePlan
+from asyncrec._sampling.interleave.interleaver import Interleaver
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
 from asyncrec.errors import ArgumentValueError
@@ -29,6 +30,7 @@ class SinglePass:
 
     Attributes:
         records: how many were given out.
+        closed: whether `aclose` was called.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class SinglePass:
             self._buffer = ShuffleBuffer(plan.shuffle_buffer, seed)
         self._gathering = TracedRecords()  # what a cancelled take had; the next goes on with it
         self.records = 0
+        self.closed = False
 
     @property
     def shards(self) -> int:
@@ -79,6 +82,7 @@ class SinglePass:
 
     async def aclose(self) -> None:
         """Close what is open. Tasks end with their scope."""
+        self.closed = True
         await self._interleaver.aclose()
 
     def state_dict(self) -> dict[str, Any]:
@@ -112,14 +116,12 @@ class SinglePass:
             raise RuntimeError("a state is loaded before the first record is read")
         self._interleaver.load_state_dict(state)
         self.records = int(state["records"])
-        pending = unpack_sources(state["pending"], len(self._inputs))
-        self._gathering = TracedRecords(await self._inputs.read_again(pending), known=pending)
+        self._gathering = await self._inputs.read_traced(state["pending"])
         if ("shuffle" in state) != (self._buffer is not None):
             raise ArgumentValueError("the state is of a stream with another shuffle_buffer")
         if self._buffer is not None:
-            sources = unpack_sources(state["shuffled"], len(self._inputs))
-            records = await self._inputs.read_again(sources)
-            self._buffer.load_state_dict(state["shuffle"], zip(records, sources, strict=True))
+            held = await self._inputs.read_traced(state["shuffled"])
+            self._buffer.load_state_dict(state["shuffle"], zip(held.records, held.known, strict=True))
 
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool

@@ -18,7 +18,7 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
 from asyncrec._sampling.interleave.single_pass import SinglePass
@@ -67,7 +67,6 @@ class InterleaveStream:
         self._buffered_index = 0
         self._loaded: Mapping[str, Any] | None = None
         self._begun = False
-        self._closed = False
         self._forked = False
         on_fork(self)
 
@@ -159,7 +158,7 @@ class InterleaveStream:
     async def _take(self, count: int, *, buffered_only: bool = False) -> TracedRecords:
         if self._forked:
             raise forked_error("the stream")
-        if self._closed:
+        if self._single_pass.closed:
             raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
         if not self._begun:
             if self._loaded is not None:
@@ -240,7 +239,6 @@ async def interleave(
         try:
             yield stream
         finally:
-            stream._closed = True
             if scope is not None:
                 scope.cancel()
             await single_pass.aclose()

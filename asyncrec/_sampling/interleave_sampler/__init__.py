@@ -2,6 +2,8 @@
 
 sampler        `asyncrec.InterleaveSampler`
 prefetch       a task that makes batches ahead
+shard_folder   the shards, found in a folder
+passes         pass after pass over them
 batch_builder  records of many passes to batches of examples
 class_queues   batches of exactly P classes, K examples of each
 deserializer   the user's function: inline, in threads, or as coroutines

@@ -1,24 +1,21 @@
 """The batches of an `asyncrec.InterleaveSampler`, one after the other, over all its passes.
 
-A pass reads every shard once, in an order known from (seed, number of the pass). Without a class function a batch is
-the next records, and runs on into the next pass. With one, `ClassQueues` makes the batches.
+Without a class function a batch is the next records, and runs on into the next pass. With one, `ClassQueues` makes the
+batches.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
-from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._sampling.interleave.interleaver import InterleavePlan
-from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, unpack_sources
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
-from asyncrec._sampling.interleave.single_pass import SinglePass
 from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
+from asyncrec._sampling.interleave_sampler.passes import Passes
 from asyncrec.errors import DatasetError, DecodeError
 
 __all__ = ["BatchPlan", "OnExhausted", "BatchBuilder"]
@@ -49,32 +46,23 @@ class BatchBuilder:
 
     Cancelled, nothing is lost. An error comes after the batches before it, and again each time.
 
+    Args:
+        state_cost: how many positions are in the state of a pass.
+
     Attributes:
         batches: how many were made.
-        records: how many were read for them.
-        epoch: the number of the pass, from 0.
+        passes: over the shards.
     """
 
     def __init__(
-        self,
-        inputs: ShardInputs,
-        plan: InterleavePlan,
-        batch_plan: BatchPlan,
-        deserializer: Deserializer,
-        *,
-        seed: int,
-        scope: TaskScope | None,
+        self, inputs: ShardInputs, passes: Passes, batch_plan: BatchPlan, deserializer: Deserializer, *, state_cost: int
     ) -> None:
+        self.passes = passes
+        self.batches = 0
         self._inputs = inputs
-        self._plan = plan
         self._batch_plan = batch_plan
         self._deserializer = deserializer
-        self._scope = scope
-        self.seed = seed
-        self.epoch = 0
-        self.batches = 0
-        self._records_before = 0
-        self._waited_before = 0.0
+        self._state_cost = state_cost
         self._in_pass = 0  # batches
         self._last_batch = False  # on_exhausted="repeat": one more, and that is all
         self._ended = False
@@ -86,15 +74,6 @@ class BatchBuilder:
         if batch_plan.class_fn is not None:
             classes = batch_plan.batch_size // batch_plan.per_class
             self._queues = ClassQueues(classes, batch_plan.per_class, batch_plan.class_buffer)
-        self._single_pass = self._pass()
-
-    @property
-    def records(self) -> int:
-        return self._records_before + self._single_pass.records
-
-    @property
-    def seconds_waited(self) -> float:
-        return self._waited_before + self._single_pass.seconds_waited
 
     @property
     def dropped(self) -> int:
@@ -104,7 +83,7 @@ class BatchBuilder:
     def snapshot_cost(self) -> int:
         """How many records cost about as much to make as a `snapshot` costs now."""
         queued = len(self._queues) if self._queues is not None else 0
-        return (self._plan.cycle_length + self._plan.shuffle_buffer) // _POSITIONS_COPIED + queued + len(self._examples)
+        return self._state_cost // _POSITIONS_COPIED + queued + len(self._examples)
 
     async def next_batches(self, most: int, *, examples: bool = True) -> list[list[Any]]:
         """The next batches, from one to ``most``; none at the end and ever after.
@@ -128,16 +107,13 @@ class BatchBuilder:
         return batches
 
     async def aclose(self) -> None:
-        await self._single_pass.aclose()
+        await self.passes.aclose()
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """A function that gives the `state_dict` of now, later: see `SinglePass.snapshot`."""
-        single_pass = self._single_pass.snapshot()
+        """A function that gives the `state_dict` of now, later: see `Passes.snapshot`."""
+        passes = self.passes.snapshot()
         state: dict[str, Any] = {
-            "seed": self.seed,
-            "epoch": self.epoch,
             "batches": self.batches,
-            "records_before": self._records_before,
             "in_pass": self._in_pass,
             "last_batch": self._last_batch,
             "ended": self._ended,
@@ -152,26 +128,23 @@ class BatchBuilder:
             }
 
         def state_dict() -> dict[str, Any]:
-            return {**state, "mixing": single_pass(), **{name: pack_sources(each) for name, each in sources.items()}}
+            return {**passes(), **state, **{name: pack_sources(each) for name, each in sources.items()}}
 
         return state_dict
 
     async def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; reads and deserialises what the queues held."""
-        self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
-        self.batches, self._records_before = int(state["batches"]), int(state["records_before"])
+        self.batches = int(state["batches"])
         self._in_pass, self._last_batch = int(state["in_pass"]), bool(state["last_batch"])
         self._ended = bool(state["ended"])
-        await self._single_pass.aclose()  # of a loading that was cancelled
-        self._single_pass = self._pass()
-        await self._single_pass.load_state_dict(state["mixing"])
-        self._gathered = await self._again(state["gathered"])
+        await self.passes.load_state_dict(state)
+        self._gathered = await self._inputs.read_traced(state["gathered"])
         if self._queues is not None:
-            queued = await self._again(state["queued"])
+            queued = await self._inputs.read_traced(state["queued"])
             pairs = zip(await self._deserialised(queued), queued.known, strict=True)
             classed = [(self._class_of(queued, index, pair[0]), pair) for index, pair in enumerate(pairs)]
             self._queues.load_state_dict(state["queues"], classed)
-            waiting = await self._again(state["examples"])
+            waiting = await self._inputs.read_traced(state["examples"])
             self._examples = deque(zip(await self._deserialised(waiting), waiting.known, strict=True))
 
     async def _deserialised(self, taken: TracedRecords) -> list[Any]:
@@ -180,38 +153,16 @@ class BatchBuilder:
             raise error
         return examples
 
-    async def _again(self, packed: list[list[int]]) -> TracedRecords:
-        sources = unpack_sources(packed, len(self._inputs))
-        return TracedRecords(await self._inputs.read_again(sources), known=sources)
-
-    def _pass(self) -> SinglePass:
-        """The order of the shards, and what the shuffle buffer draws, are functions of seed and epoch."""
-        rng = random.Random(f"{self.seed}/{self.epoch}")
-        sequence = list(range(len(self._inputs)))
-        rng.shuffle(sequence)
-        return SinglePass(self._inputs, sequence, self._plan, scope=self._scope, seed=rng.getrandbits(53))
-
     async def _begin_pass(self) -> None:
-        single_pass = self._single_pass
-        if not single_pass.records:
-            raise DatasetError(f"there is no record in any of the {len(self._inputs)} shards")
-        await single_pass.aclose()
-        self._records_before += single_pass.records
-        self._waited_before += single_pass.seconds_waited
-        self.epoch += 1
+        await self.passes.begin_next()
         self._in_pass = 0
-        self._single_pass = self._pass()
-
-    @property
-    def _is_last_pass(self) -> bool:
-        return 0 <= self._batch_plan.num_repeat <= self.epoch + 1
 
     async def _consecutive(self, most: int, wanted: bool) -> list[list[Any]]:
         size = self._batch_plan.batch_size
         gathered = self._gathered
         while (missing := most * size - len(gathered.records)) > 0:
             try:
-                taken = await self._single_pass.take(missing)
+                taken = await self.passes.take(missing)
             except Exception:
                 if len(gathered.records) < size:
                     raise
@@ -220,7 +171,7 @@ class BatchBuilder:
                 gathered.extend(taken)
             elif len(gathered.records) >= size:
                 break
-            elif not self._is_last_pass:
+            elif not self.passes.is_last:
                 await self._begin_pass()
             elif self._batch_plan.drop_remainder or not gathered.records:
                 return []
@@ -252,7 +203,7 @@ class BatchBuilder:
                 self._error = self._failed
                 raise self._failed
             if not self._gathered.records:
-                self._gathered = await self._single_pass.take(plan.batch_size)
+                self._gathered = await self.passes.take(plan.batch_size)
             if self._gathered.records:
                 examples, self._failed = await self._deserializer.run(self._gathered)
                 self._examples.extend(zip(examples, self._gathered.sources(), strict=False))
@@ -260,7 +211,7 @@ class BatchBuilder:
                 continue
             if queues.ready >= plan.batch_size // plan.per_class:
                 return [example for example, _ in queues.take()]
-            if self._in_pass and not self._is_last_pass and not self._last_batch:
+            if self._in_pass and not self.passes.is_last and not self._last_batch:
                 await self._begin_pass()
             elif not await self._go_on_exhausted(queues):
                 return None
@@ -274,12 +225,12 @@ class BatchBuilder:
         if plan.on_exhausted == "short" and queues.ready:
             return True
         if plan.on_exhausted == "repeat" and queues.ready:
-            if not self._in_pass and self.epoch:
+            if not self._in_pass and self.passes.epoch:
                 raise DatasetError(
                     f"a whole pass over the shards gave no batch: {queues.ready} classes have {plan.per_class} "
                     f"examples, and a batch needs {classes}. Give a smaller batch_size, or a larger class_buffer"
                 )
-            self._last_batch = self._is_last_pass
+            self._last_batch = self.passes.is_last
             await self._begin_pass()
             return True
         if not self._in_pass:

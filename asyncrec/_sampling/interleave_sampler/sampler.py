@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any
@@ -22,18 +22,17 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.interleave.interleaver import MEMORY_LIMIT, PREFETCH, InterleavePlan
-from asyncrec._sampling.interleave.shard_inputs import ShardInput, ShardInputs, parse_reading_compression
-from asyncrec._sampling.interleave.stream import check_plan, new_seed, worker_share
+from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.shard_inputs import parse_reading_compression
+from asyncrec._sampling.interleave.stream import check_plan, new_seed
 from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BatchPlan, OnExhausted
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
+from asyncrec._sampling.interleave_sampler.passes import Passes
 from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
+from asyncrec._sampling.interleave_sampler.shard_folder import ShardFolder
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
-from asyncrec._shards.manifest.names import is_data
-from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
-from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._registry import located_folder
-from asyncrec.storage._url import join, redact
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage._base import Storage
 
 __all__ = ["InterleaveSampler", "SamplerStats"]
 
@@ -153,15 +152,17 @@ class InterleaveSampler:
             raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
         if class_buffer is None:
             class_buffer = max(_CLASS_BUFFER, 16 * batch_size)
-        self._folder = fspath(shard_path)
-        self._pattern = shard_suffix
-        self._function = deserialization_fn
-        self._compression = parse_reading_compression(compression)
-        self._on_corrupt = on_corrupt
-        self._storage, self._storage_options = storage, storage_options
-        self._parallelism = parallelism or 1
+        self._folder = ShardFolder(
+            path=fspath(shard_path),
+            pattern=shard_suffix,
+            worker=worker,
+            compression=parse_reading_compression(compression),
+            on_corrupt=on_corrupt,
+            storage=storage,
+            storage_options=storage_options,
+        )
+        self._deserializing = partial(Deserializer, deserialization_fn, parallelism or 1)
         self._seed = seed
-        self._worker = worker
         self._prefetch_size = prefetch_size
         reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
         self._plan = InterleavePlan(
@@ -179,7 +180,7 @@ class InterleaveSampler:
             "shard": list(worker),
         }
         self._identity = ""
-        self._inputs = ShardInputs([], self._compression, on_corrupt)
+        self._inputs = self._folder.inputs([])
         self._stack = AsyncExitStack()
         self._scope: TaskScope | None = None
         self._builder: BatchBuilder | None = None
@@ -197,30 +198,20 @@ class InterleaveSampler:
             raise RuntimeError("a sampler is entered once; make another")
         self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
-            place = located_folder(self._folder, storage=self._storage, storage_options=self._storage_options)
-            store, prefix = await stack.enter_async_context(place)
-            found = await self._find(store, prefix)
-            names = worker_share(list(found), self._worker)
+            names, self._inputs = await stack.enter_async_context(self._folder.open())
+            inputs = self._inputs
             self._identity = fingerprint(names)
-            display_path = redact(self._folder)
-            self._inputs = inputs = ShardInputs(
-                [ShardInput(join(display_path, name), store, prefix + name) for name in names],
-                self._compression,
-                self._on_corrupt,
-            )
-            for number, name in enumerate(names):
-                inputs.know(number, found[name])
             plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
             check_plan(plan, names)
             if self._prefetch_size or plan.parallelism:
                 self._scope = await stack.enter_async_context(TaskScope())
+            seed = new_seed() if self._seed is None else self._seed
             self._builder = BatchBuilder(
                 inputs,
-                plan,
+                Passes(inputs, plan, num_repeat=self._batch_plan.num_repeat, seed=seed, scope=self._scope),
                 self._batch_plan,
-                Deserializer(self._function, self._parallelism, inputs.path),
-                seed=new_seed() if self._seed is None else self._seed,
-                scope=self._scope,
+                self._deserializing(inputs.path),
+                state_cost=plan.cycle_length + plan.shuffle_buffer,
             )
             self._prefetch = Prefetcher(
                 self._builder, size=self._prefetch_size, scope=self._scope, has_state=plan.deterministic
@@ -286,35 +277,16 @@ class InterleaveSampler:
         assert builder is not None, "open"
         return SamplerStats(
             batches=builder.batches,
-            records=builder.records,
+            records=builder.passes.records,
             dropped=builder.dropped,
-            epoch=builder.epoch,
-            seconds_waited=builder.seconds_waited,
+            epoch=builder.passes.epoch,
+            seconds_waited=builder.passes.seconds_waited,
             seconds_idle=prefetch.seconds_idle,
         )
 
     def _open(self) -> Prefetcher:
         if self._forked:
-            raise forked_error(f"{redact(self._folder)}: the sampler")
+            raise forked_error(f"{self._folder.display_path}: the sampler")
         if self._prefetch is None:
             raise anyio.ClosedResourceError("the sampler is used inside its `async with`")
         return self._prefetch
-
-    async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
-        """The shards by their names, ascending."""
-        found = {}
-        others = 0
-        async for info in store.list_objects(prefix):
-            name = info.key[len(prefix) :]
-            if "/" in name or not is_data(name):
-                continue
-            if fnmatchcase(name, self._pattern):
-                found[name] = info
-            else:
-                others += 1
-        if not found:
-            raise ObjectNotFoundError(
-                f"{redact(self._folder)}: no shard matches shard_suffix={self._pattern!r}; {others} other objects are "
-                "there, and names that begin with '_' or '.' are never shards"
-            )
-        return found

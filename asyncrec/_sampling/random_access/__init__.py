@@ -8,5 +8,6 @@ frame_extractor  records from bytes that were read, pure
 shard_files      the shards as stored, or as cached on disk
 disk_cache       whole shards in a local folder, shared by processes
 key_index        the number of the record that has a key
+record_numbers   the numbers that were asked for, checked and each once, pure
 record_blocks    runs of neighbours that are shuffled together
 """

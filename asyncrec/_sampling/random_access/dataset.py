@@ -6,7 +6,6 @@ manifest and nothing else; indexes and keys are read when they are first needed.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from os import PathLike
@@ -19,19 +18,21 @@ from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
-from asyncrec._sampling.epochs.shuffled_stream import BUFFER_BYTES, BUFFER_SIZE, ShuffledStream
+from asyncrec._sampling.epochs.shuffled_order import BUFFER_BYTES, BUFFER_SIZE, ShufflePlan
+from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
 from asyncrec._sampling.random_access.record_blocks import record_blocks
+from asyncrec._sampling.random_access.record_numbers import distinct_numbers, numbers_of
 from asyncrec._sampling.random_access.scan_manifest import scan_manifest
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
-from asyncrec.errors import ArgumentTypeError, RecordIndexError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
+from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._url import redact
 
 __all__ = ["Dataset", "RecordLocation", "open_dataset"]
@@ -40,8 +41,6 @@ T = TypeVar("T")
 
 # Sorting fewer numbers costs less than a hop to a thread.
 _FEW = 1000
-# Beyond any data set, and within int64.
-_FAR = 1 << 62
 # At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
 _TASKS = 16
 # Of all cached shards: what fits beside other things on the disk of a machine that trains.
@@ -142,10 +141,11 @@ class Dataset:
         indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]],
         records_of: Callable[[RangeRead], Awaitable[list[T]]],
     ) -> list[T]:
-        wanted = self._checked(indices)
+        wanted = numbers_of(indices, len(self), path=self.manifest.path)
         if not len(wanted):
             return []
-        distinct, inverse = _distinct(wanted) if len(wanted) <= _FEW else await in_thread(_distinct, wanted)
+        few = len(wanted) <= _FEW
+        distinct, inverse = distinct_numbers(wanted) if few else await in_thread(distinct_numbers, wanted)
         found: list[Any] = [None] * len(distinct)
         shards = np.searchsorted(self._starts, distinct, side="right") - 1
         used, firsts = np.unique(shards, return_index=True)
@@ -185,7 +185,7 @@ class Dataset:
         Raises:
             IndexError: there is no such record.
         """
-        number = int(self._checked([index])[0])
+        number = int(numbers_of([index], len(self), path=self.manifest.path)[0])
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         local = number - int(self._starts[shard])
         found = await self._indexes.get(shard)
@@ -245,20 +245,9 @@ class Dataset:
         Raises:
             ValueError: an argument out of its range.
         """
+        plan = ShufflePlan(seed, mode, buffer_size, buffer_bytes, block_records, cycle_length, block_length)
         return ShuffledStream(
-            self,
-            seed=seed,
-            epoch=epoch,
-            num_repeat=num_repeat,
-            mode=mode,
-            buffer_size=buffer_size,
-            buffer_bytes=buffer_bytes,
-            block_records=block_records,
-            cycle_length=cycle_length,
-            block_length=block_length,
-            worker=worker,
-            uneven=uneven,
-            on_corrupt=on_corrupt,
+            self, plan, epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven, on_corrupt=on_corrupt
         )
 
     async def runs(self, block_records: int, most: int) -> NDArray[np.int64]:
@@ -286,30 +275,6 @@ class Dataset:
     def starts(self) -> NDArray[np.int64]:
         """int64 (shards + 1,): the number of each shard's first record, and at last the number of records."""
         return self._starts
-
-    def _checked(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        if isinstance(indices, np.ndarray):
-            if indices.dtype.kind not in "iu" or indices.ndim != 1:
-                raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
-            wanted = indices.astype(np.int64)
-        else:
-            numbers = [operator.index(number) for number in indices]
-            # What int64 does not hold is outside, too.
-            wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
-        count = len(self)
-        outside = (wanted < -count) | (wanted >= count)
-        if outside.any():
-            raise RecordIndexError(
-                f"{self.manifest.path}: there is no record {wanted[outside.argmax()]}; it has {count:,} records"
-            )
-        return np.where(wanted < 0, wanted + count, wanted)
-
-
-def _distinct(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-    """Ascending, each once; and where each of those wanted is among them, when that is not where it was."""
-    if len(wanted) < 2 or (np.diff(wanted) > 0).all():
-        return wanted, None
-    return np.unique(wanted, return_inverse=True)
 
 
 @asynccontextmanager
@@ -347,7 +312,7 @@ async def open_dataset(
     async with opening as (folder, name):
         display_path = redact(str(where))
         manifest = given
-        if manifest is None and name and not any(character in name for character in "*?["):
+        if manifest is None and name and not is_pattern(name):
             manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
             manifest = await scan_manifest(folder, name, path=display_path)

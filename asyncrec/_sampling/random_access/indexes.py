@@ -162,12 +162,7 @@ class _Scan:
             self._decompressor.finish()
         self._decoder.finish()
         sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
-        offsets = np.cumsum(sizes) - sizes
-        if self._decompressor is None:
-            return RecordIndex(offsets, sizes, None)
-        stored, made = (np.array(column, np.int64) for column in zip(*self._members, strict=True))
-        member = np.searchsorted(made, offsets, side="right") - 1
-        return RecordIndex(offsets - made[member], sizes, stored[member])
+        return RecordIndex.of_sizes(sizes, None if self._decompressor is None else self._members)
 
     def _count(self, records: list[bytes]) -> None:
         if records:

@@ -103,8 +103,12 @@ def _entry(entry: Any) -> str:
     fields = entry.to_json()
     parts = [f"{name} {value!r:.60}" for name, value in fields.items() if name not in ("kind", "shape", "dtype", "raw")]
     shape = f" {tuple(fields['shape'])}" if fields.get("shape") else ""
-    told = [f"{fields['kind']}{shape}", *[str(fields["dtype"])] * ("dtype" in fields), *["raw"] * ("raw" in fields)]
-    return "schema: " + ", ".join(told + parts)
+    kind = [
+        f"{fields['kind']}{shape}",
+        *[str(fields["dtype"])] * ("dtype" in fields),
+        *["raw"] * ("raw" in fields),
+    ]
+    return "schema: " + ", ".join(kind + parts)
 
 
 def _range(counts: Numbers) -> str:
@@ -118,13 +122,13 @@ def _range(counts: Numbers) -> str:
 def _warnings(feature: Feature, profile: Profile) -> Iterator[Element]:
     kinds = [(kind, times) for kind, times in feature.kinds.most_common() if kind != "nothing"]
     if len(kinds) > 1:
-        told = ", ".join(f"{kind} in {times:,}" for kind, times in kinds)
-        yield el("p", f"Of more than one kind: {told}.", class_="warning")
+        text = ", ".join(f"{kind} in {times:,}" for kind, times in kinds)
+        yield el("p", f"Of more than one kind: {text}.", class_="warning")
     if feature.declared_kind is not None and not feature.is_list:
         wrong = sum(times for kind, times in kinds if kind != feature.declared_kind)
         if wrong:
-            told = f"{count(wrong, 'record')} not {feature.declared_kind}, as the schema says."
-            yield el("p", told, class_="warning")
+            text = f"{count(wrong, 'record')} not {feature.declared_kind}, as the schema says."
+            yield el("p", text, class_="warning")
     if feature.numbers.nan or feature.numbers.infinite:
         odd = [f"{feature.numbers.nan:,} NaN"] * bool(feature.numbers.nan)
         odd += [f"{feature.numbers.infinite:,} infinite"] * bool(feature.numbers.infinite)
@@ -136,8 +140,8 @@ def _missing(feature: Feature, profile: Profile) -> Element | None:
     lacking = profile.examples - feature.records
     if not lacking:
         return None
-    told = f"missing in {count(lacking, 'record')} ({share(lacking, profile.examples)})"
-    return el("div", meter(feature.records, profile.examples), el("span", told), class_="missing")
+    text = f"missing in {count(lacking, 'record')} ({share(lacking, profile.examples)})"
+    return el("div", meter(feature.records, profile.examples), el("span", text), class_="missing")
 
 
 def _body(feature: Feature, room: ImageRoom) -> Iterator[Child]:
@@ -214,32 +218,32 @@ def _examples(strings: Strings) -> Iterator[Element]:
         if rows:
             yield el("ol", rows, class_="samples")
         return
-    for record, text, is_text, kept, length in found:
+    for record, text, is_text, cut_at, length in found:
         lines = text.split("\n")
-        shown = "\n".join(lines[:_LINES]) + ("\n…" if len(lines) > _LINES else "")
-        cut = f" · {size(length)}" if length > kept or not is_text or shown.endswith("…") else ""
+        beginning = "\n".join(lines[:_LINES]) + ("\n…" if len(lines) > _LINES else "")
+        cut = f" · {size(length)}" if length > cut_at or not is_text or beginning.endswith("…") else ""
         yield el(
             "figure",
-            el("pre", shown, class_="text" if is_text else "hex"),
+            el("pre", beginning, class_="text" if is_text else "hex"),
             el("figcaption", f"record {record:,}{cut}"),
             class_="example",
         )
 
 
 def _pictures(strings: Strings, room: ImageRoom) -> Iterator[Child]:
-    shown = []
+    figures = []
     left_out = strings.too_large
     for picture in sorted(strings.pictures, key=lambda each: each.record):
         if not room.take(len(picture.data)):
             left_out += 1
             continue
         source = f"data:image/{picture.kind};base64,{b64encode(picture.data).decode()}"
-        told = f"record {picture.record:,}: {picture.width} × {picture.height} pixels, {size(len(picture.data))}"
+        text = f"record {picture.record:,}: {picture.width} × {picture.height} pixels, {size(len(picture.data))}"
         small = "pixels" if max(picture.width, picture.height) <= 64 else None
-        image = el("img", src=source, alt=picture.label or told, title=told, loading="lazy", class_=small)
-        shown.append(el("figure", image, el("figcaption", picture.label or f"{picture.width} × {picture.height}")))
-    if shown:
-        yield el("div", shown, class_="pictures")
+        image = el("img", src=source, alt=picture.label or text, title=text, loading="lazy", class_=small)
+        figures.append(el("figure", image, el("figcaption", picture.label or f"{picture.width} × {picture.height}")))
+    if figures:
+        yield el("div", figures, class_="pictures")
     if left_out:
         yield el("p", f"{count(left_out, 'image')} too large to be shown here", class_="note")
 

@@ -46,9 +46,9 @@ def columns(bars: Iterable[tuple[float, str, str]], label: str) -> Element:
     )
 
 
-def histogram(found: Histogram, what: str, shown: object = number) -> list[Element]:
+def histogram(found: Histogram, what: str, text_of: object = number) -> list[Element]:
     """The bars and their axis. ``shown`` makes text of a value."""
-    text = shown if callable(shown) else number
+    text = text_of if callable(text_of) else number
     each = found.scale == "each"
     total = sum(one.count for one in found.bins) + found.below + found.above
     bars = []

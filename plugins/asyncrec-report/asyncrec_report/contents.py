@@ -56,14 +56,14 @@ def classes_card(findings: Findings) -> Element | None:
     different, total = len(counted), counted.total()
     least, most = min(counted.values()), max(counted.values())
     where = " in the records that were read" if findings.sampled else ""
-    told = f"{count(different, 'class', 'classes')}{where}, by the feature "
+    text = f"{count(different, 'class', 'classes')}{where}, by the feature "
     uneven = (
         f". The largest is {number(round(most / least, 1))} times the smallest." if most > least else ", equally large."
     )
     return el(
         "section",
         el("h2", "Balance of classes"),
-        el("p", told, el("code", feature.name[:80]), uneven, class_="quiet"),
+        el("p", text, el("code", feature.name[:80]), uneven, class_="quiet"),
         ranked(top, total),
         _all_classes([(name_of(value), times) for value, times in counted.most_common()])
         if different > len(top)
@@ -126,7 +126,7 @@ def other_records_section(findings: Findings) -> Element | None:
     kinds = ", ".join(f"{kind} {share(times, profile.others)}" for kind, times in profile.other_kinds.most_common(6))
     every = profile.others == profile.records
     some = "1 record is no Example" if profile.others == 1 else f"{profile.others:,} records are no Examples"
-    told = "The records are no Examples" if every else some
+    text = "The records are no Examples" if every else some
     examples = [
         el(
             "figure",
@@ -139,6 +139,6 @@ def other_records_section(findings: Findings) -> Element | None:
     return el(
         "section",
         el("h2", "Records" if every else "Other records"),
-        el("p", f"{told}: {kinds}.", class_="quiet"),
+        el("p", f"{text}: {kinds}.", class_="quiet"),
         el("div", examples, class_="examples"),
     )

@@ -148,7 +148,7 @@ class _Reading:
             shard.records = shard.read
         elif shard.records != shard.read:
             message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
-            shard.faults.append(Fault(shard.shard.shown, message))
+            shard.faults.append(Fault(shard.shard.display_path, message))
 
     async def _index_of(self, shard: ShardFindings) -> RecordIndex | None:
         if self._index[0] != shard.shard.key:
@@ -170,7 +170,7 @@ class _Reading:
     ) -> bool:
         """Count up to ``most`` records of up to ``room`` bytes, but one at least; whether the end was reached."""
         taken = size = 0
-        selection, path = self._findings.selection, shard.shard.shown
+        selection, path = self._findings.selection, shard.shard.display_path
         try:
             async with open_shard(selection, shard.shard, first=first, index=index, on_corrupt="skip") as reader:
                 try:
@@ -213,7 +213,7 @@ _REASONS = {
 def _note(shard: ShardFindings, damage: list[Damage]) -> None:
     """Add what is new: two stretches may pass the same place."""
     for each in damage[:_FAULTS]:
-        fault = _fault(shard.shard.shown, each)
+        fault = _fault(shard.shard.display_path, each)
         if fault not in shard.faults and len(shard.faults) < _FAULTS:
             shard.faults.append(fault)
 
@@ -221,8 +221,8 @@ def _note(shard: ShardFindings, damage: list[Damage]) -> None:
 def _fault(path: str, damage: Damage) -> Fault:
     where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
     lost = "in doubt" if damage.reason == "ambiguous" else "lost"
-    told = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
-    return Fault(path, f"{told}, after {damage.records_before:,} records")
+    text = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
+    return Fault(path, f"{text}, after {damage.records_before:,} records")
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:

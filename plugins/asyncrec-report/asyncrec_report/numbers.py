@@ -124,10 +124,10 @@ class Numbers:
 
     def quantiles(self, *levels: float) -> list[float]:
         """Of those that are finite, each one that was seen; NaN where there are none."""
-        kept = self._sample()
-        if not kept.size:
+        sample = self._sample()
+        if not sample.size:
             return [math.nan] * len(levels)
-        return [float(value) for value in np.quantile(kept, levels, method="inverted_cdf")]
+        return [float(value) for value in np.quantile(sample, levels, method="inverted_cdf")]
 
     def histogram(self, bins: int = _BINS) -> Histogram:
         """Of those that are finite, scaled up to all of them. A bin of each integer where there are few."""
@@ -137,26 +137,26 @@ class Numbers:
         if self.values is not None and max(self.values) - min(self.values) < bins:
             whole = range(min(self.values), max(self.values) + 1)
             return Histogram(tuple(Bin(value, value, self.values[value]) for value in whole), "each")
-        kept = self._sample()
-        low, high = float(kept.min()), float(kept.max())
+        sample = self._sample()
+        low, high = float(sample.min()), float(sample.max())
         if low == high:
             return Histogram((Bin(low, high, self.finite),), "linear")
-        first, last = (float(value) for value in np.quantile(kept, (0.005, 0.995)))
-        positive = kept[kept > 0]
+        first, last = (float(value) for value in np.quantile(sample, (0.005, 0.995)))
+        positive = sample[sample > 0]
         if low >= 0 and (ends := _spans(positive)):
             edges = np.geomspace(*ends, bins + 1)
-            return self._binned(positive, edges, "log", zeros=kept.size - positive.size)
+            return self._binned(positive, edges, "log", zeros=sample.size - positive.size)
         if last > first and high - low > 8 * (last - first):
             low, high = max(low, first - (last - first) / 4), min(high, last + (last - first) / 4)
-        if not (np.rint(kept) == kept).all():
-            return self._binned(kept, np.linspace(low, high, bins + 1), "linear")
+        if not (np.rint(sample) == sample).all():
+            return self._binned(sample, np.linspace(low, high, bins + 1), "linear")
         low, high = math.floor(low), math.ceil(high)
         step = -(-(high - low + 1) // bins)
-        return self._binned(kept, np.arange(low, high + step + 1, step, dtype=np.float64), "linear", last=high)
+        return self._binned(sample, np.arange(low, high + step + 1, step, dtype=np.float64), "linear", last=high)
 
     def _binned(
         self,
-        kept: Values,
+        sample: Values,
         edges: Values,
         scale: Literal["linear", "log"],
         *,
@@ -164,9 +164,9 @@ class Numbers:
         last: float | None = None,
     ) -> Histogram:
         """The sample's counts, scaled up. ``last`` is of integers: there a bin ends with the one before the next."""
-        counts, _ = np.histogram(kept, edges)
-        times = self.finite / (kept.size + zeros)
-        below, above = int((kept < edges[0]).sum()), int((kept > edges[-1]).sum())
+        counts, _ = np.histogram(sample, edges)
+        times = self.finite / (sample.size + zeros)
+        below, above = int((sample < edges[0]).sum()), int((sample > edges[-1]).sum())
         scaled = [round(count * times) or int(count > 0) for count in counts.tolist()]
         lows, highs = edges[:-1].tolist(), edges[1:].tolist()
         if last is not None:
@@ -184,9 +184,9 @@ class Numbers:
         self._kept.append(values)
         self._kept_count += values.size
         while self._kept_count > 2 * _KEPT:
-            kept = self._sample()
-            kept = kept[self._random.random(kept.size) < 0.5]
-            self._kept, self._kept_count = [kept], kept.size
+            sample = self._sample()
+            sample = sample[self._random.random(sample.size) < 0.5]
+            self._kept, self._kept_count = [sample], sample.size
             self._share /= 2
 
     def _sample(self) -> Values:

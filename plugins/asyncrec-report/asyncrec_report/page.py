@@ -58,14 +58,14 @@ def _header(findings: Findings, name: str) -> Element:
 def _sentence(findings: Findings) -> str:
     records = findings.records
     many = "an unknown number of records" if records is None else count(records, "record")
-    told = f"{many} in {count(len(findings.shards), 'shard')}, {size(findings.bytes)} as stored"
+    text = f"{many} in {count(len(findings.shards), 'shard')}, {size(findings.bytes)} as stored"
     commits = sorted(shard.shard.entry.committed for shard in findings.shards if shard.shard.entry)
     if commits and commits[0] > "1971":
         first, last = day(commits[0]), day(commits[-1])
-        told += f"; written on {first}" if first == last else f"; written from {first} to {last}"
+        text += f"; written on {first}" if first == last else f"; written from {first} to {last}"
     writers = [writer for dataset in findings.selection.datasets for writer in dataset.manifest.writers.values()]
     still_open = sum(not writer.closed for writer in writers)
-    return told + (f"; {count(still_open, 'writer')} not closed yet." if still_open else ".")
+    return text + (f"; {count(still_open, 'writer')} not closed yet." if still_open else ".")
 
 
 def _read_sentence(findings: Findings) -> str:

@@ -86,8 +86,8 @@ class Feature:
         """For people: what the schema says, or what is stored."""
         if self.entry is not None and hasattr(self.entry, "dtype"):
             return str(self.entry.dtype)
-        told = [kind for kind, _ in self.kinds.most_common() if kind != "nothing"]
-        return " or ".join(told) or "nothing"
+        text = [kind for kind, _ in self.kinds.most_common() if kind != "nothing"]
+        return " or ".join(text) or "nothing"
 
     def take(self, record: int, steps: Sequence[Values]) -> None:
         """Its values in one record: of a list those of each step. They count after `settle`."""

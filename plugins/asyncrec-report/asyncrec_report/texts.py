@@ -1,4 +1,4 @@
-"""What bytes are, guessed from how they begin, and a short piece of them to be shown. Pure."""
+"""What bytes are, guessed from how they begin, and a short piece of them to be beginning. Pure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def preview(value: bytes, most: int = 240) -> tuple[str, bool]:
     """A piece of a value, and whether it is text: the beginning of the text, or bytes in hexadecimal digits."""
     text = as_text(value)
     if text is None:
-        shown = value[: most // 5]
-        return shown.hex(" ") + (" …" if len(value) > len(shown) else ""), False
+        beginning = value[: most // 5]
+        return beginning.hex(" ") + (" …" if len(value) > len(beginning) else ""), False
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text[:most] + ("…" if len(text) > most or len(value) > LOOKED_AT else ""), True

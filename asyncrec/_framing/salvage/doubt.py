@@ -1,0 +1,76 @@
+"""`Doubt`: whether what was found by search is what it seems, or the contents of a record that is lost.
+
+If it is, something that is no frame follows: at least the rest of that record. So where damage comes twice within the
+size of a record, what was found between is reported as ambiguous; and it is given out, because as often it is what it
+seems. A header that is whole, of a record that is cut or longer than allowed, says how far the contents reach: to the
+stream's end, where that comes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from asyncrec._framing.damage import Damage, DamageReason
+from asyncrec._framing.encoding import FRAME_OVERHEAD
+
+__all__ = ["Doubt", "Found"]
+
+
+class Found(NamedTuple):
+    """What was found by search last.
+
+    Attributes:
+        place: where it begins.
+        records: how many were given out before it.
+        reach: how far what was lost before it may reach; more damage up to there makes it ambiguous.
+        claim: how far that reaches by its own header, which holds; 0 where there is none. A stream that ends before
+            makes it ambiguous, too.
+    """
+
+    place: int
+    records: int
+    reach: int
+    claim: int
+
+
+class Doubt:
+    """What was found by search last, until it is certain whether it is ambiguous.
+
+    Attributes:
+        found: that; `None` when nothing is in doubt.
+    """
+
+    def __init__(self, report: Callable[[Damage], None], max_record_bytes: int, found: Found | None) -> None:
+        self.found = found
+        self._report = report
+        self._max_record_bytes = max_record_bytes
+
+    def damaged(self, began: int, end: int, reason: DamageReason, records: int, claim: int) -> None:
+        """From ``began`` on there was damage; by search it ends at ``end``, or there the stream does.
+
+        Args:
+            records: how many were given out before.
+            claim: where the damaged record ends by its header, or 0.
+        """
+        found = self.found
+        if found is not None and end > found.reach:
+            found = None  # no record reaches so far
+        if found is not None:
+            self._report(Damage(found.place, began - found.place, "ambiguous", found.records))
+        if end > began:
+            self._report(Damage(began, end - began, reason, records))
+        if reason == "compression":
+            self.found = None  # behind an interruption the compressed stream vouches for what is found
+            return
+        reach, claimed = (0, 0) if found is None else (found.reach, found.claim)
+        if end != claim:  # else it stands where the header says
+            reach = max(reach, claim, began + self._max_record_bytes + FRAME_OVERHEAD)
+            claimed = max(claimed, claim)
+        self.found = Found(end, records, reach, claimed)
+
+    def whole_up_to(self, end: int) -> None:
+        """The stream ends, or is interrupted, behind whole frames: they may be of a record that reaches beyond."""
+        found, self.found = self.found, None
+        if found is not None and found.place < end < found.claim:
+            self._report(Damage(found.place, end - found.place, "ambiguous", found.records))

@@ -1,0 +1,194 @@
+"""`ObjectRecords` gives the records of one object in lists, and decides what damage does.
+
+A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On damage a `SalvagePipeline` takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionType, detect_compression
+from asyncrec._framing.damage import Damage, DamageLog, DamageReason
+from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._framing.salvage.doubt import Found
+from asyncrec._framing.salvage.members import recognise
+from asyncrec._records.position import BEGINNING, Position
+from asyncrec._records.reading.decode_pipeline import Pipeline
+from asyncrec._records.reading.options import ReadOptions
+from asyncrec._records.reading.salvage_pipeline import SalvagePipeline
+from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+
+__all__ = ["ObjectRecords", "open_object"]
+
+_log = logging.getLogger("asyncrec._records")
+
+# What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
+_RECOGNISED_BY = 8 << 20
+
+# Behind damage at rest the next is most likely at rest, too: after so much, ranges of a remote store are read once.
+_READ_TWICE = 16
+
+
+class ObjectRecords:
+    """A pass over one object, made by `open_object`.
+
+    Attributes:
+        path: for messages.
+        compression: as it was found, or told.
+        source: the object's bytes.
+        pipeline: what reads them now.
+        damage: what was skipped so far.
+        rereads: how many ranges came damaged, and whole when they were read once more.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        source: ResumingSource,
+        compression: CompressionType,
+        options: ReadOptions,
+        position: Position,
+        *,
+        head: bytes,
+        remote: bool,
+        recognises: bool,
+    ) -> None:
+        """``head`` was read from the source to detect the compression.
+
+        ``remote``: damage may have come on the way, and is read again. ``recognises``: the compression may be another
+        where the very beginning is damaged.
+        """
+        self.path = path
+        self.compression: CompressionType = compression
+        self.source = source
+        self.damage = DamageLog()
+        self.rereads = 0
+        self._options = options
+        self._remote = remote
+        self._recognises = recognises
+        self._found: Found | None = None
+        self._reading_again: CorruptRecordError | None = None
+        self._ended = False
+        pipeline = self._pipeline_at(position, frame_bytes=0)
+        pipeline.push(head)
+        self.pipeline: Pipeline | SalvagePipeline = pipeline
+
+    async def next(self) -> list[bytes]:
+        """Return the next whole records; an empty list at the end, and again after it."""
+        while not self._ended:
+            if isinstance(self.pipeline, SalvagePipeline):
+                await self._leave_salvage(self.pipeline)
+            try:
+                records = await self.pipeline.next_records(self.source)
+            except FormatError as error:
+                if isinstance(error, CorruptRecordError) and await self._read_again(error):
+                    continue
+                if self._options.on_corrupt == "skip":
+                    # The pipeline keeps its error, whose frames keep the pipeline, and with it a large record.
+                    error.__traceback__ = error.__cause__ = error.__context__ = None
+                    await self._salvage()
+                    continue
+                self._ended = True
+                if self._options.on_corrupt == "raise":
+                    raise
+                self._note_the_rest(error)
+                return []
+            if self._reading_again is not None:
+                _log.warning("%s: damaged on its way, and whole when read again: %s", self.path, self._reading_again)
+                self._reading_again = None
+                self.rereads += 1
+            self._ended = not records
+            return records
+        return []
+
+    def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:
+        return Pipeline(self.path, self.compression, self._options, position, frame_bytes=frame_bytes)
+
+    async def _salvage(self) -> None:
+        """Have a `SalvagePipeline` read what is whole from here on."""
+        self._reading_again = None
+        pipeline = self.pipeline
+        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        pipeline.give_up()
+        position = pipeline.position
+        if self._recognises and not pipeline.offset:
+            self.compression = await self._recognised()
+        self.pipeline = SalvagePipeline(
+            self.compression,
+            self.damage,
+            self.source.seek,
+            self._options,
+            size=self.source.info.size,
+            position=position,
+            frame_bytes=pipeline.frame_bytes,
+            found=self._found,
+        )
+
+    async def _recognised(self) -> CompressionType:
+        """Look once more at how the file is compressed, since its first bytes may be what is damaged."""
+        await self.source.seek(0)
+        found = await in_thread(recognise, await receive_exactly(self.source, _RECOGNISED_BY))
+        return self.compression if found is None else found
+
+    async def _leave_salvage(self, pipeline: SalvagePipeline) -> None:
+        """Behind damage in a remote store, read as before it: the next damage may have come in transit."""
+        position = pipeline.resumable
+        if not self._remote or position is None or self.damage.lost_ranges > _READ_TWICE:
+            return
+        await self.source.seek(position.offset)
+        self._found = pipeline.found
+        self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
+
+    def _note_the_rest(self, error: FormatError) -> None:
+        """Give up everything from the error on. Of a compressed object: the member, and all behind it."""
+        offset = self.pipeline.offset
+        if self.compression:
+            offset = error.member_offset or 0
+        reason: DamageReason = "length"
+        if isinstance(error, RecordTooLargeError):
+            reason = "too_large"
+        elif isinstance(error, TruncatedError):
+            reason = "truncated"
+        elif isinstance(error, CorruptRecordError) and error.part in ("data", "compression"):
+            reason = "data" if error.part == "data" else "compression"
+        self.damage.add(Damage(offset, self.source.info.size - offset, reason, self.pipeline.records))
+
+    async def _read_again(self, error: CorruptRecordError) -> bool:
+        """Read a damaged range once more if it came from a remote store, and for the first time; tell whether.
+
+        The second time the error says what follows: damaged in transit would have come right, so it is so at rest.
+        """
+        if not self._remote:
+            return False
+        if self._reading_again is not None:
+            error.add_note("read twice from the store, and damaged both times: damaged at rest, not in transit")
+            return False
+        pipeline = self.pipeline
+        assert isinstance(pipeline, Pipeline), "salvage meets no errors"
+        position = pipeline.position
+        await self.source.seek(position.offset)
+        self._reading_again = error
+        self.pipeline = self._pipeline_at(position, frame_bytes=pipeline.frame_bytes)
+        return True
+
+
+async def open_object(
+    path: str,
+    source: ResumingSource,
+    compression: Literal["auto", "", "GZIP", "ZLIB"],
+    options: ReadOptions,
+    position: Position,
+    *,
+    remote: bool,
+) -> ObjectRecords:
+    """Look at how the object is compressed, unless that is told, and make ready to read from the position on."""
+    recognises = compression == "auto" and position == BEGINNING
+    head = b""
+    if compression == "auto":
+        # A frame's header or a compressed file's magic.
+        head = await receive_exactly(source, HEADER_BYTES)
+        compression = detect_compression(head)
+    return ObjectRecords(path, source, compression, options, position, head=head, remote=remote, recognises=recognises)

@@ -1,0 +1,142 @@
+"""`ShuffledOrder`: the records of a data set in a seeded order, as numbers, by their positions in an epoch.
+
+How many records share a window, and how many a block, follows from their size on average: what is held is bounded in
+bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._sampling.damage import DamageByShard
+from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
+from asyncrec._sampling.epochs.permutation import key_of
+from asyncrec._sampling.epochs.worker_batches import PositionRange
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["BUFFER_BYTES", "BUFFER_SIZE", "NumberedRecords", "ShuffledOrder", "ShufflePlan"]
+
+# Two windows of crawled pages (some 10 KiB each) fit beside a model; a batch's neighbours come from all over one.
+BUFFER_SIZE = 16384
+BUFFER_BYTES = 128 << 20
+# A block is read by one request; of text records it has some dozens.
+_BLOCK_BYTES = 256 << 10
+# So many blocks at least share a window, since two neighbours of a batch come from one block in one of so many cases:
+# with 16 shards they come from the same shard 1.12 times as often as in a perfect shuffle.
+_BLOCKS_IN_WINDOW = 128
+# What compressed records grow by, roughly: manifests count stored bytes.
+_INFLATION = 4
+
+
+class NumberedRecords(Protocol):
+    """What a shuffled stream needs of a data set: records by number. `asyncrec.Dataset` is one."""
+
+    manifest: Manifest
+
+    def __len__(self) -> int: ...
+
+    @property
+    def starts(self) -> NDArray[np.int64]: ...
+
+    async def runs(self, block_records: int, most: int) -> NDArray[np.int64]: ...
+
+    async def get_many(self, indices: NDArray[np.int64]) -> list[bytes]: ...
+
+    async def get_whole(self, indices: NDArray[np.int64], damage: DamageByShard) -> list[bytes | None]: ...
+
+
+class ShufflePlan(NamedTuple):
+    """The parameters of the order; see `asyncrec.Dataset.shuffled`."""
+
+    seed: int
+    mode: Mode
+    buffer_size: int
+    buffer_bytes: int
+    block_records: int | None
+    cycle_length: int
+    block_length: int
+
+
+class ShuffledOrder:
+    """Which record stands at which position of each epoch.
+
+    Attributes:
+        window: records shuffled together.
+        identity: what the order depends on, for a state: one of another order is refused.
+
+    Raises:
+        ValueError: an argument out of its range.
+    """
+
+    def __init__(self, dataset: NumberedRecords, plan: ShufflePlan) -> None:
+        if plan.mode not in get_args(Mode):
+            raise ArgumentValueError(f'mode={plan.mode!r}: "block", "buffer" or "global"')
+        block_records = plan.block_records
+        if min(plan.buffer_size, plan.buffer_bytes, plan.cycle_length, plan.block_length, block_records or 1) < 1:
+            raise ArgumentValueError(
+                "buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1"
+            )
+        mean = dataset.manifest.bytes / max(1, len(dataset))
+        if any(entry.compression for entry in dataset.manifest.shards):
+            mean *= _INFLATION
+        window = max(1, min(plan.buffer_size, int(plan.buffer_bytes / max(1.0, mean))))
+        if block_records is None:
+            block_records = max(1, min(int(_BLOCK_BYTES / max(1.0, mean)), window // _BLOCKS_IN_WINDOW))
+        self.window = window
+        self.identity: dict[str, Any] = {
+            "snapshot": dataset.manifest.id,
+            "seed": plan.seed,
+            "mode": plan.mode,
+            "buffer_size": window,
+            "block_records": block_records if plan.mode == "block" else None,
+            "cycle_length": plan.cycle_length if plan.mode == "buffer" else None,
+            "block_length": plan.block_length if plan.mode == "buffer" else None,
+        }
+        self._dataset = dataset
+        self._plan = plan
+        self._block_records = block_records
+        self._blocks: NDArray[np.int64] | None = None
+        self._order: tuple[int, EpochOrder] | None = None
+        self._ordering = threading.Lock()
+
+    async def prepare(self) -> None:
+        """Find where blocks begin, where that is needed; once."""
+        if self._plan.mode == "block" and self._blocks is None:
+            self._blocks = await self._dataset.runs(self._block_records, self.window)
+
+    def records(self, positions: PositionRange, *, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
+        """The numbers of a worker's records at these positions. Blocks.
+
+        One call at a time works, also while another, whose result nobody wants any more, still runs in its thread.
+        """
+        with self._ordering:
+            order = self._of_epoch(positions.epoch)
+            first, last = positions.first, positions.last
+            if positions.counted_from is None:
+                borders = range((first // self.window + 1) * self.window, last, self.window)
+                return np.concatenate([order.at(*piece) for piece in pairwise([first, *borders, last])])
+            number, workers = worker
+            batches = (np.arange(first, last) - positions.counted_from) // batch_size
+            own: NDArray[np.int64] = order.at(first, last)[batches % workers == number]
+            return own
+
+    def _of_epoch(self, epoch: int) -> EpochOrder:
+        if self._order is None or self._order[0] != epoch:
+            plan = self._plan
+            order = EpochOrder(
+                plan.mode,
+                self._dataset.starts,
+                blocks=self._dataset.starts if self._blocks is None else self._blocks,
+                window=self.window,
+                key=key_of(self.identity["snapshot"], plan.seed, epoch),
+                cycle_length=plan.cycle_length,
+                block_length=plan.block_length,
+            )
+            self._order = (epoch, order)
+        return self._order[1]

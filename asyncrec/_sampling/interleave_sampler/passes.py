@@ -1,0 +1,99 @@
+"""`Passes` reads pass after pass over the shards, each in an order known from (seed, number of the pass)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._sampling.interleave.cycle_shards import InterleavePlan
+from asyncrec._sampling.interleave.provenance import TracedRecords
+from asyncrec._sampling.interleave.shard_inputs import ShardInputs
+from asyncrec._sampling.interleave.single_pass import SinglePass
+from asyncrec.errors import DatasetError
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """The records of pass after pass. Used by one task; tasks that read for it run in ``scope``.
+
+    Args:
+        num_repeat: how many passes there are; -1 for ever.
+
+    Attributes:
+        epoch: the number of the pass, from 0.
+    """
+
+    def __init__(
+        self, inputs: ShardInputs, plan: InterleavePlan, *, num_repeat: int, seed: int, scope: TaskScope | None
+    ) -> None:
+        self.epoch = 0
+        self._inputs = inputs
+        self._plan = plan
+        self._num_repeat = num_repeat
+        self._seed = seed
+        self._scope = scope
+        self._records_before = 0
+        self._waited_before = 0.0
+        self._single_pass = self._make()
+
+    @property
+    def records(self) -> int:
+        """How many were read, in all passes."""
+        return self._records_before + self._single_pass.records
+
+    @property
+    def seconds_waited(self) -> float:
+        """How long reads were waited for, in all passes."""
+        return self._waited_before + self._single_pass.seconds_waited
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other pass comes after this one."""
+        return 0 <= self._num_repeat <= self.epoch + 1
+
+    async def take(self, count: int) -> TracedRecords:
+        """The next records of this pass: see `SinglePass.take`. None at its end."""
+        return await self._single_pass.take(count)
+
+    async def begin_next(self) -> None:
+        """Begin the next pass.
+
+        Raises:
+            DatasetError: there was no record in this one.
+        """
+        single_pass = self._single_pass
+        if not single_pass.records:
+            raise DatasetError(f"there is no record in any of the {len(self._inputs)} shards")
+        await single_pass.aclose()
+        self._records_before += single_pass.records
+        self._waited_before += single_pass.seconds_waited
+        self.epoch += 1
+        self._single_pass = self._make()
+
+    async def aclose(self) -> None:
+        """Close what is open. Tasks end with their scope."""
+        await self._single_pass.aclose()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        """A function that gives the state of now, later: see `SinglePass.snapshot`."""
+        single_pass = self._single_pass.snapshot()
+        state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
+        return lambda: {**state, "mixing": single_pass()}
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state; reads what the shuffle buffer held."""
+        self._seed, self.epoch = int(state["seed"]), int(state["epoch"])
+        self._records_before = int(state["records_before"])
+        await self._single_pass.aclose()  # of a loading that was cancelled
+        self._single_pass = self._make()
+        await self._single_pass.load_state_dict(state["mixing"])
+
+    def _make(self) -> SinglePass:
+        """The order of the shards, and what the shuffle buffer draws, are functions of seed and epoch."""
+        rng = random.Random(f"{self._seed}/{self.epoch}")
+        sequence = list(range(len(self._inputs)))
+        rng.shuffle(sequence)
+        return SinglePass(self._inputs, sequence, self._plan, scope=self._scope, seed=rng.getrandbits(53))

@@ -1,0 +1,77 @@
+"""`ShardFolder`: the shards of an `asyncrec.InterleaveSampler`, found in a folder by a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from asyncrec._records.reading.reader import OnCorrupt
+from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
+from asyncrec._sampling.interleave.stream import worker_share
+from asyncrec._shards.manifest.names import is_data
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._registry import located_folder
+from asyncrec.storage._url import join, redact
+
+__all__ = ["ShardFolder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFolder:
+    """A folder whose shards are read, and how; the parameters are those of `asyncrec.InterleaveSampler`."""
+
+    path: str
+    pattern: str
+    worker: tuple[int, int]
+    compression: Compression
+    on_corrupt: OnCorrupt
+    storage: Storage | None
+    storage_options: Mapping[str, Any] | None
+
+    @property
+    def display_path(self) -> str:
+        """The path without secrets, for messages."""
+        return redact(self.path)
+
+    def inputs(self, shards: list[ShardInput]) -> ShardInputs:
+        return ShardInputs(shards, self.compression, self.on_corrupt)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:
+        """The names of this worker's shards, ascending, and the shards.
+
+        Raises:
+            ObjectNotFoundError: no shard matches.
+            ValueError: fewer shards match than there are workers.
+        """
+        place = located_folder(self.path, storage=self.storage, storage_options=self.storage_options)
+        async with place as (store, prefix):
+            found = await self._find(store, prefix)
+            names = list(worker_share(list(found), self.worker))
+            inputs = self.inputs([ShardInput(join(self.display_path, name), store, prefix + name) for name in names])
+            for number, name in enumerate(names):
+                inputs.know(number, found[name])
+            yield names, inputs
+
+    async def _find(self, store: Storage, prefix: str) -> dict[str, ObjectInfo]:
+        """The shards by their names, ascending."""
+        found = {}
+        others = 0
+        async for info in store.list_objects(prefix):
+            name = info.key[len(prefix) :]
+            if "/" in name or not is_data(name):
+                continue
+            if fnmatchcase(name, self.pattern):
+                found[name] = info
+            else:
+                others += 1
+        if not found:
+            raise ObjectNotFoundError(
+                f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; {others} other objects are "
+                "there, and names that begin with '_' or '.' are never shards"
+            )
+        return found

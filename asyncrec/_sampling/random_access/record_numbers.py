@@ -1,0 +1,47 @@
+"""The numbers of records that were asked for, as an array: checked, counted from the beginning, and each once. Pure."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec.errors import ArgumentTypeError, RecordIndexError
+
+__all__ = ["distinct_numbers", "numbers_of"]
+
+# Beyond any data set, and within int64.
+_FAR = 1 << 62
+
+
+def numbers_of(
+    indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], count: int, *, path: str
+) -> NDArray[np.int64]:
+    """The numbers of these of ``count`` records; negative ones are counted from the end, as in a list.
+
+    Raises:
+        IndexError: there is no such record; ``path`` is for the message.
+        TypeError: something else than whole numbers.
+    """
+    if isinstance(indices, np.ndarray):
+        if indices.dtype.kind not in "iu" or indices.ndim != 1:
+            raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
+        wanted = indices.astype(np.int64)
+    else:
+        numbers = [operator.index(number) for number in indices]
+        # What int64 does not hold is outside, too.
+        wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
+    outside = (wanted < -count) | (wanted >= count)
+    if outside.any():
+        raise RecordIndexError(f"{path}: there is no record {wanted[outside.argmax()]}; it has {count:,} records")
+    return np.where(wanted < 0, wanted + count, wanted)
+
+
+def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """The numbers, ascending, each once; and where each of those wanted is among them, unless it is where it was."""
+    if len(wanted) < 2 or (np.diff(wanted) > 0).all():
+        return wanted, None
+    return np.unique(wanted, return_inverse=True)

@@ -1,0 +1,103 @@
+"""`ReadAheadItems` holds what a stream reads ahead, by plans, and gives it out item by item."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import anyio
+
+from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.read_ahead import ReadAhead
+from asyncrec._concurrency.tasks import TaskScope
+
+__all__ = ["ReadAheadItems"]
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+class ReadAheadItems(Generic[P, T]):
+    """Items that were fetched, in order, with one plan more on its way. An async context, used by one task.
+
+    Outside the context, and in the child of a fork, every use is an error.
+
+    Args:
+        fetch: gives the items of a plan.
+        path: of what is read, for messages.
+        what: reads it, for messages: ``"stream"``.
+
+    Attributes:
+        items: those that wait to be taken.
+        begun: whether `begin` was called.
+    """
+
+    def __init__(self, fetch: Callable[[P], Awaitable[Iterable[T]]], *, path: str, what: str) -> None:
+        self.items: deque[T] = deque()
+        self.begun = False
+        self._fetch = fetch
+        self._path = path
+        self._what = what
+        self._scope: TaskScope | None = None
+        self._ahead: ReadAhead[P, Iterable[T]] | None = None
+        self._closed = False
+        self._forked = False
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: whoever reads on is told."""
+        self._forked = True
+        self.items.clear()
+
+    def check_new(self) -> None:
+        """Raise RuntimeError where it was entered before."""
+        if self._scope is not None:
+            raise RuntimeError(f"a {self._what} is entered once; make another")
+
+    async def __aenter__(self) -> ReadAheadItems[P, T]:
+        self.check_new()
+        self._forked = False  # made before a fork, and entered behind it
+        self._scope = TaskScope()
+        await self._scope.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._scope is not None, "entered"
+        self._ahead = None
+        self._closed = True
+        self.items.clear()
+        self._scope.cancel()
+        await self._scope.__aexit__(exc_type, exc, traceback)
+
+    def check_open(self) -> None:
+        """Raise unless items can be had here and now.
+
+        Raises:
+            RuntimeError: this is the child of a fork.
+            ClosedResourceError: the context is not open.
+        """
+        if self._forked:
+            raise forked_error(f"{self._path}: the {self._what}")
+        if self._scope is None or self._closed:
+            raise anyio.ClosedResourceError(f"a {self._what} is read inside its `async with`")
+
+    def begin(self, plans: Iterator[P]) -> None:
+        """Fetch by these plans from now on, instead of any before: what was fetched by those is dropped."""
+        assert self._scope is not None, "entered"
+        if self._ahead is not None:
+            self._ahead.cancel()
+            self.items.clear()
+        self._ahead = ReadAhead(self._scope, plans, self._fetch)
+        self.begun = True
+
+    async def wait_for(self, count: int) -> None:
+        """Wait until so many items are there: there have to be so many to come."""
+        assert self._ahead is not None, "begun"
+        while len(self.items) < count:
+            fetched = await self._ahead.next()
+            assert fetched is not None, "there are items to come"
+            self.items.extend(fetched)

@@ -85,9 +85,9 @@ def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: E
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FixedLen((), "int65"), "'int65' is no type of a schema; there are bool, int8"),
-        (lambda: VarLen("complex64"), "'complex64' is no type"),
-        (lambda: VarLen(3), "3 is no type"),
+        (lambda: FixedLen((), "int65"), "'int65' is not a type of a schema; there are bool, int8"),
+        (lambda: VarLen("complex64"), "'complex64' is not a type"),
+        (lambda: VarLen(3), "3 is not a type"),
         (lambda: FixedLen((-1,), "int64"), r"the shape \(-1,\) has a negative size"),
         (lambda: FixedLen((2,), "int64", default=[1, 2, 3]), "has not the shape"),
         (lambda: FixedLen((), "int64", default=1.5), "the default 1.5 is no int64"),

@@ -190,7 +190,7 @@ class TestDamage:
         whole = b"".join(gzip.compress(framed([b"%d" % i] * 500)) for i in range(3))
         found, error = await self.damaged(whole + b"not a member")
         assert len(found) == 1500
-        assert f"ends at byte {len(whole)} is no GZIP" in str(error)
+        assert f"ends at byte {len(whole)} is not GZIP" in str(error)
 
     async def test_once_an_error_was_raised_there_is_no_more(self) -> None:
         storage = MemoryStorage()

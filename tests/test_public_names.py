@@ -148,6 +148,16 @@ def test_every_name_of_a_public_module_is_in_the_reference(name: str) -> None:
     assert missing == []
 
 
+def test_every_name_that_a_store_is_written_with_is_in_the_reference() -> None:
+    pages = REFERENCE + (DOCS / "reference-more.md").read_text("utf-8")
+    missing = [
+        name
+        for name in asyncrec.storage.__all__
+        if not re.search(rf"^::: asyncrec\.storage\.{name}$|`{name}`", pages, re.MULTILINE)
+    ]
+    assert missing == []
+
+
 def test_the_reference_names_nothing_that_is_not_there() -> None:
     """Submodules may be named beside the public names."""
     package = Path(asyncrec.__file__).parent

@@ -18,7 +18,7 @@ class Forkable(Protocol):
     """An object that is told when it finds itself in a child."""
 
     def forked(self) -> None:
-        """Be unusable from now on: this is a child. Nothing may be closed or written."""
+        """In a child: leave what is the parent's to it. Nothing may be written, and nothing waited for."""
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()

@@ -13,6 +13,10 @@ static PyMethodDef methods[] = {
      "and good in data; those before it are appended to records"},
     {"encode_frames", FAST(py_encode_frames),
      "encode_frames(records, handed_on) -> list of buffers; see asyncrec._framing.encoding"},
+    {"example_columns", FAST(py_example_columns),
+     "example_columns(records, names, kinds, ask) -> for each name its values, as a bytearray of int64 or float32 or a\n"
+     "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. ask(row, odd) is called\n"
+     "for one row of each layout, and raises if that is refused; and for an odd row, to return it in the usual form"},
     {NULL, NULL, 0, NULL},
 };
 

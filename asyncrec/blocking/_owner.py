@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -20,13 +21,15 @@ import anyio
 
 from asyncrec.blocking._portal import Call, current_portal
 
-__all__ = ["Handle", "Owner", "Opened", "as_call", "as_context"]
+__all__ = ["Handle", "Opened", "Owner", "as_call", "as_context", "owner_of"]
 
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
+
+Finish = Callable[[BaseException | None], None]
 
 
 class Owner(Generic[A]):
@@ -42,6 +45,7 @@ class Owner(Generic[A]):
         self._held = _Held(context, what)
         self._keeps = keeps
         self._task: Call[None] | None = None
+        self._finish: weakref.WeakMethod[Finish] | None = None
         self.what = what
 
     def enter(self) -> A:
@@ -58,8 +62,30 @@ class Owner(Generic[A]):
             self._task.result()  # raises
         return held.value
 
+    @property
+    def value(self) -> A:
+        """What the context gave."""
+        return self._held.value
+
+    def finish_with(self, finish: Finish) -> None:
+        """Call a method of the handle before the context is left, with the error that the body ended with.
+
+        What it raises is what the context is left with. It is kept weakly: a handle that is dropped is closed.
+        """
+        self._finish = weakref.WeakMethod(finish)
+
     def leave(self, error: BaseException | None) -> bool:
         """Leave the context, with the error that the body ended with; returns whether that was suppressed."""
+        finish = None if self._finish is None else self._finish()
+        if finish is not None:
+            try:
+                finish(error)
+            except BaseException as failure:
+                self._leave(failure)
+                raise
+        return self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> bool:
         self._portal.check(self.what)
         assert self._task is not None, "it was entered"
         self._portal.portal.call(self._held.leave, error)
@@ -226,10 +252,16 @@ class Handle(Generic[A]):
     def __init__(self, owner: Owner[A], value: A) -> None:
         self._owner = owner
         self._value = value
+        _owners[self] = owner
 
-    def _leave(self, error: BaseException | None) -> bool:
-        """What leaving the ``with`` does."""
-        return self._owner.leave(error)
+
+# Of each handle, for the functions that open one thing over another. A user's handle has no such attribute to see.
+_owners: weakref.WeakKeyDictionary[Handle[Any], Owner[Any]] = weakref.WeakKeyDictionary()
+
+
+def owner_of(handle: Handle[A]) -> Owner[A]:
+    """The owner that keeps it open."""
+    return _owners[handle]
 
 
 H = TypeVar("H", bound=Handle[Any])
@@ -243,18 +275,18 @@ class Opened(AbstractContextManager[H, bool]):
         self._open = open_
 
     def __enter__(self) -> H:
-        owner = self._open()
-        self._handle = self._make(owner, owner.enter())
+        self._owner = self._open()
+        self._handle = self._make(self._owner, self._owner.enter())
         return self._handle
 
     def abandon(self) -> None:
         """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
-        self._handle._owner.abandon()
+        self._owner.abandon()
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        return self._handle._leave(exc)
+        return self._owner.leave(exc)
 
 
 def as_context(

@@ -20,6 +20,8 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 from anyio.from_thread import start_blocking_portal
 
+from asyncrec._concurrency.forks import on_fork
+
 __all__ = ["Call", "Portal", "current_portal"]
 
 T = TypeVar("T")
@@ -126,28 +128,33 @@ class Call(Generic[T]):
         self._portal.call_soon(self._future.cancel)
 
 
-_portal: Portal | None = None
-_lock = threading.Lock()
-# A parent's, kept so that nothing of it is finalised here, on a loop that does not run.
-_inherited: list[Portal] = []
+class _OfThisProcess:
+    """The portal of the process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._portal: Portal | None = None
+        self._starting = threading.Lock()
+        # A parent's, kept so that nothing of it is finalised here, on a loop that does not run.
+        self._inherited: list[Portal] = []
+        on_fork(self)
+
+    def get(self) -> Portal:
+        if self._portal is None:
+            with self._starting:
+                if self._portal is None:
+                    self._portal = Portal()
+        return self._portal
+
+    def forked(self) -> None:
+        if self._portal is not None:
+            self._inherited.append(self._portal)
+        self._portal = None
+        self._starting = threading.Lock()  # another thread may have held it
+
+
+_of_this_process = _OfThisProcess()
 
 
 def current_portal() -> Portal:
-    """This process's portal, started unless it runs."""
-    global _portal
-    if _portal is None:
-        with _lock:
-            if _portal is None:
-                _portal = Portal()
-    return _portal
-
-
-def _forget_after_fork() -> None:
-    global _portal, _lock
-    if _portal is not None:
-        _inherited.append(_portal)
-    _portal = None
-    _lock = threading.Lock()  # another thread may have held it
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
+    """The portal of this process, which is started unless it runs."""
+    return _of_this_process.get()

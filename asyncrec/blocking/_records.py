@@ -12,6 +12,8 @@ from functools import wraps
 from os import PathLike
 from typing import Any, Literal
 
+import anyio
+
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
@@ -75,6 +77,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._left = False
+        owner.finish_with(self._finish)
 
     @property
     def path(self) -> str:
@@ -93,7 +96,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         size = buffer_size(record)
         with self._lock:
             if self._left:
-                self._owner.call(self._value.write, b"")  # raises: it is closed
+                raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")
             self._pending.append(record if type(record) is bytes else bytes(record))
             self._pending_bytes += size + FRAME_OVERHEAD
             if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
@@ -131,16 +134,11 @@ class RecordWriter(Handle[writer.RecordWriter]):
             del self._pending[: self._value.stats().records - before]
             self._pending_bytes = sum(map(len, self._pending)) + FRAME_OVERHEAD * len(self._pending)
 
-    def _leave(self, error: BaseException | None) -> bool:
+    def _finish(self, error: BaseException | None) -> None:
         with self._lock:
             self._left = True
-            try:
-                if error is None:
-                    self._hand_on()
-            except BaseException as failure:
-                self._owner.leave(failure)
-                raise
-            return self._owner.leave(error)
+            if error is None:
+                self._hand_on()
 
 
 open_reader = as_context(reader.open_reader, RecordReader)

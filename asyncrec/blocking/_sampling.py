@@ -16,7 +16,7 @@ from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
 from asyncrec._sampling.random_access import dataset
 from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec.blocking._owner import Handle, Opened, Owner, as_context
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Stream
 from asyncrec.example._schema import Schema
 
@@ -93,9 +93,8 @@ def _of_dataset(
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        return _stream(
-            lambda: Owner(func(dataset._value, *args, **kwargs), func.__name__, keeps=dataset._owner), kwargs, 1
-        )
+        owner = owner_of(dataset)
+        return _stream(lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1)
 
     return opened
 

@@ -64,6 +64,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys: set[bytes] = set()
         self._tickets = 0
         self._left = False
+        owner.finish_with(self._finish)
 
     @property
     def path(self) -> str:
@@ -72,6 +73,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     @property
     def writer_id(self) -> str:
         return self._value.writer_id
+
+    @property
+    def last_ticket(self) -> int:
+        """The ticket of the last write; 0 before the first."""
+        return self._tickets
 
     def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
         """Take one record; returns its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
@@ -93,7 +99,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             self._pending_bytes += size + FRAME_OVERHEAD
             ticket = self._tickets
             if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
-                self._hand_on()
+                self.hand_on()
         return ticket
 
     def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
@@ -111,11 +117,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
         for item in batched(records):
             with self._lock:
-                self._hand_on()
+                self.hand_on()
                 try:
                     self._owner.call(write_many, item[0] if isinstance(item, tuple) else [item])
                 finally:
-                    self._tickets = self._value._tickets
+                    self._tickets = self._value.last_ticket
         return self._tickets
 
     def has(self, key: str | bytes) -> bool:
@@ -149,7 +155,13 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def hand_on(self) -> None:
         """Hand on what `write` collected, so that ``max_shard_seconds`` counts for it: before a long pause."""
         with self._lock:
-            self._hand_on()
+            if not self._pending:
+                return
+            try:
+                self._owner.call(self._write_pending)
+            finally:
+                self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
+                self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
 
     def _is_new(self, key: str | bytes) -> bool:
         """Whether a write of this key gets a ticket, or is dropped as a duplicate.
@@ -164,15 +176,6 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys.add(digest)
         return True
 
-    def _hand_on(self) -> None:
-        if not self._pending:
-            return
-        try:
-            self._owner.call(self._write_pending)
-        finally:
-            self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
-            self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
-
     async def _write_pending(self) -> None:
         write, pending = self._value.write, self._pending
         while pending:
@@ -180,22 +183,18 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             await write(record, key=key, partition=partition)
             pending.popleft()  # a write that was cancelled did not take its record
 
-    def _leave(self, error: BaseException | None) -> bool:
+    def _finish(self, error: BaseException | None) -> None:
         with self._lock:
             self._left = True
-            try:
-                if error is None:
-                    self._hand_on()
-                elif self._commits:
+            if error is None:
+                self.hand_on()
+            elif self._commits:
+                try:
                     self._owner.call(self._write_pending_in_time)
-            except BaseException as failure:
-                if error is None:
-                    self._owner.leave(failure)
-                    raise
-                error.add_note(
-                    f"{self.path}: and {len(self._pending)} collected records could not be handed on: {failure}"
-                )
-        return self._owner.leave(error)
+                except BaseException as failure:
+                    error.add_note(
+                        f"{self.path}: and {len(self._pending)} collected records could not be handed on: {failure}"
+                    )
 
     async def _write_pending_in_time(self) -> None:
         with anyio.fail_after(self._exit_timeout):

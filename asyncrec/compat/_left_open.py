@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401  # its exit function ends all pools; imported before, it runs after ours
-import os
 import sys
 import threading
 from typing import Protocol
 
 import sniffio
 
-__all__ = ["Closable", "close_dropped", "forget", "keep"]
+from asyncrec._concurrency.forks import on_fork
+
+__all__ = ["Closable", "close_dropped", "forget", "keep", "left_open"]
 
 # As long as a store may take to answer, and no longer than somebody would wait for a program that hangs.
 _PATIENCE = 30.0
@@ -25,35 +26,59 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_kept: set[Closable] = set()
-_closing: set[threading.Thread] = set()
-# They are the parent's to close.
-os.register_at_fork(after_in_child=_kept.clear)
-os.register_at_fork(after_in_child=_closing.clear)
+class _LeftOpen:
+    """What this process has to close before it ends."""
+
+    def __init__(self) -> None:
+        self.files: set[Closable] = set()
+        self.closing: set[threading.Thread] = set()
+        on_fork(self)
+
+    def forked(self) -> None:
+        self.files.clear()
+        self.closing.clear()
+
+    def close_in_thread(self, file: Closable) -> None:
+        thread = threading.Thread(target=self._close, args=(file,), name="asyncrec-close-dropped")
+        try:
+            thread.start()
+        except RuntimeError:  # Python is ending
+            return
+        self.closing.add(thread)
+        if not _on_a_loop():
+            thread.join(_PATIENCE)
+
+    def close_all(self) -> None:
+        for thread in list(self.closing):
+            thread.join(_PATIENCE)
+        for file in list(self.files):
+            self._close(file)
+
+    def _close(self, file: Closable) -> None:
+        try:
+            file.close()
+        except Exception:  # nobody is left to raise it to
+            sys.excepthook(*sys.exc_info())
+        self.closing.discard(threading.current_thread())
+
+
+left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
     """Close it when Python ends, unless `forget` comes before."""
-    _kept.add(file)
+    left_open.files.add(file)
 
 
 def forget(file: Closable) -> None:
-    """It is closed. Idempotent."""
-    _kept.discard(file)
+    """Leave it alone from now on, for it is closed. Called again, it does nothing."""
+    left_open.files.discard(file)
 
 
 def close_dropped(file: Closable) -> None:
     """Close what nobody can close any more; from a finaliser. What goes wrong is told as an uncaught exception is."""
-    if file not in _kept:
-        return
-    thread = threading.Thread(target=_close, args=(file,), name="asyncrec-close-dropped")
-    try:
-        thread.start()
-    except RuntimeError:  # Python is ending
-        return
-    _closing.add(thread)
-    if not _on_a_loop():
-        thread.join(_PATIENCE)
+    if file in left_open.files:
+        left_open.close_in_thread(file)
 
 
 def _on_a_loop() -> bool:
@@ -67,22 +92,8 @@ def _on_a_loop() -> bool:
     return True
 
 
-def _close(file: Closable) -> None:
-    try:
-        file.close()
-    except Exception:  # nobody is left to raise it to
-        sys.excepthook(*sys.exc_info())
-    _closing.discard(threading.current_thread())
-
-
-def _close_all() -> None:
-    for thread in list(_closing):
-        thread.join(_PATIENCE)
-    for file in list(_kept):
-        _close(file)
-
-
 # `atexit` comes too late: the event loop's thread has ended by then. These functions are called before threads are
 # waited for; registering them is private to Python, and concurrent.futures needs it for the same reason.
-if hasattr(threading, "_register_atexit"):
-    threading._register_atexit(_close_all)
+_register_atexit = getattr(threading, "_register_atexit", None)
+if _register_atexit is not None:
+    _register_atexit(left_open.close_all)

@@ -9,11 +9,11 @@ file of Python's. In a child made by fork it goes on with what the child writes;
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import weakref
 from contextlib import suppress
 
+from asyncrec._concurrency.forks import on_fork
 from asyncrec.compat._shared_file import SharedFile
 from asyncrec.errors import FormatError, StorageError
 from asyncrec.storage._local.disk import local_error
@@ -41,6 +41,7 @@ class LiveFile:
         self._inherited = False
         self._file = SharedFile(path)
         _open_files.add(self)
+        on_fork(self)
 
     def write(self, frame: bytes) -> None:
         """Append the bytes of one record. Raises ValueError when it is closed."""
@@ -61,6 +62,12 @@ class LiveFile:
                 self._file.sync()
             except OSError as error:
                 raise self._failed("flushing", error) from error
+
+    def show(self) -> None:
+        """Write what is left, where there is a file to write it to."""
+        with self._lock:
+            if not self._closed and self._failure is None:
+                self._append("flushing")
 
     def close(self) -> None:
         """Write what is left, and let others have it. Called again, it does nothing."""
@@ -105,7 +112,8 @@ class LiveFile:
             self._file.close(inherited=self._inherited)
         return _told(error, doing, self._file.path)
 
-    def _after_fork(self) -> None:
+    def forked(self) -> None:
+        """In a child: what the parent has not written is the parent's, and the file is opened anew."""
         self._lock = threading.RLock()  # a thread of the parent's may hold it
         self._pending = bytearray()
         self._inherited = True
@@ -120,17 +128,10 @@ def _told(error: OSError | FormatError, doing: str, path: str) -> Exception:
 _open_files: weakref.WeakSet[LiveFile] = weakref.WeakSet()
 
 
-def _in_child() -> None:
-    for file in list(_open_files):
-        file._after_fork()
-
-
 def _write_all() -> None:
     for file in list(_open_files):
-        if not file._closed and file._failure is None:
-            with suppress(OSError, FormatError), file._lock:
-                file._append("flushing")
+        with suppress(OSError, FormatError):
+            file.show()
 
 
-os.register_at_fork(after_in_child=_in_child)
 atexit.register(_write_all)  # earlier than whoever imports this: so it runs after their exit handlers

@@ -71,7 +71,6 @@ class _Upload:
     def __init__(self, path: str) -> None:
         self.lock = threading.RLock()  # one that was dropped may be closed by two threads, when Python ends
         self._path = path
-        self._what = redact(path)
         # Somebody's simple factory shows what it likes, and cannot be opened twice for one file.
         self._shows = foreign_factory(path) is not None
         self._name = path
@@ -86,6 +85,10 @@ class _Upload:
         self._context: AbstractContextManager[blocking.FileWriter] | None = None
         self._begin()
         keep(self)
+
+    @property
+    def _what(self) -> str:
+        return redact(self._path)
 
     def write(self, data: bytes) -> None:
         self._check()

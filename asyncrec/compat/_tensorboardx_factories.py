@@ -72,9 +72,9 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
     if ":" in prefix:
         raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; give what stands before the colon")
     if isinstance(factory, S3RecordWriterFactory):
-        registry._registered.pop(prefix, None)  # what it opens is opened by what is there without it
+        registry.registered.pop(prefix, None)  # what it opens is opened by what is there without it
     else:
-        registry._registered[prefix] = factory
+        registry.registered[prefix] = factory
 
 
 class _Registered(MutableMapping[str, Any]):
@@ -83,19 +83,19 @@ class _Registered(MutableMapping[str, Any]):
     _built_in: dict[str, Any] = {"s3": S3RecordWriterFactory(), "gs": GCSRecordWriterFactory()}  # noqa: RUF012  # constant
 
     def __getitem__(self, prefix: str) -> StorageFactory | Any:
-        return registry._registered[prefix] if prefix in registry._registered else self._built_in[prefix]
+        return registry.registered[prefix] if prefix in registry.registered else self._built_in[prefix]
 
     def __setitem__(self, prefix: str, factory: Any) -> None:
         register_writer_factory(prefix, factory)
 
     def __delitem__(self, prefix: str) -> None:
-        del registry._registered[prefix]
+        del registry.registered[prefix]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._built_in, **registry._registered})
+        return iter({**self._built_in, **registry.registered})
 
     def __len__(self) -> int:
-        return len({**self._built_in, **registry._registered})
+        return len({**self._built_in, **registry.registered})
 
 
 REGISTERED_FACTORIES = _Registered()

@@ -23,7 +23,7 @@ _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off
 _chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
 _files            any bytes under a path
-_bridge           an asyncio-only client under trio
+_bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from asyncrec.storage._base import Storage as Storage
     from asyncrec.storage._base import UnfinishedUploads as UnfinishedUploads
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
-    from asyncrec.storage._bridge import on_asyncio as on_asyncio
     from asyncrec.storage._factory import StorageFactory as StorageFactory
     from asyncrec.storage._files import directory_check as directory_check
     from asyncrec.storage._files import make_valid_tf_name as make_valid_tf_name
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
+    from asyncrec.storage._other_loop import on_asyncio as on_asyncio
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
     from asyncrec.storage._retry import DEFAULT as DEFAULT
@@ -76,10 +76,11 @@ __getattr__, __dir__, __all__ = lazy(
             "Storage",
             "UnfinishedUploads",
         ),
-        "asyncrec.storage._bridge": ("BridgedStorage", "on_asyncio"),
+        "asyncrec.storage._bridge": ("BridgedStorage",),
         "asyncrec.storage._factory": ("StorageFactory",),
         "asyncrec.storage._files": ("directory_check", "make_valid_tf_name"),
         "asyncrec.storage._memory": ("MemoryStorage",),
+        "asyncrec.storage._other_loop": ("on_asyncio",),
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
         "asyncrec.storage._registry": ("register_writer_factory",),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),

@@ -109,6 +109,10 @@ class ChunkWriter:
         self._error = None
         self._finished = True
 
+    def close(self) -> None:
+        """Take nothing more, of an object that is abandoned."""
+        self._failed(anyio.ClosedResourceError())
+
     async def _take(self, buffer: Buffer) -> None:
         room = self._sink.chunk_size - self._held_size
         if len(buffer) < room:

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
-
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import Buffer
@@ -60,7 +58,6 @@ class FileWriter:
 
     def __init__(self, chunks: ChunkWriter) -> None:
         self._chunks = chunks
-        self._closed = False
 
     async def write(self, data: Buffer) -> None:
         """Take ``data``, which may be changed afterwards.
@@ -70,8 +67,6 @@ class FileWriter:
             StorageError: writing failed, now or before.
             ClosedResourceError: the context has exited.
         """
-        if self._closed:
-            raise anyio.ClosedResourceError
         if not isinstance(data, bytes):
             view = memoryview(data)
             data = await in_thread(bytes, view) if view.nbytes > _MOST_ON_LOOP else bytes(view)
@@ -79,8 +74,6 @@ class FileWriter:
 
     async def flush(self) -> int:
         """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
-        if self._closed:
-            raise anyio.ClosedResourceError
         return await self._chunks.flush()
 
 
@@ -94,11 +87,12 @@ async def open_file(
     """
     async with located(path, storage_options=storage_options) as (storage, key):
         async with storage.open_sink(key) as sink:
-            file = FileWriter(chunks := ChunkWriter(sink))
+            chunks = ChunkWriter(sink)
             try:
-                yield file
-            finally:
-                file._closed = True
+                yield FileWriter(chunks)
+            except BaseException:
+                chunks.close()
+                raise
             await chunks.finish()
 
 

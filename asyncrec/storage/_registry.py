@@ -39,6 +39,7 @@ __all__ = [
     "located_folder",
     "open_storage",
     "register_writer_factory",
+    "registered",
     "registered_for",
 ]
 
@@ -53,7 +54,7 @@ _PACKAGES = {
 }
 
 _backends = Backends()
-_registered: dict[str, StorageFactory | ForeignFactory] = {}
+registered: dict[str, StorageFactory | ForeignFactory] = {}  # by what stands before the first colon
 
 
 def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactory) -> None:
@@ -80,7 +81,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
             f"the factory for {prefix!r} is neither a StorageFactory nor an object with open(path) and "
             f"directory_check(path): {type(factory).__name__}"
         )
-    _registered[prefix] = factory
+    registered[prefix] = factory
 
 
 def foreign_factory(path: str | os.PathLike[str]) -> ForeignFactory | None:
@@ -133,8 +134,8 @@ async def located(
             raise ArgumentTypeError("storage is open already: give storage_options only where there is no storage")
         yield storage, os.fspath(path)
         return
-    registered = registered_for(path)
-    if registered is not None and not (isinstance(registered, StorageFactory) and "://" in os.fspath(path)):
+    factory = registered_for(path)
+    if factory is not None and not (isinstance(factory, StorageFactory) and "://" in os.fspath(path)):
         prefix, rest = os.fspath(path).split(":", 1)
         key = rest.lstrip("/")
         root = f"{prefix}:{rest[: len(rest) - len(key)]}"
@@ -165,7 +166,7 @@ def registered_for(path: str | os.PathLike[str]) -> StorageFactory | ForeignFact
     if not isinstance(path, str):
         return None
     prefix, colon, _ = path.partition(":")
-    return _registered.get(prefix) if colon else None
+    return registered.get(prefix) if colon else None
 
 
 async def _opening(

@@ -34,7 +34,7 @@ class RetryPolicy:
     """How long to be patient.
 
     Attributes:
-        attempts: calls in all, the first included. 10 doublings of 0.2 s reach about a minute of waiting in the mean,
+        attempts: calls in all, the first included. 10 doublings of 0.2 s reach about a minute of waiting on average,
             which outlives the throttling of a prefix that S3 is splitting, and a restart of a gateway.
         base: seconds, the bound of the first delay; about the time of one request, so that a lone reset costs little.
         cap: seconds, the bound of every delay, and of what a store's ``Retry-After`` is honoured for: a wait that is

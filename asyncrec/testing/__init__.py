@@ -22,8 +22,6 @@ from asyncrec.testing import golden as golden
 if TYPE_CHECKING:
     from asyncrec.testing._cancellation import cancel_at_checkpoint as cancel_at_checkpoint
     from asyncrec.testing._cancellation import cancel_at_every_checkpoint as cancel_at_every_checkpoint
-    from asyncrec.testing._checks import check_sink as check_sink
-    from asyncrec.testing._checks import check_source as check_source
     from asyncrec.testing._clock import virtual_backend as virtual_backend
     from asyncrec.testing._commands import CommandConformance as CommandConformance
     from asyncrec.testing._conformance import StorageConformance as StorageConformance
@@ -32,19 +30,22 @@ if TYPE_CHECKING:
     from asyncrec.testing._faults import SlowStorage as SlowStorage
     from asyncrec.testing._formats import FormatConformance as FormatConformance
     from asyncrec.testing._kit import replaces_case as replaces_case
+    from asyncrec.testing._sink_checks import check_sink as check_sink
+    from asyncrec.testing._source_checks import check_source as check_source
     from asyncrec.testing._stores import LaxStorage as LaxStorage
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "asyncrec.testing._cancellation": ("cancel_at_checkpoint", "cancel_at_every_checkpoint"),
-        "asyncrec.testing._checks": ("check_sink", "check_source"),
         "asyncrec.testing._clock": ("virtual_backend",),
         "asyncrec.testing._commands": ("CommandConformance",),
         "asyncrec.testing._conformance": ("StorageConformance",),
         "asyncrec.testing._faults": ("Fault", "FlakyStorage", "SlowStorage"),
         "asyncrec.testing._formats": ("FormatConformance",),
         "asyncrec.testing._kit": ("replaces_case",),
+        "asyncrec.testing._sink_checks": ("check_sink",),
+        "asyncrec.testing._source_checks": ("check_source",),
         "asyncrec.testing._stores": ("LaxStorage",),
     },
 )

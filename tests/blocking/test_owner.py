@@ -98,13 +98,13 @@ def test_what_is_opened_of_a_data_set_or_a_store_keeps_it(file: Path, dataset: P
     streams = [blocking.open_dataset(dataset).__enter__().shuffled(seed=1).__enter__()]
     gc.collect()
     assert sum(1 for _ in streams[0]) == 5000
-    streams[0]._leave(None)
+    streams[0]._owner.leave(None)
     with pytest.warns(ResourceWarning, match="open_dataset"):
         drop(streams)
     sources = [blocking.open_storage(file.parent).__enter__().open_source(file.name).__enter__()]
     gc.collect()
     assert len(sources[0].receive(100)) == 100
-    sources[0]._leave(None)
+    sources[0]._owner.leave(None)
     with pytest.warns(ResourceWarning, match="open_storage"):
         drop(sources)
 

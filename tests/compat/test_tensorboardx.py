@@ -22,8 +22,8 @@ from fake_gcs import FakeGcs
 from s3_store import Store
 
 from asyncrec import StorageError, blocking
-from asyncrec.compat import _left_open as left_open
 from asyncrec.compat import _remote_file as remote_file
+from asyncrec.compat._left_open import left_open
 from asyncrec.compat.tensorboardx import (
     REGISTERED_FACTORIES,
     GCSRecordWriterFactory,
@@ -49,10 +49,10 @@ FAR = "compat-tensorboardx"
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Relative paths and registered prefixes are each test's own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "registered", {})
     yield
-    left = list(left_open._kept)
-    left_open._kept.clear()
+    left = list(left_open.files)
+    left_open.files.clear()
     assert not left
 
 

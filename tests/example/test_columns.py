@@ -18,6 +18,8 @@ from asyncrec.example._columns import Column, column_of, read_columns
 from asyncrec.example._features import Example, Features
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw, parse_example
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 KINDS = {"label": INT64, "url": BYTES, "emb": FLOAT, "tokens": INT64, "tags": BYTES}
 
 
@@ -116,6 +118,47 @@ def test_a_batch_larger_than_a_block_is_read_in_blocks(monkeypatch: pytest.Monke
     records[100] = encode_example({"label": 7, "url": "u" * 5000})
     read = read_columns(records, KINDS, accept)
     assert {name: plain(column) for name, column in read.items()} == one_by_one(records, KINDS)
+
+
+@pytest.mark.parametrize("names", [40, 900])
+def test_any_number_of_names_that_nobody_wants_may_stand_beside(names: int) -> None:
+    records = [
+        encode_example({"label": i} | {f"extra {(i * 7 + j) % names}": j for j in range(i % 60)}) for i in range(300)
+    ]
+    read = read_columns(records, {"label": INT64, "absent": FLOAT}, accept)
+    assert read["label"].flat.tolist() == list(range(300))
+    assert read["absent"].counts.tolist() == [-1] * 300
+
+
+def test_a_thousand_features_and_more_may_be_wanted() -> None:
+    wanted = {f"f{i}": INT64 for i in range(1001)}
+    records = [encode_example({"f0": 1, f"f{i}": i}) for i in range(0, 1001, 100)]
+    for count in (1000, 1001):
+        some = dict(list(wanted.items())[:count])
+        read = read_columns(records, some, accept)
+        assert {name: plain(column) for name, column in read.items()} == one_by_one(records, some)
+
+
+def test_rows_that_grow_longer_than_the_first_have_room() -> None:
+    records = [
+        encode_example({"emb": np.arange(n, dtype=np.float32), "tokens": list(range(n)), "tags": ["t"] * n})
+        for n in range(1, 300)
+    ]
+    read = read_columns(records, KINDS, accept)
+    assert {name: plain(column) for name, column in read.items()} == one_by_one(records, KINDS)
+
+
+def test_what_is_read_may_be_written_to() -> None:
+    read = read_columns([encode_example({"label": 1, "emb": [0.5]})] * 3, KINDS, accept)
+    for name in ("label", "emb"):
+        assert read[name].flat.flags.writeable
+        assert read[name].flat.flags.aligned
+
+
+@pytest.mark.parametrize("wrong", [5, "text", None])
+def test_what_is_no_record_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError):
+        read_columns([encode_example({"label": 1}), wrong], KINDS, accept)
 
 
 def test_no_records_are_columns_of_none() -> None:

@@ -15,6 +15,8 @@ from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import encode_example, encode_sequence_example
 from asyncrec.example._schema import FixedLen, Ragged, Schema, Sequence, Sparse, Tensor, VarLen
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 PAGE = Schema({"label": FixedLen((), "int64"), "emb": FixedLen((2, 2), "float32"), "tags": VarLen("bytes")})
 
 

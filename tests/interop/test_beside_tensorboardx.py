@@ -322,7 +322,7 @@ S3_CHECKS: dict[str, Check] = {
 
 @pytest.fixture(autouse=True)
 def own_factories(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "registered", {})
     monkeypatch.setattr(original, "REGISTERED_FACTORIES", dict(original.REGISTERED_FACTORIES))
     warnings.simplefilter("ignore")
 

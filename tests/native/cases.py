@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 from unittest import mock
@@ -14,7 +14,11 @@ from asyncrec._framing import frames
 from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 from asyncrec._framing.frames import FrameDecoder
 from asyncrec._native import native
-from asyncrec.errors import FormatError
+from asyncrec.errors import DecodeError, FormatError, SchemaError
+from asyncrec.example._columns import column_of, read_columns, read_columns_in_python
+from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
+
+from .messages import some_example
 
 assert native is not None, "there is no C to try"
 
@@ -92,3 +96,57 @@ def frames_cut(random: Random) -> None:
     in_c = decoded()
     with mock.patch.object(frames, "native", None):
         assert decoded() == in_c
+
+
+def example_columns(random: Random) -> None:
+    """Against each record read by itself; NumPy, which passes over damage in what nobody wants, where that is well."""
+    most = random.choice((1, 2, 3, 8))
+    forms = [some_example(random, most) for _ in range(random.choice((1, 1, 2, 5, 40)))]
+    records = [random.choice(forms) for _ in range(random.choice((0, 1, 3, 30, 60)))]
+    for _ in range(random.choice((0, 0, 1, 3)) if records else 0):
+        at = random.randrange(len(records))
+        records[at] = damaged(random, records[at])
+    names = random.sample(("a", "bb", "name", "a rather long name of a feature", "é"), random.randrange(1, 5))
+    wanted = {name: random.choice((BYTES, FLOAT, INT64)) for name in names}
+    strict = random.random() < 0.3
+    checked = []
+
+    def check(features: Mapping[str, Raw], row: int) -> None:
+        checked.append(row)
+        for name, (kind, _) in features.items():
+            if kind != NONE and kind != wanted.get(name, kind):
+                raise SchemaError(f"record {row} of the batch: {name!r}")
+            if strict and name not in wanted:
+                raise SchemaError(f"record {row} of the batch: no {name!r}")
+
+    def alone() -> Any:
+        columns: dict[str, tuple[list[Any], list[int]]] = {name: ([], []) for name in wanted}
+        for row, record in enumerate(records):
+            try:
+                features = parse_example(record)
+                check(features, row)
+                for name, kind in wanted.items():
+                    _, flat, counts = column_of(kind, [features.get(name)])
+                    columns[name][0].extend(flat if kind == BYTES else flat.view("i4").tolist())
+                    columns[name][1].extend(counts.tolist())
+            except DecodeError as error:
+                raise DecodeError(f"record {row} of the batch: {error}") from None
+        return columns
+
+    def together(read: Callable[..., Any]) -> Any:
+        columns = read(records, wanted, check)
+        return {
+            name: (flat if kind == BYTES else flat.view("i4").tolist(), counts.tolist())
+            for name, (kind, flat, counts) in columns.items()
+        }
+
+    expected = outcome(alone, DecodeError, SchemaError)
+    checked.clear()
+    found = outcome(lambda: together(read_columns), DecodeError, SchemaError)
+    assert checked == sorted(checked)
+    if isinstance(expected, dict):
+        assert found == expected
+        assert outcome(lambda: together(read_columns_in_python), DecodeError, SchemaError) == expected
+    else:  # the same kind of fault of the same record
+        assert found[0] is expected[0], (found, expected)
+        assert found[1].split(":")[0] == expected[1].split(":")[0], (found, expected)

@@ -24,6 +24,7 @@ SUBJECTS: dict[str, str] = {
     "crc32c": "crc32c",
     "encode_frames": "frames_encoded",
     "cut_frames": "frames_cut",
+    "example_columns": "example_columns",
 }
 """The functions in C, and what tries each: the name of a function in `cases`."""
 

@@ -13,9 +13,9 @@ import anyio.lowlevel
 import pytest
 
 from asyncrec.errors import ObjectNotFoundError, TransientStorageError
+from asyncrec.storage import BridgedStorage, on_asyncio
 from asyncrec.storage import _bridge as bridge
 from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.storage._bridge import BridgedStorage, on_asyncio
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import StorageConformance
 

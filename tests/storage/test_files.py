@@ -96,7 +96,7 @@ class Asked(MemoryStorage):
 async def test_directory_check_asks_a_store_for_what_is_not_there(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "registered", {})
     asked = Asked(error)
     register_writer_factory("asked", StorageFactory("asked", ("asked",), asked.factory))
     await directory_check("asked://bucket/some/folder/")
@@ -106,7 +106,7 @@ async def test_directory_check_asks_a_store_for_what_is_not_there(
 
 
 async def test_a_store_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "registered", {})
     asked = Asked(TransientStorageError("no route"))
     register_writer_factory("asked", StorageFactory("asked", ("asked",), asked.factory))
     with pytest.raises(TransientStorageError):

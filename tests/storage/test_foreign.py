@@ -93,7 +93,7 @@ class AsyncFactory(Factory):
 
 @pytest.fixture(autouse=True)
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry, "registered", {})
 
 
 PATHS = ["foo:bar.rec", "foo://bar", "foo://a/b c%20?#/x.rec", "foo:/abs/x", "foo:../x"]

@@ -41,7 +41,7 @@ class Found:
         self.opened: list[tuple[str, dict[str, object]]] = []
         monkeypatch.setattr("importlib.metadata.entry_points", lambda group: self.entries)
         monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
-        monkeypatch.setattr(registry, "_registered", {})
+        monkeypatch.setattr(registry, "registered", {})
         monkeypatch.delenv(DISABLE, raising=False)
 
     def opener(self, label: str) -> Any:
@@ -427,7 +427,7 @@ async def test_what_cannot_be_registered(
 ) -> None:
     with pytest.raises(error, match=says):
         register_writer_factory(prefix, factory)
-    assert registry._registered == {}
+    assert registry.registered == {}
 
 
 async def test_a_folder_is_located_by_what_the_keys_in_it_begin_with(tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ class ShardedWriter:
         self._duplicates = 0
         self._next_queue = 0
 
+    @property
+    def last_ticket(self) -> int:
+        """The ticket of the last write; 0 before the first."""
+        return self._tickets
+
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:

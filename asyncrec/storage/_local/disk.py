@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -19,7 +20,17 @@ from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.lock import FileLock
 
-__all__ = ["Disk", "is_partial", "local_error", "mapped_errors", "object_info", "open_own", "partial_name", "read_at"]
+__all__ = [
+    "Disk",
+    "Place",
+    "is_partial",
+    "local_error",
+    "mapped_errors",
+    "object_info",
+    "open_own",
+    "partial_name",
+    "read_at",
+]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -31,6 +42,21 @@ _THREADS = 16
 _MOST_FOLDERS = 1000
 # What filesystems without hard links say (FAT, some of FUSE and SMB); Linux says EPERM for them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an object is.
+
+    Attributes:
+        key: in its storage.
+        path: of the file.
+        shown: its path as errors name it.
+    """
+
+    key: str
+    path: str
+    shown: str
 
 
 class Disk:

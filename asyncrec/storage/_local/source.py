@@ -15,7 +15,7 @@ import anyio
 
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ByteSource
-from asyncrec.storage._local.disk import Disk, mapped_errors, object_info
+from asyncrec.storage._local.disk import Disk, Place, mapped_errors, object_info
 
 __all__ = ["LocalSource", "check_regular"]
 
@@ -42,13 +42,9 @@ class LocalSource(ByteSource):
     once, which share the hop (half the time); more than 1 MiB by itself and exactly, without a copy.
     """
 
-    def __init__(
-        self, disk: Disk, key: str, path: str, shown: str, *, start: int, end: int | None, etag: str | None
-    ) -> None:
+    def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, etag: str | None) -> None:
         self._disk = disk
-        self._key = key
-        self._path = path
-        self._shown = shown
+        self._place = place
         self._position = start
         self._wanted_end = end
         self._end = start
@@ -63,13 +59,13 @@ class LocalSource(ByteSource):
 
     async def __aenter__(self) -> LocalSource:
         try:
-            with mapped_errors("opening", self._shown):
+            with mapped_errors("opening", self._place.shown):
                 status = await self._disk.in_thread(self._open)
-            check_regular(status, self._shown)
-            self.info = object_info(self._key, status)
+            check_regular(status, self._place.shown)
+            self.info = object_info(self._place.key, status)
             if self._etag is not None and self._etag != self.info.etag:
                 raise ObjectChangedError(
-                    f"{self._shown}: it is not the file that was opened before; open it again from the start"
+                    f"{self._place.shown}: it is not the file that was opened before; open it again from the start"
                 )
         except BaseException:
             self._close()
@@ -95,12 +91,13 @@ class LocalSource(ByteSource):
             return b""
         block = self._held(wanted) or self._cached(wanted)
         if block is None:
-            with mapped_errors("reading", f"{self._shown}, offset {self._position:,}"):
+            with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
                 self._ahead = await self._disk.in_thread(self._read, self._position, wanted)
             block = self._held(wanted)
         if not block:
             raise ObjectChangedError(
-                f"{self._shown}: it was cut to {self._position:,} bytes while it was read; it had {self.info.size:,}"
+                f"{self._place.shown}: it was cut to {self._position:,} bytes while it was read; "
+                f"it had {self.info.size:,}"
             )
         self._position += len(block)
         return block
@@ -144,7 +141,7 @@ class LocalSource(ByteSource):
 
     def _open(self) -> os.stat_result:
         # Without O_NONBLOCK opening a named pipe would wait for a writer.
-        self._fd = self._disk.system.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = self._disk.system.open(self._place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status: os.stat_result = self._disk.system.fstat(self._fd)
         self._in_memory = self._disk.lives_in_memory(status.st_dev)
         return status

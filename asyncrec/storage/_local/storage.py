@@ -23,6 +23,7 @@ from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._local.disk import (
     Disk,
+    Place,
     is_partial,
     local_error,
     mapped_errors,
@@ -141,9 +142,8 @@ class LocalStorage(Storage):
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return LocalSource(
-            self.disk, key, str(self.path_of(key)), join(self.root, key), start=start, end=end, etag=etag
-        )
+        place = Place(key=key, path=str(self.path_of(key)), shown=join(self.root, key))
+        return LocalSource(self.disk, place, start=start, end=end, etag=etag)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """See `Storage.list_objects`. Holds the names of one folder per level of the tree at a time."""
@@ -159,7 +159,7 @@ class LocalStorage(Storage):
     async def delete(self, key: str) -> None:
         path = self.path_of(key)
         with mapped_errors("deleting", join(self.root, key)):
-            await self.disk.in_thread(self._unlink, path)
+            await self.disk.in_thread(_unlink, self.disk, path)
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """Files begun and not published, those being written now included; their keys can be read and deleted."""
@@ -173,27 +173,7 @@ class LocalStorage(Storage):
         """
         if not is_partial(upload.key.rpartition("/")[2]):
             raise ArgumentValueError(f"{join(self.root, upload.key)} is no unfinished file")
-        await self.disk.in_thread(self._remove_unfinished, str(self.path_of(upload.key)))
-
-    def _remove_unfinished(self, path: str) -> None:
-        try:
-            lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
-        except ObjectNotFoundError:
-            return
-        try:
-            with mapped_errors("deleting", path):
-                self.disk.system.unlink(path)
-        finally:
-            lock.release()
-
-    def _unlink(self, path: Path) -> None:
-        try:
-            self.disk.system.unlink(path)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            pass
-        except PermissionError:
-            if not path.is_dir():  # macOS says so of a folder, which is no object
-                raise
+        await self.disk.in_thread(_remove_unfinished, self.disk, str(self.path_of(upload.key)))
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
         found = walk(self.folder, prefix, start_after, partial=partial)
@@ -210,6 +190,28 @@ class LocalStorage(Storage):
                 yield info
             if len(batch) < _LIST_BATCH:
                 return
+
+
+def _remove_unfinished(disk: Disk, path: str) -> None:
+    try:
+        lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
+    except ObjectNotFoundError:
+        return
+    try:
+        with mapped_errors("deleting", path):
+            disk.system.unlink(path)
+    finally:
+        lock.release()
+
+
+def _unlink(disk: Disk, path: Path) -> None:
+    try:
+        disk.system.unlink(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        pass
+    except PermissionError:
+        if not path.is_dir():  # macOS says so of a folder, which is no object
+            raise
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from asyncrec.errors import IntegrityError, ObjectExistsError
 from asyncrec.storage._base import Buffer, ObjectInfo
-from asyncrec.storage._local.disk import Disk, object_info, partial_name
+from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
 
 __all__ = ["Target", "UnfinishedFile", "nbytes"]
@@ -31,22 +31,16 @@ _UNPUBLISHED = 0o600
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(Place):
     """The object that a file is to become.
 
     Attributes:
-        key: in its storage.
-        path: of the file.
-        shown: its path as errors name it.
         exclusive: whether it must be new.
         owner: the id of the writer, which stands in the name of the unfinished file; `None` for a random one.
         zeros: bytes that the owner's unfinished file begins with, from the moment that it is there.
         private: whether the object is readable by this user alone.
     """
 
-    key: str
-    path: str
-    shown: str
     exclusive: bool = False
     owner: str | None = None
     zeros: int = 0

@@ -29,7 +29,7 @@ async def open_files(url: str, *, threads: int = 4, chunk_size: int = 1 << 20) -
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from asyncrec_aiofiles.storage import FileStorage
+    from .storage import FileStorage
 
     executor = ThreadPoolExecutor(threads, thread_name_prefix="asyncrec-aiofiles")
     try:

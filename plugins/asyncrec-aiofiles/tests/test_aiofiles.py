@@ -18,7 +18,7 @@ from asyncrec_aiofiles.settled import settled
 
 import asyncrec
 from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionError, UnsupportedBackendError
-from asyncrec.storage._base import Storage
+from asyncrec.storage import Storage
 from asyncrec.testing import StorageConformance, replaces_case
 
 pytestmark = pytest.mark.anyio

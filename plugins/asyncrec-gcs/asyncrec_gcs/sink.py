@@ -18,8 +18,8 @@ import anyio.to_thread
 import numpy as np
 from crc32c import crc32c
 
-from asyncrec.errors import ArgumentValueError, StorageError
-from asyncrec.storage import Buffer, ByteSink
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage import Buffer, ByteSink, SinkState
 
 from .bucket import Bucket
 from .protocol import UNIT
@@ -52,47 +52,40 @@ class GcsSink(ByteSink):
         self._ahead = 0  # bytes at the beginning of what comes next that a flush has taken already
         self._checksum = 0
         self._task: asyncio.Task[None] | None = None
-        self._state = "new"  # open, failed, closed
+        self._state = SinkState(self._shown)
 
     async def __aenter__(self) -> GcsSink:
-        if self._state != "new":
-            raise RuntimeError("a sink is entered once")
-        try:
-            await self._upload.begin()
-        except BaseException:
-            await self._abort()
-            raise
-        self._state = "open"
+        with self._state.entering():
+            try:
+                await self._upload.begin()
+            except BaseException:
+                await self._abort()
+                raise
         return self
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
-        self._begin()
-        await self._join()
-        size = sum(map(len, buffers))
-        if size < self._ahead:
-            raise ArgumentValueError("what was flushed has to be sent again, as part of the next chunk")
-        skip, self._ahead = self._ahead, 0
-        await self._pass_on(buffers, skip, hold=True)
-        self._state = "open"
+        with self._state.working():
+            await self._join()
+            size = sum(map(len, buffers))
+            if size < self._ahead:
+                raise ArgumentValueError("what was flushed has to be sent again, as part of the next chunk")
+            skip, self._ahead = self._ahead, 0
+            await self._pass_on(buffers, skip, hold=True)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        self._begin()
-        await self._join()
-        self._ahead += await self._pass_on(tail, self._ahead, hold=False)
-        await self._join()
-        self._state = "open"
+        with self._state.working():
+            await self._join()
+            self._ahead += await self._pass_on(tail, self._ahead, hold=False)
+            await self._join()
         return self._ahead
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        state, self._state = self._state, "closed"
         try:
-            if exc is not None:
+            if not self._state.leave(exc):
                 return
             await self._join()
-            if state == "failed":
-                raise StorageError(f"{self._shown}: not published, because writing it failed or was cancelled before")
             if self._ahead:
                 raise RuntimeError(f"{self._shown}: not published: bytes were flushed and then never sent")
             await anyio.lowlevel.checkpoint()
@@ -102,15 +95,6 @@ class GcsSink(ByteSink):
             if self.published is None:
                 await self._abort()
             self._held = b""
-
-    def _begin(self) -> None:
-        if self._state in ("new", "closed"):
-            raise anyio.ClosedResourceError
-        if self._state == "failed":
-            if self._task is not None and self._task.done() and not self._task.cancelled():
-                self._task.result()
-            raise StorageError(f"{self._shown}: writing it failed or was cancelled before; it can only be abandoned")
-        self._state = "failed"  # until the call has gone well
 
     async def _pass_on(self, buffers: Sequence[Buffer], skip: int, *, hold: bool) -> int:
         """Give the upload all whole units, with ``hold`` but the last. Returns how many bytes of ``buffers`` it got."""

@@ -10,8 +10,8 @@ from asyncrec_gcs.options import Options
 from asyncrec_gcs.storage import open_bucket
 from fake_gcs import UNIT
 
+from asyncrec.storage import BridgedStorage, on_asyncio
 from asyncrec.storage._base import Storage
-from asyncrec.storage._bridge import BridgedStorage, on_asyncio
 from asyncrec.storage._retry import RetryPolicy
 
 

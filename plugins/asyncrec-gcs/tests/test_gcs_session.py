@@ -28,7 +28,7 @@ from tenacity import wait_none
 
 import asyncrec
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage._bridge import BridgedStorage
+from asyncrec.storage import BridgedStorage
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.testing._checks import content, receive_all, send_all
 

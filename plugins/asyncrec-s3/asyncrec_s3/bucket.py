@@ -52,10 +52,16 @@ class Found:
 
 
 class Bucket:
-    """Keys here are whole keys of the bucket, with the storage's prefix."""
+    """A bucket. Keys here are whole keys of it, with the storage's prefix.
+
+    Attributes:
+        name: of the bucket.
+        known: what the answers of the store have shown.
+    """
 
     def __init__(self, connection: Connection, options: Options) -> None:
         self.name = options.bucket
+        self.known = connection.known
         self._checksum = options.checksum
         self._connection = connection
         self._patience = options.connect_timeout + options.read_timeout
@@ -65,32 +71,13 @@ class Bucket:
         """What goes with a body now: ``"crc32c"``, ``"md5"``, or ``"both"`` to see which of them the store knows."""
         if self._checksum != "auto":
             return self._checksum
-        return {True: "crc32c", False: "md5", None: "both"}[self._connection.knows_crc32c]
+        return {True: "crc32c", False: "md5", None: "both"}[self.known.crc32c]
 
-    def learn(self, *, knows_crc32c: bool) -> None:
-        """What an answer has shown of the store. Where two disagree, several programs answer: the least holds."""
-        if not self._connection.is_aws and self._connection.knows_crc32c is not False:
-            self._connection.knows_crc32c = knows_crc32c
-
-    @property
-    def excludes_puts(self) -> bool | None:
-        """Whether the store honours the condition of a put; `None`: not known yet."""
-        return self._connection.excludes_puts
-
-    @property
-    def excludes_parts(self) -> bool | None:
-        """Whether it honours that of a multipart completion; likewise."""
-        return self._connection.excludes_parts
-
-    def learn_exclusion(self, *, puts: bool | None = None, parts: bool | None = None) -> None:
-        """What an answer has shown. Where two disagree, several programs answer: the least holds."""
-        if puts is not None and self._connection.excludes_puts is not False:
-            self._connection.excludes_puts = puts
-        if parts is not None and self._connection.excludes_parts is not False:
-            self._connection.excludes_parts = parts
+    def shown(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
 
     def what(self, operation: str, key: str = "") -> str:
-        return f"{operation} s3://{self.name}/{key}"
+        return f"{operation} {self.shown(key)}"
 
     async def call(self, name: str, what: str, *, size: int = 0, **params: Any) -> dict[str, Any]:
         """One attempt of one request of the SDK; ``size`` bytes are to be transferred by it.

@@ -34,6 +34,7 @@ from asyncrec.errors import StorageError
 from .body import sign_in_thread
 from .dates import parse_date
 from .errors import translate
+from .known import Known
 from .redaction import quieten, remember
 
 if TYPE_CHECKING:
@@ -53,18 +54,14 @@ class Connection:
     Attributes:
         client: of aiobotocore. Its own retries are off: the core's back-off is the only one.
         is_aws: whether the endpoint is AWS's own, rather than that of a compatible store.
-        knows_crc32c: whether the store compares the CRC32C of a body, as far as its answers have shown; `None` before.
-        excludes_puts, excludes_parts: whether it honours ``If-None-Match: *`` of a put, and of the completion of a
-            multipart upload; likewise. AWS does; Ceph 16 only the first.
+        known: what its answers have shown.
     """
 
     def __init__(self, client: Any) -> None:
         self.client = client
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
-        self.knows_crc32c: bool | None = True if self.is_aws else None
-        self.excludes_puts: bool | None = True if self.is_aws else None
-        self.excludes_parts: bool | None = True if self.is_aws else None
+        self.known = Known(is_aws=self.is_aws)
         # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
@@ -159,11 +156,21 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
         raise StorageError(f"{what}: {error.strerror}") from None
 
 
+class _Session(AioSession):  # type: ignore[misc]  # without types
+    """A session of the SDK whose clients are made in one place and entered in another.
+
+    The SDK's own way to make one enters it, too, which must happen on the loop that will use it.
+    """
+
+    async def make_client(self, service: str, **options: Any) -> Any:
+        return await self._create_client(service, **options)
+
+
 async def _make(options: ClientOptions, backend: str) -> Any:
     """Runs in a worker thread, on an event loop of its own, of the kind the client will run on."""
     global _loader
     quieten()
-    session = AioSession(profile=options.profile)
+    session = _Session(profile=options.profile)
     if _loader is None:
         _loader = session.get_component("data_loader")
     session.register_component("data_loader", _loader)
@@ -193,8 +200,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     )
     if options.payload_signing:
         sign_in_thread(session)
-    # The public way also enters the client, which must happen on the loop that will use it.
-    return await session._create_client(
+    return await session.make_client(
         "s3",
         region_name=options.region,
         endpoint_url=options.endpoint_url,

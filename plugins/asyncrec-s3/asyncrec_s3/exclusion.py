@@ -50,5 +50,5 @@ async def excludes_parts(bucket: Bucket, key: str) -> bool:
             if upload_id is not None:
                 await bucket.abort(key, upload_id)
             await bucket.delete(key)
-    bucket.learn_exclusion(parts=honoured)
+    bucket.known.learn_exclusion(parts=honoured)
     return honoured

@@ -70,7 +70,7 @@ class Publication:
         Raises:
             StorageError
         """
-        if self._exclusive and self._bucket.excludes_puts is False:
+        if self._exclusive and self._bucket.known.excludes_puts is False:
             raise StorageError(
                 f"{self._bucket.what('create', self._key)}: this store ignores If-None-Match, so two writers could "
                 "overwrite each other unseen: nothing is created exclusively on it; see 'asyncrec doctor'"
@@ -125,13 +125,13 @@ class Publication:
             return self._check(found, content)
         except (TransientStorageError, UploadGoneError, ObjectExistsError) as error:
             if isinstance(error, ObjectExistsError):
-                self._bucket.learn_exclusion(**{"puts" if put else "parts": True})
+                self._bucket.known.learn_exclusion(**{"puts" if put else "parts": True})
             info = await self._settle(error, content, withdraw)
         else:
             # Of a put that it compared with a checksum the store has said what it has: no need to ask again.
             confirmed = put and _confirmed(answer, content)
             info = self._of_answer(answer, content) if confirmed else await self._verify(answer, content, put=put)
-        if self._exclusive and put and self._bucket.excludes_puts is None:
+        if self._exclusive and put and self._bucket.known.excludes_puts is None:
             await self._prove(request, what)
         return info
 
@@ -155,11 +155,11 @@ class Publication:
             for _ in range(2):
                 await self._bucket.repeat(request, what)
         except ObjectExistsError:
-            self._bucket.learn_exclusion(puts=True)
+            self._bucket.known.learn_exclusion(puts=True)
             return
         except StorageError:
             return  # ours was taken; the next one will show
-        self._bucket.learn_exclusion(puts=False)
+        self._bucket.known.learn_exclusion(puts=False)
         found = await self._look()
         if found is not None and found.writer == self._writer:
             await self._bucket.delete(self._key)
@@ -188,7 +188,7 @@ class Publication:
         if found is None:
             raise IntegrityError(f"{self._what()}: the store acknowledged it, and does not have it")
         if not self._is_ours(found, content):
-            if self._exclusive and not put and not self._bucket.excludes_parts:
+            if self._exclusive and not put and not self._bucket.known.excludes_parts:
                 # Ours was published, and replaced by one that was to be new as well, or by one that may replace it: in
                 # both cases there is nothing of ours.
                 raise ObjectExistsError(

@@ -22,7 +22,7 @@ import anyio.lowlevel
 import crc32c
 
 from asyncrec.errors import ArgumentValueError, StorageError, TransientStorageError
-from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, in_thread
+from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, SinkState, in_thread
 
 from .body import body_of
 from .bucket import writer_metadata
@@ -41,7 +41,7 @@ B = TypeVar("B", bytearray, memoryview)
 # Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.
 _PUBLISH_SECONDS = 150.0
 # For an upload whose completion the store says is under way: longer than Ceph keeps the lock of a gateway that died
-# (600 s), and about half as many questions again as the waits between them need in the mean.
+# (600 s), and about half as many questions again as the waits between them need on average.
 _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 
 
@@ -61,38 +61,30 @@ class S3Sink(ByteSink):
         self._size = 0
         self._short = bytearray()
         self._last_sent = False
-        # Stands while a chunk is being taken: a send that never ended leaves a hole nobody may publish.
-        self._taking = False
-        self._state = "new"
+        self._state = SinkState(self._bucket.shown(self._key))
 
     async def __aenter__(self) -> S3Sink:
         self._storage.check()
-        if self._state != "new":
-            raise RuntimeError("a sink is entered once")
-        self._publication.refuse_unable()
-        await anyio.lowlevel.checkpoint()
-        self._state = "open"
+        with self._state.entering():
+            self._publication.refuse_unable()
+            await anyio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._state = "closed"
-        if exc is not None:
-            await self._upload.abandon()
-            return
         try:
-            if self._taking:
-                raise StorageError(
-                    f"{self._bucket.what('write', self._key)}: a send was cancelled; nothing is published"
-                )
-            await self._upload.finish()
-            await self._publish()
+            if self._state.leave(exc):
+                await self._upload.finish()
+                await self._publish()
         except BaseException:
             if self.published is None:
                 await self._upload.abandon()
             raise
-        await self._upload.tidy()
+        if self.published is None:
+            await self._upload.abandon()
+        else:
+            await self._upload.tidy()
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         self._check()
@@ -106,14 +98,14 @@ class S3Sink(ByteSink):
                 f"{self._bucket.what('write', self._key)}: longer than S3's {MAX_PARTS:,} parts of "
                 f"{self.chunk_size:,} bytes; give a larger chunk_size"
             )
-        self._taking = True
-        self._last_sent = size < self.chunk_size
-        if self._last_sent and not self._upload.started:
-            # No slot for it: a task that has several short objects open must not wait for itself.
-            self._short = await self._copy(buffers, size, bytearray(size))
-        else:
-            await self._send_part(buffers, size)
-        self._taking = False
+        # A send that does not end leaves a hole, which nobody may publish.
+        with self._state.working():
+            self._last_sent = size < self.chunk_size
+            if self._last_sent and not self._upload.started:
+                # No slot for it: a task that has several short objects open must not wait for itself.
+                self._short = await self._copy(buffers, size, bytearray(size))
+            else:
+                await self._send_part(buffers, size)
 
     async def _send_part(self, buffers: Sequence[Buffer], size: int) -> None:
         slots = self._storage.slots.of(size)
@@ -137,10 +129,7 @@ class S3Sink(ByteSink):
         return 0
 
     def _check(self) -> None:
-        if self._taking:
-            raise StorageError(f"{self._bucket.what('write', self._key)}: a send was cancelled before: give it up")
-        if self._state != "open":
-            raise anyio.ClosedResourceError(f"{self._bucket.what('write', self._key)}: its context is not open")
+        self._state.check()
         self._storage.check()
         self._upload.check()
 
@@ -201,7 +190,7 @@ class S3Sink(ByteSink):
             )
 
     async def _put(self) -> ObjectInfo:
-        if self._bucket.excludes_puts is None:
+        if self._bucket.known.excludes_puts is None:
             # The one that shows what the store does must not replace anything.
             await self._publication.refuse_existing()
         data = self._short
@@ -232,7 +221,7 @@ class S3Sink(ByteSink):
         return await self._publication.publish(request, content, what)
 
     async def _complete(self) -> ObjectInfo:
-        if not self._bucket.excludes_parts:
+        if not self._bucket.known.excludes_parts:
             await self._publication.refuse_existing()
         try:
             return await self._complete_once()
@@ -248,7 +237,7 @@ class S3Sink(ByteSink):
         if crc is not None:
             whole = {"ChecksumCRC32C": base64_of_crc(crc), "ChecksumType": "FULL_OBJECT"}
             params |= whole | {"MpuObjectSize": self._size}
-        content = Content(size=self._size, crc32c=crc, etag=self._upload.etag, certain=self._upload.certain)
+        content = Content(size=self._size, crc32c=crc, etag=self._upload.sent.etag, certain=self._upload.sent.certain)
         request = partial(self._bucket.call, "complete_multipart_upload", what, **params)
         return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
 

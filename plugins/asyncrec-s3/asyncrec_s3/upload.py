@@ -18,8 +18,10 @@ from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage import in_thread
 
 from .body import body_of
-from .bucket import bare, is_encrypted, writer_metadata
-from .parts import Digest, is_md5, multipart_etag
+from .bucket import bare, writer_metadata
+from .parts import Digest
+from .sent import SentParts
+from .tasks import Tasks
 
 if TYPE_CHECKING:
     from .storage import S3Storage
@@ -38,11 +40,13 @@ class MultipartUpload:
     Attributes:
         started: parts handed over so far.
         whole: whether the store was told that it will be given the CRC32C of the whole object.
+        sent: the parts that the store has.
     """
 
     def __init__(self, storage: S3Storage, key: str, writer: str, prepare: Callable[[], Awaitable[None]]) -> None:
         self.started = 0
         self.whole = False
+        self.sent = SentParts()
         self._storage = storage
         self._bucket = storage.bucket
         self._key = key
@@ -51,30 +55,20 @@ class MultipartUpload:
         self._id: str | None = None
         self._created = anyio.Event()
         self._stray = False
-        self._parts: dict[int, dict[str, Any]] = {}
-        self._sizes: dict[int, int] = {}
         self._attempts: Counter[int] = Counter()
-        self._md5s: dict[int, str] = {}
-        # Whether this store's ETags of parts are their MD5s, until one is seen that is not.
-        self._plain = True
-        self._error: Exception | None = None
-        self._abandoned = False
-        self._running = 0
-        self._idle = anyio.Event()
-        self._scopes: set[anyio.CancelScope] = set()
+        self._tasks = Tasks(storage.tasks, storage.slots.release)
         self._creating = anyio.CancelScope(shield=True)
 
     def start(self, data: memoryview, slots: int) -> None:
         """Upload the next part in the background; its ``slots`` and its memory are given back when it is over."""
         if not self.started:
-            self._spawn(self._create, 0)
+            self._tasks.start(self._create, 0)
         self.started += 1
-        self._spawn(partial(self._upload, self.started, data), slots)
+        self._tasks.start(partial(self._upload, self.started, data), slots)
 
     def check(self) -> None:
         """Raise what a part has failed with."""
-        if self._error is not None:
-            raise self._error
+        self._tasks.check()
 
     async def finish(self) -> None:
         """Wait until every part is uploaded. Cancelled, the upload can be abandoned.
@@ -82,27 +76,15 @@ class MultipartUpload:
         Raises:
             StorageError: what a part has failed with.
         """
-        while self._running:
-            await self._idle.wait()
+        await self._tasks.wait()
         self.check()
-        if len(self._parts) != self.started:
+        if len(self.sent) != self.started:
             raise anyio.ClosedResourceError(f"{self._storage.root} was closed while {self._key} was written")
 
     @property
     def completion(self) -> dict[str, Any]:
         """What completes it."""
-        parts = [self._parts[number] for number in range(1, self.started + 1)]
-        return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": parts}}
-
-    @property
-    def etag(self) -> str | None:
-        """What the object's ETag will be, by the ETags of its parts; `None` where they are no MD5s."""
-        return multipart_etag(bare(self._parts[number]["ETag"]) for number in range(1, self.started + 1))
-
-    @property
-    def certain(self) -> bool:
-        """Whether `etag` follows from what we sent, not only from what the store said."""
-        return self._plain and len(self._md5s) == self.started
+        return {"Key": self._key, "UploadId": self._id, "MultipartUpload": {"Parts": self.sent.entries}}
 
     async def correct_etags(self) -> bool:
         """Take the ETags of the parts from the store, for an answer may have named a wrong one; whether one was.
@@ -112,12 +94,11 @@ class MultipartUpload:
         assert self._id is not None, "its parts were uploaded"
         wrong = False
         try:
-            async for entry in self._bucket.parts(self._key, self._id):
-                part = self._parts.get(entry["PartNumber"])
-                if part is None or entry.get("Size") != self._sizes[entry["PartNumber"]]:
+            async for listed in self._bucket.parts(self._key, self._id):
+                corrected = self.sent.correct(listed)
+                if corrected is None:
                     return False
-                wrong = wrong or part["ETag"] != entry["ETag"]
-                part["ETag"] = entry["ETag"]
+                wrong = wrong or corrected
         except StorageError:
             return False
         return wrong
@@ -129,9 +110,7 @@ class MultipartUpload:
 
     async def abandon(self) -> None:
         """Cancel the parts and remove the upload, shielded, within ten seconds; a failure is logged, not raised."""
-        self._abandoned = True
-        for scope in list(self._scopes):
-            scope.cancel()
+        self._tasks.cancel()
         self._creating.deadline = anyio.current_time() + _CLEAN_SECONDS / 2
         if self.started:
             await self._storage.settle(self._clean)
@@ -176,7 +155,7 @@ class MultipartUpload:
             await self._upload_part(number, data)
         finally:
             # After an answer nothing reads it any more; after a fault a connection that is being closed might.
-            self._storage.buffers.give(data, reusable=number in self._parts and self._attempts[number] == 1)
+            self._storage.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
 
     async def _upload_part(self, number: int, data: memoryview) -> None:
         storage = self._storage
@@ -192,11 +171,10 @@ class MultipartUpload:
             if type(error) is not StorageError or digest.md5 is None or digest.crc32c is None:
                 raise
             # Refused, and not for a reason that has a name: some stores do so with every header they do not know.
-            self._bucket.learn(knows_crc32c=False)
+            self._bucket.known.learn_crc32c(False)
             digest = await in_thread(Digest, data, "md5", limiter=storage.threads)
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
-        self._parts[number] = part
-        self._sizes[number] = len(data)
+        self.sent.add(number, part, len(data))
 
     async def _upload_once(self, number: int, data: memoryview, digest: Digest, what: str) -> dict[str, Any]:
         self._attempts[number] += 1
@@ -216,20 +194,13 @@ class MultipartUpload:
             raise TransientStorageError(f"{what}: the answer has no ETag")
         echo = answer.get("ChecksumCRC32C")
         if digest.crc32c is not None:
-            self._bucket.learn(knows_crc32c=echo is not None)
+            self._bucket.known.learn_crc32c(echo is not None)
             if echo is not None and echo != digest.crc32c:
                 raise TransientStorageError(f"{what}: the answer's CRC32C is not that of what was sent")
             if echo is None and digest.md5 is None:
                 # It compared nothing, whatever it did before: then its ETag is what there is to go by.
                 digest = await in_thread(Digest, data, "md5", limiter=self._storage.threads)
-        if digest.md5 is not None and etag != digest.md5 and self._plain:
-            # The store has compared the MD5 that was sent. Either its ETags are something else (it encrypts, or is of
-            # a mind of its own), or this answer is wrong, and a second one will be right.
-            self._plain = False
-            if is_md5(etag) and not is_encrypted(answer):
-                raise TransientStorageError(f"{what}: the answer's ETag is not the MD5 of what was sent")
-        if digest.md5 is not None:
-            self._md5s[number] = digest.md5
+        self.sent.judge(number, answer, digest, what)
         part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
         if self.whole and echo is not None:
             part["ChecksumCRC32C"] = echo
@@ -240,10 +211,9 @@ class MultipartUpload:
     async def _clean(self) -> None:
         left: str | None = "the store did not answer in time"
         with anyio.move_on_after(_CLEAN_SECONDS, shield=True):
-            while self._running:
-                await self._idle.wait()
+            await self._tasks.wait()
             try:
-                if self._abandoned:
+                if self._tasks.cancelled:
                     await self.abort()
                 if self._stray:
                     await self._remove_strays()
@@ -268,30 +238,3 @@ class MultipartUpload:
                 continue
             if not await self._bucket.has_parts(self._key, upload["UploadId"]):
                 await self._bucket.abort(self._key, upload["UploadId"])
-
-    # Tasks -------------------------------------------------------------------------------------------------------
-
-    def _spawn(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
-        if not self._running:
-            self._idle = anyio.Event()
-        self._running += 1
-        self._storage.tasks.start_soon(self._run, job, slots)
-
-    async def _run(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
-        if self._abandoned or self._error is not None:
-            scope.cancel()
-        try:
-            with scope:
-                await job()
-        except Exception as error:
-            self._error = self._error or error
-            for other in self._scopes - {scope}:
-                other.cancel()
-        finally:
-            self._scopes.discard(scope)
-            self._storage.slots.release(slots)
-            self._running -= 1
-            if not self._running:
-                self._idle.set()

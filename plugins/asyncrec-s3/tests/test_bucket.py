@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asyncrec_s3 import exclusion
 from asyncrec_s3.bucket import Bucket, is_encrypted
+from asyncrec_s3.known import Known
 from asyncrec_s3.options import Options
 
 from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
@@ -51,10 +52,10 @@ class Client:
 
 class Connection:
     is_aws = False
-    knows_crc32c = excludes_puts = excludes_parts = None
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.known = Known(is_aws=False)
 
 
 def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> tuple[Bucket, Client]:
@@ -155,19 +156,19 @@ async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
 def test_what_one_answer_has_shown_of_a_store_holds_until_another_shows_less() -> None:
     """Several programs may answer: the least of them counts."""
     bucket, _ = bucket_of()
-    assert (bucket.checksum, bucket.excludes_puts, bucket.excludes_parts) == ("both", None, None)
-    bucket.learn(knows_crc32c=True)
-    bucket.learn_exclusion(puts=True)
-    assert (bucket.checksum, bucket.excludes_puts, bucket.excludes_parts) == ("crc32c", True, None)
-    bucket.learn_exclusion(parts=True)
-    bucket.learn_exclusion(parts=False)
-    bucket.learn_exclusion(parts=True)
-    bucket.learn(knows_crc32c=False)
-    bucket.learn(knows_crc32c=True)
-    assert (bucket.checksum, bucket.excludes_puts, bucket.excludes_parts) == ("md5", True, False)
-    bucket.learn_exclusion(puts=False)
-    bucket.learn_exclusion(puts=True)
-    assert bucket.excludes_puts is False
+    assert (bucket.checksum, bucket.known.excludes_puts, bucket.known.excludes_parts) == ("both", None, None)
+    bucket.known.learn_crc32c(True)
+    bucket.known.learn_exclusion(puts=True)
+    assert (bucket.checksum, bucket.known.excludes_puts, bucket.known.excludes_parts) == ("crc32c", True, None)
+    bucket.known.learn_exclusion(parts=True)
+    bucket.known.learn_exclusion(parts=False)
+    bucket.known.learn_exclusion(parts=True)
+    bucket.known.learn_crc32c(False)
+    bucket.known.learn_crc32c(True)
+    assert (bucket.checksum, bucket.known.excludes_puts, bucket.known.excludes_parts) == ("md5", True, False)
+    bucket.known.learn_exclusion(puts=False)
+    bucket.known.learn_exclusion(puts=True)
+    assert bucket.known.excludes_puts is False
 
 
 def test_an_etag_is_no_md5_where_the_store_has_encrypted() -> None:
@@ -240,7 +241,7 @@ async def test_a_probe_completes_over_an_object_that_is_there_and_takes_both_awa
     store = Probed(honours=honours)
     bucket = Bucket(Connection(store), Options(bucket="bucket"))  # type: ignore[arg-type]  # as much of it as is asked
     assert await exclusion.excludes_parts(bucket, "probe") is honours
-    assert bucket.excludes_parts is honours
+    assert bucket.known.excludes_parts is honours
     assert (store.object, store.upload) == (None, None)
     assert [name for name, _ in store.log] == ["create", "part", "put", "complete", "head", "abort", "delete"]
     assert {params["Key"] for _, params in store.log} == {"probe"}
@@ -256,5 +257,5 @@ async def test_a_probe_that_fails_says_so_learns_nothing_and_leaves_nothing(fail
     bucket = Bucket(Connection(store), Options(bucket="bucket"))  # type: ignore[arg-type]  # likewise
     with pytest.raises(StorageError, match="s3://bucket/probe"):
         await exclusion.excludes_parts(bucket, "probe")
-    assert bucket.excludes_parts is None
+    assert bucket.known.excludes_parts is None
     assert (store.object, store.upload) == (None, None)

@@ -14,8 +14,9 @@ from s3_store import KIND
 
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.testing import _conformance as conformance
-from asyncrec.testing._conformance import StorageConformance, replaces_case
+from asyncrec.testing import StorageConformance, replaces_case
+from asyncrec.testing._storage import keys as key_cases
+from asyncrec.testing._storage.hooks import keys_of
 
 
 class _S3(StorageConformance):
@@ -77,8 +78,8 @@ if KIND == "seaweedfs":
             async with self.open_storage() as storage:
                 await self.raw_put_many(storage, keys)
                 with pytest.raises(StorageError, match=r"'.*b/z-1' came after '.*b/z/z'"):
-                    await self._keys(storage)
-                assert await self._keys(storage, "c/") == ["c/10", "c/2"]
+                    await keys_of(storage)
+                assert await keys_of(storage, "c/") == ["c/10", "c/2"]
 
         @replaces_case(FOLDERS)
         async def test_listing_start_after(self) -> None:
@@ -88,13 +89,13 @@ if KIND == "seaweedfs":
                 await self.raw_put_many(storage, keys)
                 for after in ("", "a/0", *keys, "a/24", "z"):
                     expected = [key for key in keys if key.startswith("a/") and key > after]
-                    assert await self._keys(storage, "a/", start_after=after) == expected
+                    assert await keys_of(storage, "a/", start_after=after) == expected
 
         @replaces_case("SeaweedFS takes a backslash for a slash")
         async def test_odd_keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
             """All others name just themselves."""
-            others = tuple(key for key in conformance.ODD_KEYS if "\\" not in key)
-            monkeypatch.setattr(conformance, "ODD_KEYS", others)
+            others = tuple(key for key in key_cases.ODD_KEYS if "\\" not in key)
+            monkeypatch.setattr(key_cases, "ODD_KEYS", others)
             await super().test_odd_keys()
 
         @replaces_case("SeaweedFS takes 'm/1' for the end of a listing of 'm/1', and leaves out what is in that folder")
@@ -106,9 +107,9 @@ if KIND == "seaweedfs":
                         await storage.put(key, key.encode())
                     for key in keys:
                         assert await self.raw_get(storage, key) == await storage.get(key) == key.encode()
-                assert await self._keys(storage) == ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"]
+                assert await keys_of(storage) == ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"]
                 await storage.delete("n/1")
-                assert await self._keys(storage, "n") == ["n", "n/1/x"]
+                assert await keys_of(storage, "n") == ["n", "n/1/x"]
 
 else:
 

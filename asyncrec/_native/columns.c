@@ -1,0 +1,502 @@
+/* Serialised Examples to columns: what asyncrec/example/_columns.py and _scan.py do with NumPy.
+ *
+ * A record is read here if it has the form in which every writer writes: one Features message, its entries a name and one
+ * list each, numbers packed, no name twice. Any other is odd: Python reads it, and gives it back in that form.
+ *
+ * Python also checks what records have, once for each layout: for each set of names with the kinds of their lists. A
+ * layout is a row of bits, four for each name, one of which says the kind; those that were checked are kept.
+ *
+ * Rows are read without the GIL. What needs Python ends that: a new layout, an odd record, a column that has no room
+ * left. What the row had given so far is taken back, and the row is read anew. */
+
+#include "native.h"
+
+enum { NONE, BYTES, FLOAT, INT64 };
+enum status { FITS, END, ODD, NEW_LAYOUT, NO_ROOM, NO_MEMORY };
+
+/* Names that nobody wants are known, too, since they are part of a layout; and layouts. Beyond these Python is asked. */
+enum { MOST_WANTED = 1000, MOST_OTHERS = 512, MOST_LAYOUTS = 256 };
+enum { BITS = 4, A_WORD = 64 / BITS };
+
+struct bytes {
+    const uint8_t *at;
+    size_t size;
+};
+
+struct column {
+    int kind;
+    PyObject *counts_object, *numbers_object; /* bytearrays, of int64, and of int64 or float32 */
+    int64_t *counts;                          /* -1 where a row has none */
+    uint8_t *numbers;
+    size_t used, room; /* bytes of the numbers, or values in texts */
+    size_t wants;      /* bytes, when there is NO_ROOM */
+    struct bytes *texts;
+};
+
+struct batch {
+    struct bytes *rows;
+    size_t count, row, total; /* how many there are, the one being read, and the bytes of all */
+    struct column *columns;
+    size_t wanted;
+    /* The first names are those of the columns. In `order` they are sorted; `after` is the one that came next last time,
+     * with the first name of a record behind the last place. */
+    struct bytes *names;
+    uint16_t *order, *after;
+    size_t named;
+    uint64_t *bits, *layouts; /* of this row, and those that were checked, `width` words each */
+    size_t width, checked, last, accepted; /* `accepted` is a row plus one that needs no check, or 0 */
+};
+
+/* A length, at most what is left; NULL where none is. Python takes five bytes for one, too. */
+static inline const uint8_t *length_at(const uint8_t *at, const uint8_t *end, size_t *size)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < 35 && at < end; shift += 7) {
+        uint8_t byte = *at++;
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *size = (size_t)value;
+            return value <= (uint64_t)(end - at) ? at : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The contents of a field with this tag; NULL where none is. */
+static inline const uint8_t *field_at(const uint8_t *at, const uint8_t *end, uint8_t tag, size_t *size)
+{
+    return at < end && *at == tag ? length_at(at + 1, end, size) : NULL;
+}
+
+/* Names in order of their length, then of their bytes. */
+static int compare(const struct bytes *name, const uint8_t *at, size_t size)
+{
+    if (name->size != size)
+        return name->size < size ? -1 : 1;
+    return size ? memcmp(name->at, at, size) : 0;
+}
+
+/* The number of a name, or -1 where there are too many. A search, not a hash, which a hostile file could make slow. */
+static int name_of(struct batch *batch, const uint8_t *at, size_t size, size_t before)
+{
+    uint16_t guess = batch->after[before];
+    if (guess < batch->named && !compare(&batch->names[guess], at, size))
+        return guess;
+    size_t low = 0, high = batch->named;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        uint16_t number = batch->order[middle];
+        int found = compare(&batch->names[number], at, size);
+        if (!found)
+            return batch->after[before] = number;
+        if (found < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (batch->named == batch->wanted + MOST_OTHERS)
+        return -1;
+    memmove(batch->order + low + 1, batch->order + low, (batch->named - low) * sizeof *batch->order);
+    batch->names[batch->named] = (struct bytes){at, size};
+    batch->order[low] = (uint16_t)batch->named;
+    return batch->after[before] = (uint16_t)batch->named++;
+}
+
+static enum status take_texts(struct column *column, size_t row, const uint8_t *at, const uint8_t *end)
+{
+    int64_t count = 0;
+    size_t size;
+    for (; at < end; at += size, count++) {
+        if (!(at = field_at(at, end, 0x0A, &size)))
+            return ODD;
+        if (!column) /* nobody wants them: they have to be in order all the same */
+            continue;
+        if (column->used == column->room) {
+            size_t room = column->room ? 2 * column->room : 256;
+            struct bytes *texts = realloc(column->texts, room * sizeof *texts);
+            if (!texts)
+                return NO_MEMORY;
+            column->texts = texts;
+            column->room = room;
+        }
+        column->texts[column->used++] = (struct bytes){at, size};
+        column->counts[row] = count + 1; /* at once, so that what was taken can be taken back */
+    }
+    if (column)
+        column->counts[row] = count;
+    return FITS;
+}
+
+static inline enum status reserve(struct column *column, size_t size)
+{
+    if (size <= column->room - column->used)
+        return FITS;
+    column->wants = size;
+    return NO_ROOM;
+}
+
+static enum status take_integers(struct column *column, size_t row, const uint8_t *at, size_t size)
+{
+    size_t count = 0;
+    for (size_t n = 0; n < size; n++)
+        count += at[n] < 0x80;
+    if (size && at[size - 1] >= 0x80)
+        return ODD;
+    enum status status = reserve(column, 8 * count);
+    if (status)
+        return status;
+    uint8_t *to = column->numbers + column->used;
+    for (const uint8_t *end = at + size; at < end;) {
+        uint64_t value = *at & 0x7F;
+        for (int shift = 7; *at++ >= 0x80; shift += 7) { /* the last byte of all is below: there is a next one */
+            if (shift > 63)
+                return ODD;
+            value |= (uint64_t)(*at & 0x7F) << shift;
+        }
+        to = put64(to, value);
+    }
+    column->used += 8 * count;
+    column->counts[row] = (int64_t)count;
+    return FITS;
+}
+
+static enum status take_numbers(struct column *column, size_t row, int kind, const uint8_t *at, const uint8_t *end)
+{
+    size_t size = 0;
+    if (at < end) {
+        at = field_at(at, end, 0x0A, &size);
+        if (!at || at + size != end)
+            return ODD;
+    }
+    if (kind == FLOAT && size % 4)
+        return ODD;
+    if (!column)
+        return FITS;
+    if (kind == INT64)
+        return take_integers(column, row, at, size);
+    enum status status = reserve(column, size);
+    if (status)
+        return status;
+    put_bytes(column->numbers + column->used, at, size);
+    column->used += size;
+    column->counts[row] = (int64_t)(size / 4);
+    return FITS;
+}
+
+static enum status take_entry(struct batch *batch, const uint8_t *at, const uint8_t *end, size_t *before)
+{
+    size_t size;
+    const uint8_t *key = field_at(at, end, 0x0A, &size);
+    if (!key)
+        return ODD;
+    int name = name_of(batch, key, size, *before);
+    at = field_at(key + size, end, 0x12, &size);
+    if (name < 0 || !at || at + size != end)
+        return ODD;
+    *before = (size_t)name;
+    int kind = NONE;
+    if (size) {
+        kind = *at >> 3;
+        if (kind < BYTES || kind > INT64)
+            return ODD;
+        at = field_at(at, end, (uint8_t)(kind << 3 | 2), &size);
+        if (!at || at + size != end)
+            return ODD;
+    }
+    uint64_t *word = &batch->bits[name / A_WORD];
+    int shift = BITS * (name % A_WORD);
+    if (*word >> shift & ((1 << BITS) - 1))
+        return ODD; /* twice */
+    *word |= (uint64_t)1 << (shift + kind);
+    if (kind == NONE)
+        return FITS;
+    struct column *column = (size_t)name < batch->wanted ? &batch->columns[name] : NULL;
+    if (column && column->kind != kind)
+        column = NULL; /* the check of the layout refuses it */
+    return kind == BYTES ? take_texts(column, batch->row, at, end) : take_numbers(column, batch->row, kind, at, end);
+}
+
+static int is_checked(struct batch *batch, size_t words)
+{
+    if (batch->accepted == batch->row + 1)
+        return 1;
+    for (size_t n = 0; n < batch->checked; n++) {
+        size_t layout = batch->last + n < batch->checked ? batch->last + n : batch->last + n - batch->checked;
+        if (!memcmp(batch->layouts + layout * batch->width, batch->bits, words * sizeof *batch->bits)) {
+            batch->last = layout;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static enum status take_row(struct batch *batch)
+{
+    const uint8_t *at = batch->rows[batch->row].at, *end = at + batch->rows[batch->row].size;
+    size_t size, before = batch->wanted + MOST_OTHERS;
+    memset(batch->bits, 0, batch->width * sizeof *batch->bits);
+    if (at < end) {
+        at = field_at(at, end, 0x0A, &size);
+        if (!at || at + size != end)
+            return ODD;
+    }
+    while (at < end) {
+        at = field_at(at, end, 0x0A, &size);
+        if (!at)
+            return ODD;
+        enum status status = take_entry(batch, at, at + size, &before);
+        if (status)
+            return status;
+        at += size;
+    }
+    return is_checked(batch, batch->named / A_WORD + 1) ? FITS : NEW_LAYOUT;
+}
+
+/* Rows from the next one on, up to the first that Python has a part in. */
+static enum status take_rows(struct batch *batch)
+{
+    for (; batch->row < batch->count; batch->row++) {
+        enum status status = take_row(batch);
+        if (!status)
+            continue;
+        for (size_t n = 0; n < batch->wanted; n++) {
+            struct column *column = &batch->columns[n];
+            int64_t *count = &column->counts[batch->row];
+            if (*count > 0)
+                column->used -= (size_t)*count * (column->kind == BYTES ? 1 : column->kind == FLOAT ? 4 : 8);
+            *count = -1;
+        }
+        return status;
+    }
+    return END;
+}
+
+/* Room for what a row wants: as if each row that is left wanted the same, but no more than all records can give. */
+static int make_room(struct batch *batch)
+{
+    for (size_t n = 0; n < batch->wanted; n++) {
+        struct column *column = &batch->columns[n];
+        if (!column->wants)
+            continue;
+        size_t most = column->kind == INT64 ? 8 * batch->total : batch->total, left = batch->count - batch->row;
+        size_t more = column->room / 2;
+        if (!column->room)
+            more = column->wants <= most / left ? column->wants * left : most;
+        size_t room = column->used + (more > column->wants ? more : column->wants);
+        column->wants = 0;
+        if (PyByteArray_Resize(column->numbers_object, (Py_ssize_t)room))
+            return -1;
+        column->numbers = (uint8_t *)PyByteArray_AsString(column->numbers_object);
+        column->room = room;
+    }
+    return 0;
+}
+
+/* Python has checked the layout of this row: remember it, as long as there are few. */
+static int keep_layout(struct batch *batch)
+{
+    batch->accepted = batch->row + 1;
+    if (batch->checked == MOST_LAYOUTS)
+        return 0;
+    size_t size = batch->width * sizeof *batch->layouts;
+    if (!(batch->checked & (batch->checked - 1))) { /* 0, or a power of two: full */
+        uint64_t *layouts = realloc(batch->layouts, (batch->checked ? 2 * batch->checked : 1) * size);
+        if (!layouts) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        batch->layouts = layouts;
+    }
+    memcpy(batch->layouts + batch->checked * batch->width, batch->bits, size);
+    batch->last = batch->checked++;
+    return 0;
+}
+
+static PyObject *asked(PyObject *ask, size_t row, int odd)
+{
+    return PyObject_CallFunction(ask, "nO", (Py_ssize_t)row, odd ? Py_True : Py_False);
+}
+
+/* The row in the usual form, by Python, and checked. Records that were there stay: names may point into them. */
+static int rewrite(struct batch *batch, PyObject *ask, PyObject *records)
+{
+    int again = batch->accepted == batch->row + 1;
+    PyObject *record = asked(ask, batch->row, 1);
+    if (!record)
+        return -1;
+    if (again || !PyBytes_Check(record)) {
+        PyErr_SetString(PyExc_TypeError, "ask gives a record in the usual form");
+        Py_DECREF(record);
+        return -1;
+    }
+    batch->rows[batch->row] = (struct bytes){(const uint8_t *)PyBytes_AsString(record), (size_t)PyBytes_Size(record)};
+    batch->total += batch->rows[batch->row].size;
+    batch->accepted = batch->row + 1;
+    int failed = PyList_Append(records, record);
+    Py_DECREF(record);
+    return failed;
+}
+
+static int read_rows(struct batch *batch, PyObject *ask, PyObject *records)
+{
+    for (;;) {
+        enum status status;
+        if (batch->total < WORTH_LETTING_GO)
+            status = take_rows(batch);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            status = take_rows(batch);
+            Py_END_ALLOW_THREADS
+        }
+        int failed = 0;
+        switch (status) {
+        case END:
+            return 0;
+        case NEW_LAYOUT: {
+            PyObject *nothing = asked(ask, batch->row, 0);
+            failed = !nothing || keep_layout(batch);
+            Py_XDECREF(nothing);
+            break;
+        }
+        case NO_ROOM:
+            failed = make_room(batch);
+            break;
+        case NO_MEMORY:
+            PyErr_NoMemory();
+            return -1;
+        default:
+            failed = rewrite(batch, ask, records);
+        }
+        if (failed)
+            return -1;
+    }
+}
+
+static PyObject *list_of(const struct bytes *texts, size_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+    for (size_t n = 0; list && n < count; n++) {
+        PyObject *text = PyBytes_FromStringAndSize((const char *)texts[n].at, (Py_ssize_t)texts[n].size);
+        if (!text || PyList_SetItem(list, (Py_ssize_t)n, text)) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static PyObject *results_of(struct batch *batch)
+{
+    PyObject *results = PyList_New(0);
+    for (size_t n = 0; results && n < batch->wanted; n++) {
+        struct column *column = &batch->columns[n];
+        PyObject *flat = NULL, *pair = NULL;
+        if (column->kind == BYTES)
+            flat = list_of(column->texts, column->used);
+        else if (!PyByteArray_Resize(column->numbers_object, (Py_ssize_t)column->used))
+            flat = Py_NewRef(column->numbers_object);
+        if (flat)
+            pair = PyTuple_Pack(2, flat, column->counts_object);
+        Py_XDECREF(flat);
+        if (!pair || PyList_Append(results, pair))
+            Py_CLEAR(results);
+        Py_XDECREF(pair);
+    }
+    return results;
+}
+
+/* The rows, of bytes; what is another buffer becomes bytes. */
+static int use_records(struct batch *batch, PyObject *records)
+{
+    batch->count = (size_t)PyList_Size(records);
+    batch->rows = calloc(batch->count + 1, sizeof *batch->rows);
+    if (!batch->rows) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t n = 0; n < batch->count; n++) {
+        PyObject *record = PyList_GetItem(records, (Py_ssize_t)n);
+        if (!PyBytes_Check(record)) {
+            if (!PyObject_CheckBuffer(record)) {
+                PyErr_SetString(PyExc_TypeError, "a record is bytes, or a buffer of them");
+                return -1;
+            }
+            record = PyBytes_FromObject(record);
+            if (!record || PyList_SetItem(records, (Py_ssize_t)n, record))
+                return -1;
+        }
+        batch->rows[n] = (struct bytes){(const uint8_t *)PyBytes_AsString(record), (size_t)PyBytes_Size(record)};
+        batch->total += batch->rows[n].size;
+    }
+    return 0;
+}
+
+static int use_names(struct batch *batch, PyObject *names, const char *kinds)
+{
+    size_t most = batch->wanted + MOST_OTHERS;
+    batch->width = most / A_WORD + 1;
+    batch->columns = calloc(batch->wanted + 1, sizeof *batch->columns);
+    batch->names = calloc(most, sizeof *batch->names);
+    batch->order = calloc(most, sizeof *batch->order);
+    batch->after = calloc(most + 1, sizeof *batch->after);
+    batch->bits = calloc(batch->width, sizeof *batch->bits);
+    if (!batch->columns || !batch->names || !batch->order || !batch->after || !batch->bits) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t n = 0; n < batch->wanted; n++) {
+        PyObject *name = PyTuple_GetItem(names, (Py_ssize_t)n);
+        if (!name || !PyBytes_Check(name) || kinds[n] < BYTES || kinds[n] > INT64 ||
+            name_of(batch, (const uint8_t *)PyBytes_AsString(name), (size_t)PyBytes_Size(name), most) != (int)n) {
+            PyErr_SetString(PyExc_TypeError, "names are bytes, each of another name, with a kind for each");
+            return -1;
+        }
+        struct column *column = &batch->columns[n];
+        column->kind = kinds[n];
+        column->counts_object = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(batch->count * 8));
+        column->numbers_object = PyByteArray_FromStringAndSize(NULL, 0);
+        if (!column->counts_object || !column->numbers_object)
+            return -1;
+        column->counts = (int64_t *)(void *)PyByteArray_AsString(column->counts_object);
+        if (batch->count)
+            memset(column->counts, 0xFF, batch->count * 8);
+        column->numbers = (uint8_t *)PyByteArray_AsString(column->numbers_object);
+    }
+    return 0;
+}
+
+static void forget(struct batch *batch)
+{
+    for (size_t n = 0; batch->columns && n < batch->wanted; n++) {
+        Py_XDECREF(batch->columns[n].counts_object);
+        Py_XDECREF(batch->columns[n].numbers_object);
+        free(batch->columns[n].texts);
+    }
+    free(batch->rows);
+    free(batch->columns);
+    free(batch->names);
+    free(batch->order);
+    free(batch->after);
+    free(batch->bits);
+    free(batch->layouts);
+}
+
+PyObject *py_example_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 4 || !PyTuple_Check(args[1]) || !PyBytes_Check(args[2]) ||
+        PyTuple_Size(args[1]) != PyBytes_Size(args[2]) || PyTuple_Size(args[1]) > MOST_WANTED) {
+        PyErr_SetString(PyExc_TypeError, "example_columns(records, names, kinds, ask)");
+        return NULL;
+    }
+    PyObject *records = PySequence_List(args[0]), *results = NULL;
+    if (!records)
+        return NULL;
+    struct batch batch = {.wanted = (size_t)PyTuple_Size(args[1])};
+    if (!use_records(&batch, records) && !use_names(&batch, args[1], PyBytes_AsString(args[2])) &&
+        !read_rows(&batch, args[3], records))
+        results = results_of(&batch);
+    forget(&batch);
+    Py_DECREF(records);
+    return results;
+}

@@ -1,0 +1,206 @@
+"""Calls and contexts on an asyncio loop in another thread, for tasks of any loop.
+
+- What is entered there (a storage, a sink, a source) is entered, used and left by one asyncio task, so it may hold task
+  groups and cancel scopes in its contexts as on its own loop.
+- A cancelled call is cancelled over there, waited for in a shielded scope, and then raised again here. If it had
+  succeeded in the meantime its result is returned, nothing is lost, and the cancellation comes with the next await.
+- A context that is left on an exception is cancelled over there; its own clean-up must limit its time, as
+  `Storage.open_sink` demands.
+- Neither loop ever waits for the other: messages go both ways without blocking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Generic, TypeVar
+
+import anyio
+
+__all__ = ["OtherCall", "OtherContext", "OtherLoop", "on_asyncio"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def on_asyncio() -> bool:
+    """Whether the running event loop is asyncio's (else it is trio's)."""
+    return anyio.get_cancelled_exc_class() is asyncio.CancelledError
+
+
+class OtherLoop:
+    """The asyncio loop of the thread it is made in, for other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        # Without it a callback would run in its caller's context, in which the library in use is the other one.
+        self._context = contextvars.copy_context()
+
+    def soon(self, func: Callable[..., object], *args: object) -> None:
+        """Call ``func`` on the loop. In order, from any thread, without waiting."""
+        self._loop.call_soon_threadsafe(func, *args, context=self._context)
+
+
+class OtherCall(Generic[T]):
+    """One operation on the asyncio loop, its outcome, and a way to cancel it."""
+
+    def __init__(self, loop: OtherLoop, operation: Callable[[], Awaitable[T]]) -> None:
+        self._loop = loop
+        self._operation = operation
+        self._scope: anyio.CancelScope | None = None
+        self._cancelled = False
+        self.outcome: Future[T] = Future()
+
+    def start(self) -> None:
+        """Run as a task of its own. On the asyncio loop."""
+        self._task = asyncio.create_task(self.run())  # the loop itself keeps no strong reference
+
+    async def run(self) -> None:
+        """Run to the end; only `outcome` tells how it ended. On the asyncio loop."""
+        with anyio.CancelScope() as self._scope:
+            if self._cancelled:
+                self._scope.cancel()
+            try:
+                result = await self._operation()
+            except asyncio.CancelledError:
+                self.outcome.cancel()
+                raise
+            except BaseException as error:
+                self.outcome.set_exception(error)
+            else:
+                self.outcome.set_result(result)
+
+    def cancel(self) -> None:
+        """From the caller's thread; it has ended when `outcome` says so."""
+        self._loop.soon(self._cancel)
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def result(self) -> T:
+        """Wait for the outcome, on the caller's loop; when cancelled, cancel it and wait all the same.
+
+        Raises:
+            ClosedResourceError: it was cancelled from within: what it was running in has ended.
+        """
+        try:
+            await _done(self.outcome)
+        except anyio.get_cancelled_exc_class():
+            self.cancel()
+            with anyio.CancelScope(shield=True):
+                await _done(self.outcome)
+            if self.outcome.cancelled() or self.outcome.exception() is not None:
+                raise
+        if self.outcome.cancelled():
+            raise anyio.ClosedResourceError
+        return self.outcome.result()
+
+
+class OtherContext(Generic[T]):
+    """A context on the asyncio loop: one task there enters it, makes the calls sent to it one by one, and leaves it."""
+
+    def __init__(self, loop: OtherLoop, open_factory: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self._loop = loop
+        self._open = open_factory
+        self._entered: Future[T] = Future()
+        self._inbox: asyncio.Queue[OtherCall[Any] | None] = asyncio.Queue()  # holds one: a sink or source has one user
+        self._life = OtherCall(loop, self._live)
+        self._left = False
+
+    async def enter(self) -> T:
+        """Enter the context and give what it yields; cancelled, it is left again."""
+        self._loop.soon(self._life.start)
+        try:
+            await _done(self._entered)
+        except anyio.get_cancelled_exc_class():
+            await self.leave(cancel=True)
+            raise
+        return self._entered.result()
+
+    async def call(self, operation: Callable[[], Awaitable[R]]) -> R:
+        """Run ``operation`` in the task that entered the context.
+
+        Raises:
+            ClosedResourceError: the context was left.
+            Exception: the context has ended by itself, with this.
+        """
+        if self._left:
+            raise anyio.ClosedResourceError
+        call = OtherCall(self._loop, operation)
+        self._loop.soon(self._submit, call)
+        try:
+            return await call.result()
+        except anyio.ClosedResourceError:
+            if call.outcome.cancelled():
+                # Not by us: the context is ending, or has ended.
+                await _done(self._life.outcome)
+                if not self._life.outcome.cancelled():
+                    self._life.outcome.result()
+            raise
+
+    async def leave(self, *, cancel: bool) -> None:
+        """Leave the context, cleanly or by cancelling it; what the latter raises is not the caller's concern."""
+        self._left = True
+        if cancel:
+            self._life.cancel()
+            with anyio.CancelScope(shield=True):
+                await _done(self._life.outcome)
+        else:
+            self._loop.soon(self._submit, None)
+            await self._life.result()
+
+    async def _live(self) -> None:
+        try:
+            async with self._open() as thing:
+                self._entered.set_result(thing)
+                while (call := await self._inbox.get()) is not None:
+                    await call.run()
+        except BaseException as error:
+            if not self._entered.done():
+                self._entered.set_exception(error)
+            raise
+        finally:
+            # What is submitted from now on finds no task that would run it.
+            self._loop.soon(self._refuse)
+
+    def _submit(self, call: OtherCall[Any] | None) -> None:
+        self._inbox.put_nowait(call)
+        if self._life.outcome.done():
+            self._refuse()
+
+    def _refuse(self) -> None:
+        while not self._inbox.empty():
+            call = self._inbox.get_nowait()
+            if call is not None:
+                call.outcome.cancel()
+
+
+async def _done(future: Future[Any]) -> None:
+    """Wait, on the caller's loop, until a future of the asyncio thread is done."""
+    event = anyio.Event()
+    soon = _run_soon()
+
+    def wake(_: object) -> None:
+        with suppress(RuntimeError):  # the caller's loop has ended, and nobody waits
+            soon(event.set)
+
+    # It is called on the asyncio thread, or on this one if the future is done already: `soon` may be used from both.
+    future.add_done_callback(wake)
+    await event.wait()
+
+
+def _run_soon() -> Callable[[Callable[[], object]], object]:
+    """What runs a function on the current event loop from another thread, without waiting for it.
+
+    anyio's own (`anyio.from_thread`) waits, and so would make each loop stand still for the other.
+    """
+    if on_asyncio():
+        return asyncio.get_running_loop().call_soon_threadsafe
+    import trio
+
+    return trio.lowlevel.current_trio_token().run_sync_soon

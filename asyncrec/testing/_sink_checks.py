@@ -1,0 +1,258 @@
+"""Checks of a `ByteSink` that need no pytest; `StorageConformance` runs the same.
+
+Each takes a function that opens a sink, and functions that go round it: ``read`` says what the store holds under a key
+(`None` for nothing), ``unfinished`` what was begun there and not ended. Had these gone through the sink's own storage,
+a fault there could hide itself. Each raises `AssertionError`, saying what was expected, or lets through what the sink
+raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager
+
+import anyio
+
+from asyncrec.errors import StorageError
+from asyncrec.storage._base import ByteSink
+from asyncrec.testing._cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
+from asyncrec.testing._checks import Read, check_equal, check_info, content, pieces, send_all
+
+__all__ = [
+    "OpenSink",
+    "Unfinished",
+    "check_abort",
+    "check_buffers_reused",
+    "check_cancellation",
+    "check_closed_sink",
+    "check_concurrent_sinks",
+    "check_flush",
+    "check_send_given_up",
+    "check_sink",
+    "check_sizes",
+]
+
+OpenSink = Callable[[str], AbstractAsyncContextManager[ByteSink]]
+Unfinished = Callable[[], Awaitable[Collection[str]]]
+
+
+async def check_sink(open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered") -> None:
+    """Everything a `ByteSink` promises by itself. ``open_sink(key)`` opens one; the keys used begin with ``check-``."""
+    await check_sizes(open_sink, read=read)
+    await check_buffers_reused(open_sink, read=read)
+    await check_abort(open_sink, read=read, unfinished=unfinished)
+    await check_cancellation(open_sink, read=read, unfinished=unfinished)
+    await check_send_given_up(open_sink, read=read, unfinished=unfinished)
+    await check_concurrent_sinks(open_sink, read=read)
+    await check_closed_sink(open_sink)
+    await check_flush(open_sink, read=read, unfinished=unfinished, flush_level=flush_level)
+
+
+async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
+    """Nothing, one byte, and lengths around one and two chunks come out as they went in, and `published` says so."""
+    chunk = await _chunk_size(open_sink)
+    for size in sorted({0, 1, chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + chunk // 2}):
+        key, data = f"check-size-{size}", content(size)
+        async with open_sink(key) as sink:
+            assert sink.published is None, "published is set before the context exits"
+            await send_all(sink, data)
+            check_equal(await read(key), None, f"{key}, before its context exits")
+        check_equal(await read(key), data, key)
+        assert sink.published is not None, "published is not set after a clean exit"
+        check_info(sink.published, key, data)
+
+
+async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
+    """A buffer may be overwritten as soon as `send` returns."""
+    key, expected = "check-reuse", bytearray()
+    async with open_sink(key) as sink:
+        for n in range(3):
+            buffer = bytearray(content(sink.chunk_size if n < 2 else sink.chunk_size // 2 + 1, seed=n))
+            expected += buffer
+            view = memoryview(buffer)
+            half = len(buffer) // 2
+            await sink.send([view[:half], view[half:]] if half else [view])
+            view[:] = bytes(len(view))
+    check_equal(await read(key), bytes(expected), f"{key}, whose buffers were overwritten after send returned")
+
+
+class _Stop(Exception):
+    """Raised by a body, to see it again outside."""
+
+
+async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
+    """An exception in the body comes out as it is, and leaves no object, no part of one, and an older one untouched."""
+    chunk = await _chunk_size(open_sink)
+    await _write(open_sink, "check-abort-over", b"older")
+    for key, before in (("check-abort", None), ("check-abort-over", b"older")):
+        for size in (0, 1, chunk, chunk + 1, 2 * chunk):
+            stop = _Stop()
+            raised: Exception | None = None
+            try:
+                async with open_sink(key) as sink:
+                    await send_all(sink, content(size))
+                    raise stop
+            except Exception as error:
+                raised = error
+            assert raised is stop, f"the body's exception did not come out as it was, but {raised!r}"
+            assert sink.published is None, "published is set though the context exited on an exception"
+            check_equal(await read(key), before, f"{key}, after an exception when {size} bytes were sent")
+            left = await unfinished()
+            assert not left, f"left behind by an exception when {size} bytes were sent: {sorted(left)}"
+
+
+async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
+    """Cancelled at any await, a sink leaves the whole object with `published` set, or nothing at all.
+
+    Opening, sending or exiting must let a cancellation through somewhere: not every await can be shielded.
+    """
+    key, data = "check-cancel", content(await _chunk_size(open_sink) + 1)
+    before: bytes | None = None
+    sinks: list[ByteSink] = []
+    sent = False
+    given_up = 0
+
+    async def write() -> None:
+        nonlocal sent
+        sinks.clear()
+        sent = False
+        async with open_sink(key) as sink:
+            sinks.append(sink)
+            await send_all(sink, data)
+            sent = True
+
+    async def whole_or_nothing() -> None:
+        nonlocal before, given_up
+        found = await read(key)
+        published = sinks[0].published if sinks else None
+        given_up += published is None
+        if not sent:
+            check_equal(found, before, f"{key}, cancelled in the body")
+        if published is None:
+            check_equal(found, before, f"{key}, though published is None")
+        else:
+            check_equal(found, data, f"{key}, though published is set")
+        left = await unfinished()
+        assert not left, f"left behind: {sorted(left)}"
+        if found == data:  # cancelled too late to matter: begin again from an older object of other bytes
+            before = b"older"
+            await _write(open_sink, key, before)
+
+    checkpoints = await cancel_at_every_checkpoint(write, after=whole_or_nothing)
+    assert given_up or not checkpoints, "writing cannot be cancelled: it went on to its end, wherever it was"
+
+
+async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
+    """A send that was cancelled, and its cancellation swallowed, is not forgotten: a clean exit publishes nothing."""
+    chunk = content(await _chunk_size(open_sink))
+    for n in range(1, 1_000):
+        given_up = False
+        raised: Exception | None = None
+        try:
+            async with open_sink("check-given-up") as sink:
+
+                async def send(sink: ByteSink = sink) -> None:
+                    nonlocal given_up
+                    given_up = True
+                    await sink.send(pieces(chunk))
+                    given_up = False
+
+                reached = await cancel_at_checkpoint(send, n)
+        except StorageError as error:
+            raised = error
+        found = await read("check-given-up")
+        if given_up:
+            assert raised is not None, f"a send was cancelled at checkpoint {n}, and the exit says nothing of it"
+            check_equal(found, None, "check-given-up, of which a send was cancelled")
+            left = await unfinished()
+            assert not left, f"left behind after a send was cancelled: {sorted(left)}"
+        elif not reached:
+            check_equal(found, chunk, "check-given-up")
+            return
+        elif found is not None:
+            return  # from here on the send goes through, whatever is cancelled
+    raise AssertionError("send still waits after 1,000 awaits")
+
+
+async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
+    """Several sinks open at once do not mix; of two for one key, the last to exit stays, whole."""
+    bodies = {f"check-together-{n}": content(1 + n * 40_000, seed=n) for n in range(8)}
+    started = 0
+    all_open = anyio.Event()
+
+    async def write(key: str, data: bytes) -> None:
+        nonlocal started
+        async with open_sink(key) as sink:
+            started += 1
+            if started == len(bodies):
+                all_open.set()
+            await all_open.wait()
+            await send_all(sink, data)
+
+    async with anyio.create_task_group() as group:
+        for key, data in bodies.items():
+            group.start_soon(write, key, data)
+    for key, data in bodies.items():
+        check_equal(await read(key), data, key)
+
+    async with open_sink("check-twice") as first:
+        await send_all(first, b"first")
+        await _write(open_sink, "check-twice", b"second")
+    check_equal(await read("check-twice"), b"first", "check-twice, whose first writer exited last")
+
+
+async def check_closed_sink(open_sink: OpenSink) -> None:
+    """A sink whose context has exited takes nothing more: `ClosedResourceError`."""
+    async with open_sink("check-closed") as sink:
+        await send_all(sink, b"x")
+    try:
+        await sink.send([b"y"])
+    except anyio.ClosedResourceError:
+        return
+    raise AssertionError("send after the context exited is no ClosedResourceError")
+
+
+async def check_flush(
+    open_sink: OpenSink, *, read: Read, unfinished: Unfinished, flush_level: str = "buffered"
+) -> None:
+    """`flush` shows nothing and loses nothing; an exception after it leaves nothing, or a spooled file for recovery."""
+    chunk = await _chunk_size(open_sink)
+    data = content(chunk + chunk // 2 + 1)
+    head, tail = data[:chunk], data[chunk:]
+
+    async with open_sink("check-flush") as sink:
+        for sent, held in ((b"", head[: chunk // 2]), (head, b""), (b"", tail)):
+            if sent:
+                await sink.send(pieces(sent))
+            durable = await sink.flush(pieces(held))
+            assert 0 <= durable <= len(held), f"flush of {len(held)} bytes says that {durable} are durable"
+            if flush_level == "spooled":
+                assert durable == len(held), f"spooled, but of {len(held)} bytes only {durable} are durable"
+            check_equal(await read("check-flush"), None, "check-flush, flushed but not published")
+        await sink.send(pieces(tail))
+    check_equal(await read("check-flush"), data, "check-flush")
+
+    try:
+        async with open_sink("check-flush-abort") as sink:
+            await sink.send(pieces(head))
+            await sink.flush(pieces(tail))
+            raise _Stop
+    except _Stop:
+        pass
+    check_equal(await read("check-flush-abort"), None, "check-flush-abort, flushed and then aborted")
+    left = await unfinished()
+    if flush_level == "spooled":
+        assert left, "what flush acknowledged was taken back: no unfinished file is kept for recovery"
+    else:
+        assert not left, f"left behind by an exception after a flush: {sorted(left)}"
+
+
+async def _write(open_sink: OpenSink, key: str, data: bytes) -> None:
+    async with open_sink(key) as sink:
+        await send_all(sink, data)
+
+
+async def _chunk_size(open_sink: OpenSink) -> int:
+    async with open_sink("check-chunk-size") as sink:
+        assert sink.chunk_size > 0, f"chunk_size is {sink.chunk_size}"
+        return sink.chunk_size

@@ -1,0 +1,111 @@
+"""Checks of a `ByteSource` that need no pytest; `StorageConformance` runs the same.
+
+Each takes a function that opens a source of one object, and what that object holds. Each raises `AssertionError`,
+saying what was expected, or lets through what the source raised.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import anyio
+
+from asyncrec.storage._base import ByteSource
+from asyncrec.testing._cancellation import cancel_at_checkpoint
+from asyncrec.testing._checks import check_equal, receive_all
+
+__all__ = [
+    "OpenSource",
+    "check_closed_source",
+    "check_ranges",
+    "check_receive_cancelled",
+    "check_short_reads",
+    "check_source",
+]
+
+
+class OpenSource(Protocol):
+    """`Storage.open_source` with its key filled in."""
+
+    def __call__(
+        self, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]: ...
+
+
+async def check_source(open_source: OpenSource, expected: bytes) -> None:
+    """Everything a `ByteSource` promises by itself. The object holds ``expected``: at least 1,000 bytes."""
+    await check_ranges(open_source, expected)
+    await check_short_reads(open_source, expected)
+    await check_receive_cancelled(open_source, expected)
+    await check_closed_source(open_source)
+
+
+async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
+    """Every kind of range gives its bytes: inside, to the end, beyond it, empty; in answers as small as asked for."""
+    size = len(expected)
+    assert size >= 1_000, "check_source needs an object of at least 1,000 bytes"
+    ranges: list[tuple[int, int | None]] = [
+        (0, None), (0, size), (0, 1), (0, size + 1_000), (1, 2), (17, 519), (size // 2, None), (size - 1, None),
+        (size - 1, size), (size - 10, size + 10), (0, 0), (5, 5), (size, None), (size, size), (size, size + 1),
+        (size + 1, None), (size + 1_000, size + 2_000),
+    ]  # fmt: skip
+    for start, end in ranges:
+        async with open_source(start=start, end=end) as source:
+            assert source.info.size == size, (
+                f"[{start}, {end}): info.size is {source.info.size}, not the object's {size}"
+            )
+            check_equal(await receive_all(source), expected[start:end], f"the range [{start}, {end}) of {size} bytes")
+    async with open_source(end=100) as source:
+        check_equal(await receive_all(source, max_bytes=7), expected[:100], "the range [0, 100) in answers of 7 bytes")
+    async with open_source() as source:
+        first = await source.receive(10)
+        assert 1 <= len(first) <= 10, f"receive(10) gave {len(first)} bytes"
+    async with open_source(etag=source.info.etag) as pinned:
+        check_equal(await receive_all(pinned), expected, "the object opened by its own etag")
+
+
+async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
+    """Asked for more and for less by turns, a source gives every byte once, and nothing only at the end."""
+    size = len(expected)
+    for start, sizes in ((0, (1, 64 << 10, 7, 1 << 20, size // 3 + 1)), (size // 2, (size, 3)), (size - 20, (1,))):
+        got = bytearray()
+        async with open_source(start=start) as source:
+            for n in range(size):
+                asked = sizes[n % len(sizes)]
+                block = await source.receive(asked)
+                assert len(block) <= asked, f"receive({asked}) gave {len(block)} bytes"
+                if not block:
+                    break
+                got += block
+            assert await source.receive(1) == b"", "receive gave bytes again after the end"
+        check_equal(bytes(got), expected[start:], f"what is behind byte {start}, asked for in pieces of {sizes}")
+
+
+async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> None:
+    """A cancelled `receive` loses no byte: the same ones can be received again."""
+    for n in range(1, 1_000):
+        async with open_source() as source:
+            got = await source.receive(100)
+            kept = [got]
+
+            async def receive(source: ByteSource = source, kept: list[bytes] = kept) -> None:
+                kept.append(await source.receive(100))
+
+            reached = await cancel_at_checkpoint(receive, n)
+            kept.append(await receive_all(source))
+        check_equal(b"".join(kept), expected, f"an object whose second receive was cancelled at checkpoint {n}")
+        if not reached:
+            return
+    raise AssertionError("receive(100) still waits after 1,000 awaits")
+
+
+async def check_closed_source(open_source: OpenSource) -> None:
+    """A source whose context has exited gives nothing more: `ClosedResourceError`; leaving it early is clean."""
+    async with open_source() as source:
+        await source.receive(1)
+    try:
+        await source.receive(1)
+    except anyio.ClosedResourceError:
+        return
+    raise AssertionError("receive after the context exited is no ClosedResourceError")

@@ -1,0 +1,74 @@
+"""`StorageHooks`: what a plugin's tests fill in, and what the cases have in common."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+
+import pytest
+
+from asyncrec.storage._base import ByteSink, Storage
+from asyncrec.testing._kit import Kit
+
+__all__ = ["StorageHooks", "by_bytes", "chunk_of", "keys_of"]
+
+
+class StorageHooks(Kit):
+    """A class of cases for one kind of storage, which its tests say how to open and to look into."""
+
+    pytestmark = pytest.mark.anyio
+
+    def open_storage(self) -> AbstractAsyncContextManager[Storage]:
+        """A new, empty storage, open while the context is."""
+        raise NotImplementedError
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        """Make an object without using ``storage``'s methods."""
+        raise NotImplementedError
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        """What a visible object holds; `None` where there is none."""
+        raise NotImplementedError
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        """The keys of all visible objects."""
+        raise NotImplementedError
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        """Names of whatever was begun and neither published nor taken away. Always empty, where nothing can dangle."""
+        raise NotImplementedError
+
+    def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
+        """While it is entered, the answer to one request that publishes an object is lost, after its effect.
+
+        `None`: the tests of this store cannot do that.
+        """
+        return None
+
+    async def raw_put_many(self, storage: Storage, keys: Collection[str]) -> None:
+        """Make an object of one byte for each key. Override it where there is a faster way than one by one."""
+        for key in keys:
+            await self.raw_put(storage, key, b"x")
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[Storage, Callable[[str], AbstractAsyncContextManager[ByteSink]]]]:
+        async with self.open_storage() as storage:
+            yield storage, storage.open_sink
+
+
+async def chunk_of(storage: Storage) -> int:
+    """How long a chunk of its sinks is."""
+    async with storage.open_sink("chunk") as sink:
+        chunk = sink.chunk_size
+    await storage.delete("chunk")
+    return chunk
+
+
+async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") -> list[str]:
+    """The keys that a listing gives, in its order."""
+    return [info.key async for info in storage.list_objects(prefix, start_after=start_after)]
+
+
+def by_bytes(keys: Iterable[str]) -> list[str]:
+    """In the order that a listing has."""
+    return sorted(keys, key=str.encode)

@@ -1,0 +1,131 @@
+"""What a key may be, and how keys are listed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.testing._checks import check_info, content, send_all
+from asyncrec.testing._storage.hooks import StorageHooks, by_bytes, keys_of
+
+__all__ = ["KeyCases"]
+
+
+ODD_KEYS = (
+    "a b", " leading and trailing ", "caf\u00e9", "\u65e5\u672c/\u8a9e", "\U0001f600", "100%", "%41", "a%2Fb", "a+b",
+    "q?x=1&y=2", "a#b", "[x]*?", "'quoted' \"twice\"", "a:b", "~tilde", "...", "a..b", "x/..y", "<tag>&amp;", "a\\b",
+    "k=v/date=2026-01-02", "deep/" * 20 + "key", "n" * 180,
+)  # fmt: skip
+REFUSED_KEYS = ("", "/a", "//a", "..", "../a", "a/../../b")
+
+
+class KeyCases(StorageHooks):
+    """The cases of keys and of listings."""
+
+    async def test_odd_keys(self) -> None:
+        """Keys of any characters name just themselves: written, read, listed and deleted."""
+        async with self.open_storage() as storage:
+            for n, key in enumerate(ODD_KEYS):
+                data = b"%d of them" % n
+                check_info(await storage.put(key, data), key, data)
+                assert await self.raw_get(storage, key) == data, f"{key!r} was written elsewhere"
+            assert set(await self.raw_list(storage)) == set(ODD_KEYS)
+            assert await keys_of(storage) == by_bytes(ODD_KEYS)
+            for n, key in enumerate(ODD_KEYS):
+                data = b"%d of them" % n
+                assert await storage.get(key) == data, f"{key!r} read from elsewhere"
+                check_info(await storage.head(key), key, data)
+                assert await keys_of(storage, key) == by_bytes(k for k in ODD_KEYS if k.startswith(key))
+            for key in ODD_KEYS:
+                await storage.delete(key)
+                assert await self.raw_get(storage, key) is None, f"{key!r} is still there after its deletion"
+            assert not await self.raw_list(storage)
+
+    async def test_key_that_is_also_a_folder(self) -> None:
+        """One key may be another's folder: they are two objects, whichever was first."""
+        async with self.open_storage() as storage:
+            for keys in (["n/1/x", "n/1", "n"], ["m", "m/1", "m/1/x"]):
+                for key in keys:
+                    await storage.put(key, key.encode())
+                for key in keys:
+                    assert await self.raw_get(storage, key) == await storage.get(key) == key.encode()
+            assert await keys_of(storage) == ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"]
+            await storage.delete("n/1")
+            assert await keys_of(storage, "n") == ["n", "n/1/x"]
+            assert await keys_of(storage, "m/1", start_after="m/1") == ["m/1/x"]
+
+    async def test_refused_keys(self) -> None:
+        """A key that is empty, absolute or leads out of the root is a `ValueError`, whatever is done with it."""
+        async with self.open_storage() as storage:
+            for key in REFUSED_KEYS:
+                for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
+                    with pytest.raises(ValueError):  # noqa: PT011  # its wording is the store's own
+                        await operation(key)
+            assert not await self.raw_list(storage)
+
+    async def test_listing_order(self) -> None:
+        """Keys come ascending by their UTF-8 bytes, across folders, whatever was written first."""
+        keys = [
+            "c/2", "c/10", "c/1", "c-1", "c.d", "c0", "cc/1", "C/1", "b/z/z", "b/z-1", "b/z/a", "b/z.d",
+            "\uff5e", "\U0001f600", "z", "\u00e9", "e", "e\u0301", "_x/1", ".x",
+        ]  # fmt: skip
+        async with self.open_storage() as storage:
+            assert await keys_of(storage) == []
+            await self.raw_put_many(storage, keys)
+            assert await keys_of(storage) == by_bytes(keys)
+            for prefix in ("c", "c/", "cc/", "c/1", "b", "b/", "b/z", "b/z/", "\u00e9", "", "nothing", "c/nothing/"):
+                expected = by_bytes(key for key in keys if key.startswith(prefix))
+                assert await keys_of(storage, prefix) == expected, f"listing {prefix!r}"
+
+    async def test_listing_start_after(self) -> None:
+        """``start_after`` leaves out keys up to and with itself, whether it is there or not, within any prefix."""
+        keys = ["a/1", "a/2/x", "a/3", "ab", "b/1", "b-1", "\uff5e"]
+        async with self.open_storage() as storage:
+            await self.raw_put_many(storage, keys)
+            marks = [*keys, "", "a", "a/", "a/2/", "a/25", "a/2/y", "a0", "b", "b/", "zz", "\U0001f600"]
+            for after in marks:
+                for prefix in ("", "a", "a/", "a/2", "b/", "nothing"):
+                    expected = [
+                        key for key in by_bytes(keys) if key.startswith(prefix) and key.encode() > after.encode()
+                    ]
+                    got = await keys_of(storage, prefix, start_after=after)
+                    assert got == expected, f"listing {prefix!r} after {after!r}"
+
+    async def test_listing_pages(self) -> None:
+        """More keys than a page holds (1,000 on S3 and GCS) are all listed, once each, and can be left early."""
+        keys = [f"p/{n:05}" for n in range(1_005)]
+        async with self.open_storage() as storage:
+            await self.raw_put_many(storage, [*keys, "q"])
+            assert await keys_of(storage, "p/") == keys
+            assert await keys_of(storage, "p/", start_after="p/00001") == keys[2:]
+            listing = storage.list_objects("p/")
+            first = await anext(aiter(listing))
+            assert first.key == keys[0]
+            if hasattr(listing, "aclose"):
+                await listing.aclose()
+
+    async def test_listing_sees_no_unpublished_object(self) -> None:
+        """While a sink is open, and after it failed, its object is not listed, and has no head."""
+        async with self.open_storage() as storage:
+            with suppress(ZeroDivisionError):
+                async with storage.open_sink("u/1") as sink:
+                    await send_all(sink, content(sink.chunk_size + 1))
+                    assert await keys_of(storage) == []
+                    with pytest.raises(ObjectNotFoundError):
+                        await storage.head("u/1")
+                    raise ZeroDivisionError
+            assert await keys_of(storage) == []
+
+    async def test_listing_stays_inside(self) -> None:
+        """A prefix that leads out of the root finds nothing, or is refused."""
+        async with self.open_storage() as storage:
+            await storage.put("inside", b"x")
+            for prefix in ("../", "..", "/", "a/../../"):
+                try:
+                    found = await keys_of(storage, prefix)
+                except ValueError:
+                    continue
+                assert found == [], f"listing {prefix!r} found {found}"

@@ -1,0 +1,100 @@
+"""What a storage says of one object, by whatever way it is asked; objects of no bytes among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
+from asyncrec.testing._checks import check_info, content, receive_all
+from asyncrec.testing._storage.hooks import StorageHooks, keys_of
+
+__all__ = ["ObjectCases"]
+
+
+class ObjectCases(StorageHooks):
+    """The cases of whole objects: one answer everywhere."""
+
+    async def test_empty_object_written(self) -> None:
+        """An object of no bytes is made like any other: by `put` and by a sink that is sent nothing, exclusively too.
+
+        Stores that leave out what is zero describe it in other words, and may publish it by another request.
+        """
+        async with self.open_storage() as storage:
+            for key, exclusive in (("e/1", False), ("e/2", True)):
+                check_info(await storage.put(key, b"", exclusive=exclusive), key, b"")
+            async with storage.open_sink("e/3", exclusive=True) as sink:
+                await sink.flush([])
+            assert sink.published is not None
+            check_info(sink.published, "e/3", b"")
+            with pytest.raises(ObjectExistsError):
+                await storage.put("e/3", b"", exclusive=True)
+            listed = [info async for info in storage.list_objects("e/")]
+            assert [info.key for info in listed] == ["e/1", "e/2", "e/3"]
+            for info in listed:
+                check_info(info, info.key, b"")
+                check_info(await storage.head(info.key), info.key, b"")
+                assert await storage.get(info.key) == await self.raw_get(storage, info.key) == b""
+            await storage.put("e/1", b"longer")
+            await storage.put("e/1", b"")
+            assert await storage.get("e/1", max_bytes=0) == b""
+            assert not await self.raw_unfinished(storage)
+
+    async def test_empty_object(self) -> None:
+        """An object of no bytes is there: found, listed, and read as nothing, from any start."""
+        async with self.open_storage() as storage:
+            await self.raw_put(storage, "empty", b"")
+            check_info(await storage.head("empty"), "empty", b"")
+            assert await storage.get("empty") == b""
+            assert await keys_of(storage) == ["empty"]
+            for start, end in ((0, None), (0, 10), (5, None), (5, 10)):
+                async with storage.open_source("empty", start=start, end=end) as source:
+                    assert source.info.size == 0
+                    assert await receive_all(source) == b""
+
+    async def test_one_info(self) -> None:
+        """`head`, the listing, an open source and `published` say the same of one object, etag and all."""
+        async with self.open_storage() as storage:
+            for key, size in (("i/0", 0), ("i/1", 70_000)):
+                data = content(size)
+                published = await storage.put(key, data)
+                head = await storage.head(key)
+                (listed,) = [info async for info in storage.list_objects(key)]
+                async with storage.open_source(key) as source:
+                    opened = source.info
+                for info in (published, head, listed, opened):
+                    check_info(info, key, data)
+                    assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
+
+    async def test_delete(self) -> None:
+        """A deleted object is gone; deleting it once more is no error; its neighbours stay."""
+        async with self.open_storage() as storage:
+            await self.raw_put_many(storage, ["d/1", "d/11"])
+            for _ in range(2):
+                await storage.delete("d/1")
+                assert await self.raw_get(storage, "d/1") is None
+            await storage.delete("d/never")
+            await storage.delete("nor/this")
+            await storage.delete("d")  # a folder is no object
+            assert await self.raw_get(storage, "d/11") == b"x"
+            with pytest.raises(ObjectNotFoundError):
+                await storage.head("d/1")
+            await storage.put("d/1", b"again", exclusive=True)
+            assert await self.raw_get(storage, "d/1") == b"again"
+
+    async def test_get_and_put(self) -> None:
+        """`put` and `get` move whole objects; `get` refuses one larger than ``max_bytes``."""
+        async with self.open_storage() as storage:
+            data = content(100_000)
+            check_info(await storage.put("g", memoryview(data)), "g", data)
+            assert await self.raw_get(storage, "g") == data
+            assert await storage.get("g") == data
+            assert await storage.get("g", max_bytes=100_000) == data
+            with pytest.raises(ValueError, match="99,999"):
+                await storage.get("g", max_bytes=99_999)
+
+    async def test_root(self) -> None:
+        """The storage says where it is, and what its `flush` reaches."""
+        async with self.open_storage() as storage:
+            assert storage.root
+            assert storage.flush_level in ("buffered", "spooled")
+            assert storage.read_ahead >= 0

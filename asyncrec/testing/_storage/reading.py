@@ -1,0 +1,112 @@
+"""What a source gives: ranges, one version, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+
+import anyio
+import pytest
+
+from asyncrec.errors import ObjectChangedError, ObjectNotFoundError
+from asyncrec.storage._base import ByteSource
+from asyncrec.testing import _source_checks as source_checks
+from asyncrec.testing._checks import content, receive_all
+from asyncrec.testing._storage.hooks import StorageHooks
+
+__all__ = ["ReadingCases"]
+
+
+class ReadingCases(StorageHooks):
+    """The cases of sources."""
+
+    async def test_ranges(self) -> None:
+        """Ranges give their bytes: inside, to the end, past it, empty."""
+        async with self._source() as (open_source, expected):
+            await source_checks.check_ranges(open_source, expected)
+
+    async def test_receive_cancelled(self) -> None:
+        """A cancelled `receive` loses no byte."""
+        async with self._source() as (open_source, expected):
+            await source_checks.check_receive_cancelled(open_source, expected)
+
+    async def test_source_used_after_exit(self) -> None:
+        """A source can be left early; then it is closed."""
+        async with self._source() as (open_source, _):
+            await source_checks.check_closed_source(open_source)
+
+    async def test_short_reads(self) -> None:
+        """A source may give fewer bytes than asked for, and never none before the end: each byte comes once.
+
+        What takes a short answer for the end, or counts what it asked for and not what came, loses records.
+        """
+        async with self._source() as (open_source, expected):
+            await source_checks.check_short_reads(open_source, expected)
+
+    async def test_missing_object(self) -> None:
+        """What is not there is an `ObjectNotFoundError` that names the key, on every way of reading."""
+        async with self.open_storage() as storage:
+            await storage.put("there/x", b"x")
+            for key in ("missing", "there/y", "there/x/y", "not/there"):
+                with pytest.raises(ObjectNotFoundError, match=key):
+                    await storage.head(key)
+                with pytest.raises(ObjectNotFoundError, match=key):
+                    async with storage.open_source(key) as source:
+                        await source.receive(1)
+                with pytest.raises(FileNotFoundError):
+                    await storage.get(key)
+            with pytest.raises(ObjectNotFoundError):  # a folder is no object
+                await storage.head("there")
+
+    async def test_changed_object(self) -> None:
+        """Under a pinned etag another version is an `ObjectChangedError`; a source already open never mixes two."""
+        old, new = content(3 << 20, seed=1), content(3 << 20, seed=2)
+        async with self.open_storage() as storage:
+            before = await storage.put("v", old)
+            async with storage.open_source("v") as source, storage.open_source("v", etag=before.etag) as pinned:
+                heads = [await each.receive(1_000) for each in (source, pinned)]
+                after = await storage.put("v", new)
+                assert await self.raw_get(storage, "v") == new
+                assert after.etag != before.etag, "the etag stayed the same over other content of the same length"
+                for each, head in zip((source, pinned), heads, strict=True):
+                    with suppress(ObjectChangedError):
+                        assert head + await receive_all(each) == old, "a source mixed two versions"
+            for start in (0, 1_000, 3 << 20):
+                with pytest.raises(ObjectChangedError):
+                    async with storage.open_source("v", start=start, etag=before.etag) as source:
+                        await receive_all(source)
+            async with storage.open_source("v", start=5, etag=after.etag) as source:
+                assert await receive_all(source) == new[5:]
+            await storage.delete("v")
+            with pytest.raises((ObjectChangedError, ObjectNotFoundError)):
+                async with storage.open_source("v", etag=after.etag) as source:
+                    await receive_all(source)
+
+    async def test_many_sources(self) -> None:
+        """Any number of sources may be open and idle at once, on one object or many."""
+        async with self.open_storage() as storage:
+            data = content(5_000)
+            await self.raw_put(storage, "s", data)
+            parts: dict[int, bytes] = {}
+            all_begun = anyio.Event()
+
+            async def read(n: int) -> None:
+                async with storage.open_source("s", start=n * 50, end=n * 50 + 50) as source:
+                    parts[n] = await source.receive(10)
+                    if len(parts) == 100:
+                        all_begun.set()
+                    await all_begun.wait()
+                    parts[n] += await receive_all(source)
+
+            async with anyio.create_task_group() as group:
+                for n in range(100):
+                    group.start_soon(read, n)
+            assert b"".join(parts[n] for n in range(100)) == data
+
+    @asynccontextmanager
+    async def _source(self) -> AsyncIterator[tuple[Callable[..., AbstractAsyncContextManager[ByteSource]], bytes]]:
+        expected = content((1 << 20) + 12_345)
+        async with self.open_storage() as storage:
+            await self.raw_put(storage, "r/s", expected)
+            yield partial(storage.open_source, "r/s"), expected

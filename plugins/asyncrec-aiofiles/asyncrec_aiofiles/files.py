@@ -1,0 +1,138 @@
+"""`Files`: a folder reached through aiofiles, and what is done in its threads."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import aiofiles
+import aiofiles.os
+import anyio
+
+from asyncrec.errors import (
+    ArgumentValueError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+)
+from asyncrec.storage import ObjectInfo, check_key, local_path
+
+from .settled import settled
+
+__all__ = ["Files", "info_of", "make_folder", "scan", "sync_folder", "unlink"]
+
+
+class Files:
+    """The folder that a URL names, reached through the threads of ``executor``."""
+
+    def __init__(self, url: str, executor: Executor) -> None:
+        self.root = url
+        self.folder = os.path.abspath(local_path(url))
+        self._executor = executor
+
+    def path_of(self, key: str) -> str:
+        """The path of the file that holds ``key``.
+
+        Raises:
+            ValueError: there is none.
+        """
+        check_key(key)
+        parts = key.split("/")
+        if "" in parts or is_partial(parts[-1]):
+            raise ArgumentValueError(f"{key!r} cannot be a file's: an empty segment, or the name of an unfinished file")
+        return os.path.join(self.folder, *parts)
+
+    async def call(self, function: Any, *args: Any) -> Any:
+        """``function(*args)`` in a thread of the executor, to its end, unless cancelled before it began."""
+        await anyio.lowlevel.checkpoint()
+        return await settled(aiofiles.os.wrap(function)(*args, executor=self._executor))
+
+    async def open(self, path: str, mode: str, **options: Any) -> Any:
+        """A file of aiofiles. Whoever calls this has had a checkpoint before."""
+        return await settled(aiofiles.open(path, mode, executor=self._executor, **options))  # type: ignore[call-overload]
+
+    @contextmanager
+    def mapped(self, operation: str, key: str) -> Iterator[None]:
+        """Make the system's errors those of asyncrec."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            absent: tuple[type[OSError], ...] = (FileNotFoundError,)
+            if operation in ("open", "look at"):
+                absent += (NotADirectoryError, IsADirectoryError)  # a file where a folder should be, or a folder
+            kind: type[StorageError] = StorageError
+            if isinstance(error, FileExistsError):
+                kind = ObjectExistsError
+            elif isinstance(error, absent):
+                kind = ObjectNotFoundError
+            elif isinstance(error, PermissionError):
+                kind = StoragePermissionError
+            raise kind(f"{self.root}: cannot {operation} {key}: {error.strerror or error}") from error
+
+
+# In threads ----------------------------------------------------------------------------------------------------------
+
+
+def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str, ObjectInfo | None]]:
+    """What matters in one folder, in the order of the whole keys: a folder sorts as its name with the slash."""
+    found: list[tuple[str, ObjectInfo | None]] = []
+    first = os.fsencode(start_after)
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                key = base + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    key += "/"
+                    all_before = os.fsencode(key) < first and not start_after.startswith(key)
+                    if not all_before and (key.startswith(prefix) or prefix.startswith(key)):
+                        found.append((key, None))
+                elif key.startswith(prefix) and os.fsencode(key) > first and not is_partial(entry.name):
+                    try:
+                        found.append((key, info_of(key, entry.stat())))
+                    except FileNotFoundError:
+                        continue  # deleted since, or neither file nor folder
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found, key=lambda item: os.fsencode(item[0]))
+
+
+def info_of(key: str, status: os.stat_result) -> ObjectInfo:
+    if not stat.S_ISREG(status.st_mode):
+        raise FileNotFoundError(f"{key} is no file")
+    etag = f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
+    return ObjectInfo(key, status.st_size, etag, None, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def is_partial(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".partial")
+
+
+def unlink(path: str) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):  # there is no such object
+        os.unlink(path)
+
+
+def make_folder(path: str) -> None:
+    """With its parents, each durable in its own parent: a file is no safer than the names that lead to it."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        sync_folder(parent)
+
+
+def sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

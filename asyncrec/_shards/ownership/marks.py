@@ -99,7 +99,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
-    """The header in a mark; `None` when there is none, or nothing that is one."""
+    """Load the header in a mark; `None` when there is no mark, or what stands there is not a header."""
     try:
         content = await folder.get(mark_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):

@@ -1,0 +1,141 @@
+"""The limits that keep the source readable: small modules, small classes, few parameters, nobody's private attributes.
+
+Whatever is above a limit stands in a list here, with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = {
+    str(path.relative_to(ROOT)): path
+    for folder in ("asyncrec", *sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("plugins/*/asyncrec_*")))
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not path.name.endswith("_pb2.py")
+}
+TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in SOURCES.items()}
+
+PUBLIC = ("asyncrec", "asyncrec.datasets", "asyncrec.example", "asyncrec.storage", "asyncrec.tools")
+
+MOST_LINES = 350
+MEDIAN_LINES = 150
+MOST_METHODS = 16
+MOST_ATTRIBUTES = 14
+MOST_PARAMETERS = 8
+
+# "file: class" -> why it may be larger.
+LARGE_CLASSES = {
+    "asyncrec/_framing/compression/decompressor.py: Decompressor": "zlib's state, spelt out: a value for each fact",
+    "asyncrec/_framing/salvage/frames.py: FrameSalvager": "one search, whose steps share where it stands",
+    "asyncrec/_records/writing/memory_budget.py: ByteBudget": "one number, and all that may change it",
+    "asyncrec/_shards/journal/header.py: JobHeader": "the fields of a stored format",
+    "asyncrec/_shards/writing/stats.py: ShardedWriterStats": "what users are told, a field each",
+    "asyncrec/example/_schema.py: Schema": "public: what a schema does",
+}
+# "file: function" -> why it may take more. What is public is documented, and given by name: it is not counted.
+LONG_SIGNATURES = {
+    "asyncrec/_records/reading/reader.py: open_reader_at": "the public function's parameters, and where to begin",
+    "asyncrec/_shards/commit/manifest_writer.py: __init__": "what a segment says, a parameter each",
+    "asyncrec/_shards/writing/job.py: __init__": "what a job is made of, each made before it",
+    "asyncrec/_shards/writing/ordered_writer.py: write_ordered": "what a data set is made of, for three tools",
+    "plugins/asyncrec-gcs/asyncrec_gcs/bucket.py: request": "the parts of an HTTP request and what its answer may be",
+}
+# Commands and imitations have the parameters that their users give.
+IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")
+
+
+def classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                yield f"{name}: {node.name}", node
+
+
+def methods(node: ast.ClassDef) -> set[str]:
+    """Functions that are its own; properties, special methods and overloads count once each."""
+    return {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """What is assigned to ``self``, and what the class declares."""
+    own = {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    for each in ast.walk(node):
+        if (
+            isinstance(each, ast.Attribute)
+            and isinstance(each.ctx, ast.Store)
+            and isinstance(each.value, ast.Name)
+            and each.value.id == "self"
+        ):
+            own.add(each.attr)
+    return own
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{name}: {node.name}", node
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([each for each in arguments if each.arg not in ("self", "cls")])
+
+
+def test_modules_are_small() -> None:
+    lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in SOURCES.items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    assert statistics.median(lines.values()) <= MEDIAN_LINES
+
+
+def test_classes_are_small_or_listed() -> None:
+    large = {
+        name: (len(methods(node)), len(attributes(node)))
+        for name, node in classes()
+        if len(methods(node)) > MOST_METHODS or len(attributes(node)) > MOST_ATTRIBUTES
+    }
+    assert {name: sizes for name, sizes in large.items() if name not in LARGE_CLASSES} == {}
+    assert LARGE_CLASSES.keys() - large.keys() == set(), "listed, and small"
+
+
+def test_functions_that_are_not_public_take_few_parameters_or_are_listed() -> None:
+    public = {name for module in PUBLIC for name in import_module(module).__all__}
+    methods_of_public = {
+        f"{name.partition(':')[0]}: {method}"
+        for name, node in classes()
+        if node.name in public
+        for method in methods(node)
+        if method == "__init__" or not method.startswith("_")
+    }
+    long = {
+        name: parameters(node)
+        for name, node in functions()
+        if parameters(node) > MOST_PARAMETERS
+        and node.name not in public
+        and name not in methods_of_public
+        and not name.startswith(IMITATIONS)
+    }
+    assert {name: count for name, count in long.items() if name not in LONG_SIGNATURES} == {}
+    assert LONG_SIGNATURES.keys() - long.keys() == set(), "listed, and short"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("class A:\n    def f(self): self.a = self.b = 1\n    async def g(self): self.a += 1\n", (2, {"a", "b"})),
+        ("class A:\n    a: int\n    b: int = 1\n    def f(self): other.c = 1\n", (1, {"a", "b"})),
+    ],
+)
+def test_what_a_class_has_is_counted(source: str, found: tuple[int, set[str]]) -> None:
+    [node] = ast.parse(source).body
+    assert isinstance(node, ast.ClassDef)
+    assert (len(methods(node)), attributes(node)) == found

@@ -148,8 +148,8 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
     """Read one segment; ``name`` is for the errors. For a worker thread: some 15 microseconds a shard.
 
     Raises:
-        ManifestError: it is not JSON, lacks what a segment has, is of a later version, or names a path that is absolute,
-            has a scheme, or leads out of the folder.
+        ManifestError: it is not JSON, lacks what a segment has, is of a later version, or names a path that is
+            absolute, has a scheme, or leads out of the folder.
     """
     head, _, rest = content.partition(b"\n")
     data = _object(head, name)

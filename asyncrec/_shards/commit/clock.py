@@ -21,7 +21,7 @@ class CommitClock:
         self._offset = time.time() - anyio.current_time()
 
     def now(self) -> str:
-        """The time, later than any that was given out or read before."""
+        """Tell the time: later than any that was given out or read before."""
         now = format_time(time.time())
         if now <= self._last:
             now = format_time(parse_time(self._last) + 1e-6)
@@ -29,5 +29,5 @@ class CommitClock:
         return now
 
     def wall_time(self, at: float) -> str:
-        """A time of the event loop's clock, as the manifest has it."""
+        """Convert a time of the event loop's clock to one that the manifest can hold."""
         return format_time(at + self._offset)

@@ -1,4 +1,4 @@
-"""The one small object that a job ends by: its closing segment, or the tombstone of whoever abandoned it.
+"""Each job ends with one small object: its closing segment, or the tombstone of whoever gave it up.
 
 Both have the same name, and are created exclusively. So exactly one of committing and abandoning wins, and only behind
 a tombstone may a job's objects be deleted by another.
@@ -22,7 +22,7 @@ __all__ = ["abandoned_error", "entomb", "fence", "load_closing"]
 
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
-    """What ended the job, or `None` where it has not ended.
+    """Load what ended the job; returns `None` where it has not ended.
 
     Raises:
         ManifestError: it cannot be read.
@@ -37,7 +37,7 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
-    """End a job for somebody who gives it up; returns what ended it: this tombstone, or what was there first.
+    """End a job for somebody who gives it up. Returns what ended it: this tombstone, or what was there first.
 
     Raises:
         StorageError: whether it has ended is not known.
@@ -59,7 +59,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
 
 
 async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str) -> bool:
-    """Take a rolling shard's segment, so that nobody commits it; False where it is committed."""
+    """Take the name of a rolling shard's segment, so that nobody can commit the shard; False where it is committed."""
     segment = Segment(writer=header.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
     key = segment_key(header.name, header.writer, sequence)
     try:
@@ -72,7 +72,7 @@ async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str) -
 
 
 def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:
-    """What a job is told that finds its tombstone."""
+    """Make the error for a job that finds its own tombstone."""
     by = closing.extra.get("abandoned_by")
     return ConflictError(
         f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at {closing.time}"

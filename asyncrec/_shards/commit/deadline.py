@@ -32,14 +32,14 @@ class Deadline:
         self._open: dict[anyio.CancelScope, float] = {}
 
     def bring(self, at: float) -> None:
-        """Make it this time, unless it is earlier already; for what is under way, too."""
+        """Bring the deadline forward to this time, for what is already under way, too."""
         self.at = min(self.at, at)
         for scope, late in self._open.items():
             scope.deadline = min(scope.deadline, self.at + late)
 
     @contextmanager
     def within(self, seconds: float, *, late: float = 0.0, shield: bool = True) -> Iterator[anyio.CancelScope]:
-        """A scope for so many seconds, and no longer than the deadline allows.
+        """Open a scope for so many seconds, and no longer than the deadline allows.
 
         What cleans up may be ``late``: by so many seconds, from its own beginning if that is later than the deadline.
         """
@@ -55,5 +55,5 @@ class Deadline:
                 del self._open[scope]
 
     def cleaning_up(self) -> AbstractContextManager[anyio.CancelScope]:
-        """A scope for what has to be taken away whatever happens: shielded, and limited in time."""
+        """Open a scope for what has to be taken away whatever happens: shielded, and limited in time."""
         return self.within(CLEAN_UP_SECONDS, late=_LATE_SECONDS)

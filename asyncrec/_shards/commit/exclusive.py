@@ -1,4 +1,4 @@
-"""`create`: one small object, made by exactly one of those who try, and the outcome known wherever it can be.
+"""`create`: of all who try to make one small object, exactly one succeeds, and each learns the outcome if it can.
 
 Everything that decides something about a data set is decided so: commits, closing segments and tombstones, claims,
 places in the log of removals. Such an object goes up in one part, and that its creation is exclusive is what every
@@ -24,7 +24,9 @@ _SECONDS = 60
 async def create(
     storage: Storage, key: str, content: bytes, *, deadline: Deadline | None = None, shield: bool = True
 ) -> None:
-    """Create the object, whose content is nobody else's. Shielded, limited in time, and settled by what is there.
+    """Create an object whose content nobody else would write. If no answer comes, what is there settles the outcome.
+
+    The request is shielded and limited in time.
 
     ``deadline`` ends it earlier, also when it comes nearer meanwhile. Without ``shield``, a cancellation leaves it open
     whether the object is there, and whoever is cancelled takes it away.

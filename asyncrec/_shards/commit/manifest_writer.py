@@ -32,7 +32,7 @@ _log = logging.getLogger("asyncrec._shards")
 
 
 class ManifestWriter:
-    """What one writer adds to the manifest of the data set ``name`` in a folder.
+    """The part of a data set's manifest that one writer writes.
 
     Attributes:
         clock: gives the times of its commits.

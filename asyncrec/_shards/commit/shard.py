@@ -22,7 +22,7 @@ __all__ = ["Shard"]
 
 
 class Shard:
-    """One shard on its way into a store, made by `ShardPublisher.open_shard`.
+    """A shard on its way into a store, made by `ShardPublisher.open_shard`.
 
     Attributes:
         key: its name.
@@ -60,7 +60,7 @@ class Shard:
         await self.output.write(await in_thread(_framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
-        """What the manifest says of it, once it is published; ``first`` and ``last`` by the event loop's clock."""
+        """Describe the shard for the manifest, once it is published; the times are of the event loop's clock."""
         assert self.published is not None, "only what was published is committed"
         return ShardEntry(
             path=self.key,
@@ -97,7 +97,7 @@ class Shard:
         return self._keys_chunks
 
     def check_sidecars(self) -> None:
-        """Hold what the store has of index and keys against what was sent.
+        """Compare what the store has of index and keys with what was sent.
 
         Raises:
             IntegrityError: it is something else.
@@ -109,7 +109,7 @@ class Shard:
             check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     def check(self) -> None:
-        """Hold what the store has of the shard against what was sent.
+        """Compare what the store has of the shard with what was sent.
 
         Raises:
             IntegrityError: it is something else.
@@ -131,7 +131,7 @@ def _sidecar(path: str | None, chunks: ChunkWriter | None) -> Sidecar | None:
 
 
 def _framed(records: list[bytes], keys: list[bytes] | None) -> list[WriteBatch]:
-    """Frame the records. Blocks."""
+    """Frame the records, in batches of bounded size. Blocks."""
     batches = []
     at = 0
     for item in batched(records):

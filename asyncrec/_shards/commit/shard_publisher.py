@@ -1,4 +1,4 @@
-"""`ShardPublisher`: shards are published with index and keys, in the order that never leaves a lie behind.
+"""`ShardPublisher`: shards are published in an order in which no crash leaves a manifest that names what is not there.
 
 Index and keys come first, then the shard, and then (`asyncrec._shards.commit.manifest_writer`) the segment that names
 all three with their sizes and checksums. A crash in between leaves objects that no manifest names, under names that
@@ -34,7 +34,7 @@ _log = logging.getLogger("asyncrec._shards")
 
 
 class ShardPublisher:
-    """What one job publishes in a store, or in a staging folder before.
+    """The shards that one job publishes, in a store or in its staging folder.
 
     Attributes:
         published: the shards that are published, and other objects of the job that could not be removed.
@@ -72,7 +72,7 @@ class ShardPublisher:
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
-        """One shard with its index and keys. Leaving cleanly publishes all of it; otherwise nothing of it stays.
+        """Open a shard with its index and keys. Leaving cleanly publishes all of it; otherwise nothing of it stays.
 
         Raises:
             ObjectExistsError: there is a shard of this name.
@@ -102,7 +102,7 @@ class ShardPublisher:
             self._budget.account(-reserved)
 
     def entry_of(self, shard: Shard, first: float, last: float) -> ShardEntry:
-        """What the manifest says of a published shard; ``first`` and ``last`` by the event loop's clock."""
+        """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
     async def take_back(self, entries: Iterable[ShardEntry]) -> None:
@@ -164,9 +164,9 @@ class ShardPublisher:
             self.published.add(shard.key)
 
     async def _delete(self, storage: Storage, shards: Iterable[Sequence[str]]) -> None:
-        """Delete each one's objects, the shard first: what stays of it keeps its index and keys, or is nothing.
+        """Delete the objects of each shard, the shard first, so that one that stays keeps its index and keys.
 
-        Whoever recovers would else commit a shard without its keys.
+        Otherwise, whoever recovers would commit a shard without its keys.
         """
         key = ""
         with self._deadline.cleaning_up() as scope:

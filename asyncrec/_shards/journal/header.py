@@ -34,7 +34,7 @@ _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
 
 @dataclass(frozen=True, kw_only=True)
 class JobHeader:
-    """What a job makes, and how.
+    """The description of a job: what it makes, how, and in which process.
 
     Attributes:
         kind: ``"rolling"`` commits each shard by itself; ``"fixed"`` publishes all at its end, and commits them
@@ -69,17 +69,17 @@ class JobHeader:
 
     @property
     def together(self) -> bool:
-        """Everything is committed at once, at its end."""
+        """Whether everything is committed at once, at the end of the job."""
         return self.kind != "rolling"
 
     def shard_name(self, number: int, *, plain: bool = False) -> str:
-        """Of its shard with this number; ``plain`` where it may use the names without a maker."""
+        """Name the shard of this number; ``plain`` where the job may use the names without a maker."""
         if self.num_shards is None:
             return rolling_shard_name(self.name, self.writer, number)
         return fixed_shard_name(self.name, number, self.num_shards, "" if plain else self.writer)
 
     def makes(self, shard: str, *, plain: bool) -> bool:
-        """Whether a name is one of its shards'; ``plain`` where it may use the names without a maker.
+        """Whether the job makes a shard of this name; ``plain`` where it may use the names without a maker.
 
         No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
         under names that it found is not its own: it is there for the next copy.
@@ -94,23 +94,24 @@ class JobHeader:
         return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
 
     def begins(self, shard: str) -> bool:
-        """Whether it may have an unfinished file for a shard of this name."""
+        """Whether the job may have an unfinished file for a shard of this name."""
         return self.makes(shard, plain=True) or stem_of(self.name, shard) in self.stems
 
     @property
     def age(self) -> float:
-        """Seconds since it began, by this machine's clock; 0 where it does not say."""
+        """How many seconds ago the job began, by this machine's clock; 0 where the header does not say."""
         if not self.since:
             return 0.0
         return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.since)).total_seconds())
 
     def encode(self) -> bytes:
+        """Return the line of JSON."""
         content = {"format": _VERSION, **asdict(self)}
         return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> JobHeader | None:
-        """`None` when it is none, or its job died before it was whole: then it had made nothing yet."""
+        """Read a line; `None` when it is no header, or is cut off: then its job had made nothing yet."""
         try:
             content = json.loads(line)
             version = content.pop("format")

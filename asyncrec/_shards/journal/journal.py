@@ -1,4 +1,4 @@
-"""What a job leaves on a disk that its process may not survive: the header that says whose the files are.
+"""`Journal`: the locked file in which a job on a disk says, for the case that it dies, whose the files are.
 
 A folder that is written to (a local data set's own, or a spool) holds, besides shards,
 
@@ -50,7 +50,7 @@ _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Journal:
-    """A header, and the lock on it: a living job's (`begin`), or a dead one's (`claim`).
+    """A job's header in a file, with the lock on it: of this job (`begin`), or of one that has died (`claim`).
 
     Attributes:
         acknowledged: a flush has returned: records have been promised to survive.
@@ -104,7 +104,7 @@ class Journal:
 
     @classmethod
     def claim(cls, folder: LocalStorage, path: str) -> Journal | None:
-        """The header of a job that has died; `None` when it was removed meanwhile, or is none.
+        """Lock the header of a job that has died; `None` when it was removed meanwhile, or is no header.
 
         Raises:
             StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
@@ -127,7 +127,7 @@ class Journal:
         return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED))
 
     def acknowledge(self) -> None:
-        """Records are about to be promised to survive. Durable when it returns; once is enough."""
+        """Write down that records are about to be promised to survive, durably. Once is enough."""
         if not self.acknowledged:
             with mapped_errors("writing", header_path(self.folder, self.header)):
                 _write(self.folder.disk.system, self._lock.fd, _ACKNOWLEDGED)
@@ -142,7 +142,10 @@ class Journal:
         return self.acknowledged or (self.header.kind == "rolling" and bool(leftovers_of(self.folder, self.header)))
 
     def end(self, *, keep: bool = False) -> None:
-        """Let go. The header is removed, unless something of the job is left or it is to be kept. Idempotent."""
+        """Let go of the lock, after removing the header, unless it is to be kept or something of the job is left.
+
+        Idempotent.
+        """
         try:
             if self._lock.fd >= 0 and not keep and not leftovers_of(self.folder, self.header):
                 self.remove()
@@ -150,6 +153,7 @@ class Journal:
             self._lock.release()
 
     def remove(self) -> None:
+        """Remove the header; what was removed before it stays removed, even after a power cut."""
         path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
             # What was taken away may not come back, by a power cut, without the header.
@@ -160,7 +164,7 @@ class Journal:
 
 
 def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tuple[str, JobHeader]]:
-    """The path and content of every header in a folder, or of those for the data set ``name``.
+    """Find the path and content of every header in a folder, or of those for the data set ``name``.
 
     Their jobs may live or not.
 
@@ -194,7 +198,7 @@ def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
 
 
 def dead_jobs(folder: LocalStorage, own: JobHeader) -> list[JobHeader]:
-    """Of other jobs on the same data set that died in this folder."""
+    """Find the other jobs on the same data set that died in this folder."""
     dead = []
     for path, header in find_job_headers(folder, own.name):
         if header.writer == own.writer:
@@ -221,7 +225,7 @@ def remove_unnamed_headers(folder: LocalStorage) -> None:
 
 
 def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
-    """Remove what was left of small objects of a data set, marks and segments, that processes died at."""
+    """Remove the unfinished marks and segments of a data set that processes left when they were killed."""
     for below in (manifest_prefix(name), jobs_prefix(name)):
         path = os.path.join(folder.folder, below)
         with suppress(OSError):
@@ -235,7 +239,7 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
 
 
 def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
-    """The names of the shards that a job has begun in a folder and not finished, in order."""
+    """List the shards that a job has begun in a folder and not finished, in order."""
     end = f".{header.writer}.partial"
     found = set()
     for name in _names(folder):
@@ -247,6 +251,7 @@ def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
 
 
 def header_path(folder: LocalStorage, header: JobHeader) -> str:
+    """Return where a job's header is."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}.partial")
 
 
@@ -259,7 +264,7 @@ def _names(folder: LocalStorage) -> list[str]:
 
 
 def _parts(fd: int) -> tuple[bytes, bytes, bytes]:
-    """The process, the JSON, and what follows."""
+    """Split a header's file into the process, the JSON, and what follows."""
     content = read_at(fd, MOST_BYTES, 0)
     process, _, rest = content.partition(b"\n")
     line, _, rest = rest.partition(b"\n")

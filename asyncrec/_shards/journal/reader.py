@@ -1,4 +1,4 @@
-"""The whole records of a file that its writer could not finish. Blocking; for worker threads.
+"""`JournalReader`: the whole records of a file that its writer could not finish are read. For worker threads.
 
 The file is read from its beginning until something in it is not whole. After a crash that is its torn tail: a frame
 that was cut off, or the zeros that a filesystem puts where nothing had arrived. What was flushed lies before it.
@@ -29,7 +29,7 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class JournalReader:
-    """`next` gives ``(records, keys)``: lists of equal length, keys `None` where there is no such file.
+    """The records of one journal, with their keys where it has a file of keys.
 
     With keys, records end where they do: the digest of a record is written before it.
 
@@ -55,7 +55,7 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Apart from making it: whoever is cancelled meanwhile can close it all the same."""
+        """Open the files. Making the reader does not: whoever is cancelled meanwhile can still close it."""
         with mapped_errors("reading", self.path):
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             self._size = os.fstat(self._fd).st_size
@@ -63,14 +63,14 @@ class JournalReader:
                 self._keys_fd = os.open(self._keys, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the files. Idempotent."""
         for fd in (self._fd, self._keys_fd):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._keys_fd = -1
 
     def next(self) -> tuple[list[bytes], list[bytes] | None] | None:
-        """The next records, some megabytes of them at most; `None` at the end."""
+        """Read the next records, some megabytes at most, and the digest of each one's key; `None` at the end."""
         with mapped_errors("reading", self.path):
             return next(self._batches, None)
 
@@ -133,7 +133,7 @@ class JournalReader:
 
 
 def _bytewise(stream: zlib._Decompress, block: bytes) -> tuple[bytes, int]:
-    """What comes out before the damage in a block, and how many of its bytes went in."""
+    """Decompress a block up to its damage; returns what came out, and how many bytes went in."""
     output = bytearray()
     for used in range(len(block)):
         try:

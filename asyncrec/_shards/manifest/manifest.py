@@ -1,4 +1,4 @@
-"""What a data set consists of: the segments of all its commits, merged into a snapshot.
+"""`Manifest`: the segments of all commits of a data set are merged into a snapshot.
 
 Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time``
 (a writer that removes takes care that its time is later than all it has read). So every reader of the same segments
@@ -21,7 +21,7 @@ __all__ = ["Manifest", "WriterState", "merge_segments"]
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
-    """What the manifest knows of one writer.
+    """The state of one writer, as its data set's manifest has it.
 
     Attributes:
         closed: it ended well; what it committed is all there is of it.
@@ -62,16 +62,17 @@ class Manifest:
 
     @property
     def records(self) -> int:
+        """How many records the shards have."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Of the shards as stored, compressed or not, without index and keys."""
+        """How many bytes the shards have as stored, compressed or not, without index and keys."""
         return sum(shard.bytes for shard in self.shards)
 
 
 def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """The snapshot that the segments make, in whatever order they come.
+    """Merge segments into a snapshot, in whatever order they come.
 
     ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot.
 
@@ -160,7 +161,7 @@ def _writers(
 
 
 def _entry_identity(entry: ShardEntry) -> int:
-    """128 bits that stand for the shard; XORed together they stand for a set of shards, in any order."""
+    """Hash a shard to 128 bits. XORed together, those of several shards stand for the set, in any order."""
     text = f"{entry.path}\0{entry.records}\0{entry.bytes}\0{entry.crc32c}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")
 

@@ -1,4 +1,4 @@
-"""The names of a data set's objects, and which names are data at all.
+"""How the objects of a data set are named, and which names are data at all.
 
 A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s3://crawl/2026``. There stand
 
@@ -66,59 +66,69 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
 def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") -> str:
-    """``maker`` is given where the plain name is not the writer's to use."""
+    """Name a fixed shard; ``maker`` is given where the plain name is not the writer's to use."""
     return f"{name}-{f'{maker}-' if maker else ''}{shard:05d}-of-{num_shards:05d}.tfrecord"
 
 
 def rolling_shard_name(name: str, maker: str, sequence: int) -> str:
+    """Name a rolling shard."""
     return f"{name}-{maker}-{sequence:06d}.tfrecord"
 
 
 def index_key(shard: str) -> str:
+    """Return where the index of a shard is."""
     return f"_index/{shard}.index"
 
 
 def keys_key(shard: str) -> str:
+    """Return where the keys of a shard are."""
     return f"_keys/{shard}.keys"
 
 
 def with_maker(name: str, shard: str, maker: str) -> str:
-    """What a shard's index and keys are named by: the shard's name, with the maker in it."""
+    """Put the maker into the name of a shard that has none: by the result its index and keys are named."""
     if shard.startswith(f"{name}-{maker}-"):
         return shard
     return f"{name}-{maker}{shard[len(name) :]}"
 
 
 def manifest_prefix(name: str) -> str:
+    """Return the folder of a data set's segments."""
     return f"{MANIFESTS}{name}/"
 
 
 def segment_key(name: str, writer: str, sequence: int) -> str:
+    """Return where the segment is that commits a rolling shard."""
     return f"{manifest_prefix(name)}{writer}-{sequence:06d}.jsonl"
 
 
 def closing_segment_key(name: str, writer: str) -> str:
+    """Return where the closing segment of a writer is, or its tombstone."""
     return f"{manifest_prefix(name)}{writer}{CLOSED}.jsonl"
 
 
 def old_closing_segment_key(name: str, writer: str) -> str:
-    """Where releases before 0.2 wrote it."""
+    """Return where releases before 0.2 wrote the closing segment."""
     return f"{manifest_prefix(name)}{writer}{CLOSED}.json"
 
 
 def removal_key(name: str, place: int) -> str:
+    """Return where a place in the log of removals is."""
     return f"{manifest_prefix(name)}_removal-{place:06d}.jsonl"
 
 
 def jobs_prefix(name: str) -> str:
+    """Return the folder of a data set's marks and claims."""
     return f"_jobs/{name}/"
 
 
 def mark_key(name: str, maker: str) -> str:
+    """Return where the mark of a job is."""
     return f"{jobs_prefix(name)}{maker}.json"
 
 
 def claim_key(name: str, number: int) -> str:
+    """Return where a claim is."""
     return f"{jobs_prefix(name)}_claim-{number:06d}.json"
 
 
@@ -134,7 +144,7 @@ def is_segment(key: str) -> bool:
 
 
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
-    """Who made a shard of the data set ``name``, by its name, and whether it is a rolling one.
+    """Tell from a shard's name who made it for the data set ``name``, and whether it is a rolling one.
 
     The maker is `None` for a plain fixed shard; `None` is returned for what has no name of a shard of this data set.
     """
@@ -145,7 +155,7 @@ def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:
 
 
 def stem_of(name: str, shard: str) -> str | None:
-    """Whose a shard of the data set ``name`` is: its maker, or of plain fixed names what they end in, ``of-00008``."""
+    """Tell whose a shard of the data set ``name`` is: its maker, or for plain fixed names their end, ``of-00008``."""
     found = maker_of(name, shard)
     if found is None:
         return None
@@ -153,12 +163,12 @@ def stem_of(name: str, shard: str) -> str | None:
 
 
 def sequence_of(shard: str) -> int:
-    """The number of a rolling shard among those of its maker."""
+    """Tell from a rolling shard's name its number among those of its maker."""
     return int(shard.rpartition("-")[2].removesuffix(".tfrecord"))
 
 
 def new_writer_id() -> str:
-    """14 hexadecimal digits: the second it began, so that names sort by time, and 24 random bits.
+    """Make up an id of 14 hexadecimal digits: the second, so that names sort by time, and 24 random bits.
 
     Two writers that begin in the same second and draw the same bits still cannot overwrite each other: the mark of each
     is created exclusively.
@@ -167,7 +177,7 @@ def new_writer_id() -> str:
 
 
 def validate_writer_id(writer: str) -> str:
-    """The id itself, or a ValueError: it becomes part of names, so it has no ``-``, no ``.``, no ``/`` and no space."""
+    """Return the id, or raise ValueError: it becomes part of names, and has no ``-``, ``.``, ``/`` or space."""
     if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
         raise ArgumentValueError(
             f"writer_id {writer!r} becomes part of file names: 1 to 64 letters, digits or '_', beginning with a letter "

@@ -1,4 +1,4 @@
-"""One commit of a data set: an immutable segment of its manifest, and how to read one without trusting it.
+"""`Segment`: an immutable part of a manifest, written by one commit, and read without being trusted.
 
 A segment is JSON lines, created exclusively, never changed: a line that says whose it is, and one for each shard.
 
@@ -43,11 +43,12 @@ _SIDECAR_FORMAT = 1
 
 
 def format_time(seconds: float) -> str:
-    """UTC, to the microsecond, so that text sorts as time does."""
+    """Write a time in UTC, to the microsecond, so that text sorts as time does."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_time(text: str) -> float:
+    """Read what `format_time` has written."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -70,7 +71,7 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One shard as the manifest has it. ``path`` is relative to the data set's folder."""
+    """A shard, as the manifest has it. ``path`` is relative to the data set's folder."""
 
     path: str
     records: int
@@ -86,7 +87,7 @@ class ShardEntry:
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """The shard's path, and those of its index and keys."""
+        """The paths of the shard, its index and its keys."""
         return (self.path, *(sidecar.path for sidecar in (self.index, self.keys) if sidecar is not None))
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What one commit added and removed."""
+    """The shards that one commit added and removed, and what it says of its writer."""
 
     writer: str
     time: str
@@ -121,7 +122,7 @@ class Segment:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """The JSON lines, UTF-8.
+        """Return the JSON lines, in UTF-8.
 
         Raises:
             TypeError: schema or metadata hold what JSON does not.
@@ -147,8 +148,8 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
     """Read one segment; ``name`` is for the errors. For a worker thread: some 15 microseconds a shard.
 
     Raises:
-        ManifestError: it is no JSON, lacks what a segment has, is of a later version, or names a path that is absolute,
-            has a scheme, or leads out of the folder.
+        ManifestError: it is not JSON, lacks what a segment has, is of a later version, or names a path that is
+            absolute, has a scheme, or leads out of the folder.
     """
     head, _, rest = content.partition(b"\n")
     data = _object(head, name)
@@ -258,7 +259,7 @@ def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
 
 
 def _relative(path: Any, name: str) -> str:
-    """A path that stays within the folder, or a ManifestError."""
+    """Return a path that stays within the folder, or raise ManifestError."""
     if not isinstance(path, str):
         raise ManifestError(f"{name}: names {str(path)[:80]!r}; a path in a manifest is text")
     try:
@@ -285,7 +286,7 @@ def _crc(text: str, name: str) -> int:
 
 
 def _time(text: str, name: str) -> str:
-    """The time in the one form that sorts as text."""
+    """Return a time in the one form that sorts as text."""
     try:
         return format_time(parse_time(text))
     except (ValueError, OverflowError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Reading what a data set consists of: its manifest, from any store."""
+"""The manifest of a data set is read, from any store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def read_manifest(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Manifest:
-    """What the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
+    """Read what the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
 
     ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
 
@@ -65,7 +65,7 @@ async def dataset_at(
     storage_options: dict[str, Any] | None = None,
     allow_pattern: bool = False,
 ) -> AsyncIterator[tuple[Storage, str]]:
-    """The folder of a data set, as a storage, and its name.
+    """Open the folder of a data set, as a storage; the context also gives the data set's name.
 
     Raises:
         ValueError: the path has no name, or one with a character that patterns use.
@@ -92,19 +92,19 @@ def _check_name(name: str, path: str) -> None:
 
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
-    """The snapshot of a data set, or `None` where nothing was ever committed to it."""
+    """Load the snapshot of a data set; `None` where nothing was ever committed to it."""
     return await manifest_of(path, await load_segments(folder, name), at=at)
 
 
 async def manifest_of(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest | None:
-    """The snapshot that segments make; `None` where none of them ever committed anything."""
+    """Merge segments into a snapshot; `None` where none of them ever committed anything."""
     if all(segment.abandoned and not segment.add for segment in segments):
         return None
     return await merged(path, segments, at=at)
 
 
 async def merged(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """`merge_segments`, in a worker thread: it takes some microseconds for each shard."""
+    """Call `merge_segments` in a worker thread: it takes some microseconds for each shard."""
     return await in_thread(partial(merge_segments, path, segments, at=at))
 
 
@@ -122,7 +122,7 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
 
 
 async def load_segments(folder: Storage, name: str) -> list[Segment]:
-    """What every commit of a data set says; a closed writer's all in one."""
+    """Load the segments of all commits of a data set; for a closed writer, the closing one stands for all."""
     prefix = manifest_prefix(name)
     found = [info.key async for info in folder.list_objects(prefix) if is_segment(info.key)]
     closing = {key.rpartition(CLOSED)[0]: key for key in found if key.rpartition(".")[0].endswith(CLOSED)}

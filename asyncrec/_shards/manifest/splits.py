@@ -75,7 +75,7 @@ def parse_split(text: str) -> Split:
     """Read the description of one or several parts of splits; see the module.
 
     Raises:
-        ValueError: it is none. The message says which part, and what one looks like.
+        ValueError: the text is not such a description. The message says which part, and what one looks like.
     """
     return Split(tuple(_parse_part(part, text) for part in text.split("+")))
 

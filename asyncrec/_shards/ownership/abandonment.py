@@ -1,4 +1,4 @@
-"""Giving up a job: its tombstone first, then what it made.
+"""A job is given up: first a tombstone is put up, then what it made is deleted.
 
 Behind the tombstone nothing of the job can be committed any more, so that its objects are nobody's: they may be
 deleted. Of a rolling writer each shard that is in no commit is fenced first, by a tombstone under the name of the
@@ -26,7 +26,7 @@ _log = logging.getLogger("asyncrec._shards")
 
 
 async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:
-    """Give up a job, and delete what it made and did not commit; False where it had ended well, and nothing was done.
+    """Give up a job, and delete what it made and did not commit. False where it had ended well; then nothing is done.
 
     Args:
         plain: fixed shards without a maker in their names are its own, by its claim.

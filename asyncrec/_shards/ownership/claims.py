@@ -1,4 +1,4 @@
-"""Winning a data set's name for one job, and what becomes of those that had it before.
+"""One job wins the name of a data set, after seeing to the jobs that had it before.
 
 Whoever had the name is asked: by a lock where it is on this machine, and a dead one that promised nothing is given up
 on the spot. Elsewhere nobody can be proven dead, so that a person has to say so.
@@ -66,7 +66,7 @@ async def _settle(
     take_over: bool,
     after: AsyncExitStack,
 ) -> bool:
-    """See that an earlier job makes nothing more; whether its names are free again, and its claim is to go.
+    """See that an earlier job makes nothing more. Returns whether its names are free again, so that its claim can go.
 
     Raises:
         ConflictError: it lives, or may live.
@@ -167,12 +167,12 @@ async def _holds_promises(folder: Storage, journal: Journal) -> bool:
 
 
 async def claim_journal(local: LocalStorage, path: str) -> Journal | None:
-    """`Journal.claim`, in a worker thread."""
+    """Call `Journal.claim` in a worker thread."""
     return await acquire_in_thread(partial(Journal.claim, local, path), _let_go)
 
 
 async def take_life(mark: JobHeader) -> Life | None:
-    """`Life.take`, for the job of a mark, in a worker thread."""
+    """Call `Life.take` for the job of a mark, in a worker thread."""
     return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
 
 
@@ -182,7 +182,7 @@ def _let_go(lock: Journal | Life | None) -> None:
 
 
 async def refuse_makers(folder: Storage, header: JobHeader) -> None:
-    """For a copy, which keeps the names it finds: nobody else may be making such.
+    """Refuse a copy, which keeps the names it finds, while another job may be making such names.
 
     Raises:
         ConflictError: a job of an id among them has not ended.
@@ -220,7 +220,7 @@ async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: boo
 
 
 async def abandon_local(folder: Storage, journal: Journal, *, plain: bool = False) -> bool:
-    """`abandon`, and the removal of the job's unfinished files; False where it had ended well."""
+    """Give up a job on this disk, and remove its unfinished files; False where it had ended well."""
     if not await abandon(folder, journal.header, plain=plain):
         return False
     await in_thread(remove_leftovers, journal)

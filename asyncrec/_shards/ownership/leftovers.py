@@ -1,4 +1,4 @@
-"""Removing what a job has begun on a disk: its unfinished files, and in a spool its whole shards. Blocking."""
+"""What a job has begun on a disk is removed: its unfinished files, and in a spool its whole shards. Blocks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ __all__ = ["remove_leftovers", "remove_leftovers_of"]
 
 
 def remove_leftovers(journal: Journal) -> list[str]:
-    """Of all its shards; returns their names."""
+    """Remove what is left of all shards of a job; returns their names."""
     shards = leftovers_of(journal.folder, journal.header)
     for shard in shards:
         remove_leftovers_of(journal, shard)
-    _remove_beside(journal)
+    _remove_sidecars(journal)
     return shards
 
 
 def remove_leftovers_of(journal: Journal, shard: str) -> None:
-    """Of one shard, which is in the manifest or shall not be. The shard goes last: it is what is looked for."""
+    """Remove what is left of one shard, which is in the manifest or never will be.
+
+    The shard goes last: by it, the others are found.
+    """
     header = journal.header
     folder = journal.folder.owned_by(header.writer)
     sidecar_name = with_maker(header.name, shard, header.writer)
@@ -38,8 +41,8 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
                 folder.disk.system.unlink(path)
 
 
-def _remove_beside(journal: Journal) -> None:
-    """What lies beside shards that are gone, or were not begun.
+def _remove_sidecars(journal: Journal) -> None:
+    """Remove the indexes and keys of shards that are gone, or were not begun.
 
     A copy's indexes and keys hold the names of others; and after a power cut names may be back that were removed before
     the shard.

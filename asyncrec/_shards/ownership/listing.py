@@ -1,4 +1,4 @@
-"""The shards that a path names: by a manifest, or where there is none by what is stored under the name."""
+"""`list_shards`: a path's shards are found in a manifest, or where there is none in what is stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def list_shards(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[str]:
-    """The paths of a data set's shards, ready to be opened, in the order of their names.
+    """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
     From the manifest where there is one. Else what is stored: ``path`` may hold ``*`` and ``?``, or be a name that the
     shards begin with (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); under a name, not what a writer has
@@ -47,7 +47,7 @@ async def list_shards(
 
 
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
-    """Of objects under the name of a data set without a manifest, those that belong to no job.
+    """Leave out the objects of jobs that have not ended, for a data set without a manifest.
 
     What a job has published is nobody's to read before it commits, nor after it was given up. What others wrote under
     such names, TensorFlow say, is theirs as ever.

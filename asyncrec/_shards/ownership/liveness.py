@@ -1,4 +1,4 @@
-"""What proves a job on this machine alive or dead, where its data set is not in a local folder: a locked file.
+"""`Life`: a locked file proves a job on this machine alive or dead, where its data set is not in a local folder.
 
 The file lies in a folder of this user's on this machine, under a random token, which stands in the job's mark. The
 system gives the lock up when the process ends, however it ends. A file that is not there proves nothing: it may have
@@ -27,7 +27,7 @@ _swept: set[str] = set()
 
 
 def this_host() -> str:
-    """The name of this machine, as marks and claims have it."""
+    """Return the name of this machine, as marks and claims have it."""
     return socket.gethostname()
 
 
@@ -56,7 +56,7 @@ def _sweep(folder: str) -> None:
 
 
 class Life:
-    """A lock: a living job's own (`begin`), or a dead one's (`take`). Held until `end`."""
+    """The lock of a job: of this one (`begin`), or of one that has died (`take`). It is held until `end`."""
 
     def __init__(self, token: str, path: str, lock: FileLock) -> None:
         self.token = token
@@ -65,7 +65,7 @@ class Life:
 
     @classmethod
     def begin(cls) -> Life:
-        """A new one.
+        """Begin the life of a job of this process.
 
         Raises:
             StorageError: the folder cannot be written to.
@@ -83,7 +83,7 @@ class Life:
 
     @classmethod
     def take(cls, host: str, token: str) -> Life | None:
-        """The lock of a job that is proven dead; `None` where nothing is proven.
+        """Take the lock of a job that is thereby proven dead; `None` where nothing is proven.
 
         Raises:
             StorageError: it lives; its ``errno`` is EWOULDBLOCK.
@@ -100,7 +100,7 @@ class Life:
         return cls(token, path, FileLock(fd, path))
 
     def end(self, *, keep: bool = False) -> None:
-        """Let go; for good, unless ``keep`` leaves the file to whoever proves the job dead next. Idempotent."""
+        """Let go of the lock. Idempotent. ``keep`` leaves the file to whoever proves the job dead next."""
         if self._lock.fd >= 0:
             if not keep:
                 with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Which jobs are at work on a data set, or died at it: their marks in its folder, and the claims on its name.
+"""Marks and claims tell which jobs are at work on a data set, or died at it, and which of them may use its name.
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
 an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.journal`). Elsewhere it is
@@ -99,7 +99,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
-    """The header in a mark; `None` when there is none, or nothing that is one."""
+    """Load the header in a mark; `None` when there is no mark, or what stands there is not a header."""
     try:
         content = await folder.get(mark_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):

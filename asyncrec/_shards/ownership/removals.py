@@ -1,4 +1,4 @@
-"""The log of what removes or replaces shards of a data set: one numbered place for each, won by exclusive creation.
+"""The log of removals has a numbered place, won by exclusive creation, for each job that removes or replaces shards.
 
 Appending never takes a place. Whoever removes or replaces does, just before it commits, and its closing segment names
 the place: so a place counts when its job's closing segment is there, is void when its job was abandoned, and until then
@@ -84,7 +84,7 @@ async def _places(folder: Storage, name: str) -> set[int]:
 
 
 async def _holder(folder: Storage, name: str, place: int) -> str:
-    """Whose a place is; ``""`` where the record says nothing that could be held against anyone."""
+    """Tell whose a place is; ``""`` where what stands there says nothing that can be read."""
     try:
         data = json.loads(await folder.get(removal_key(name, place), max_bytes=_MOST_BYTES))
         writer = data["writer"]

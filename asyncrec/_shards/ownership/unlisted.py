@@ -1,4 +1,4 @@
-"""Shards that were published, and whose writer could not commit them any more: what a manifest says of them."""
+"""Shards that their writer published, and could not commit any more, are described for the manifest."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_RECORD = 1 << 40
 
 
 def ever_listed(segments: Iterable[Segment]) -> set[str]:
-    """Every shard that was committed at some time."""
+    """Collect every shard that was committed at some time."""
     return {entry.path for segment in segments for entry in segment.add}
 
 
 async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:
-    """What a manifest says of a shard that is there already, after reading all of it. ``now`` is its commit's time.
+    """Describe a shard that is there already for the manifest, after reading all of it. ``now`` is its commit's time.
 
     Raises:
         ObjectNotFoundError: it is not.
@@ -61,7 +61,7 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
 
 
 async def published_by(target: Storage, header: JobHeader) -> list[str]:
-    """The rolling shards of a job that are in the data set's folder, in a commit or not."""
+    """List the rolling shards of a job that are in the data set's folder, in a commit or not."""
     prefix = rolling_shard_name(header.name, header.writer, 0).removesuffix("000000.tfrecord")
     keys = [info.key async for info in target.list_objects(prefix)]
     return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]

@@ -93,7 +93,7 @@ async def recover(
 
 
 async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
-    """Before a writer begins: commit what earlier ones left in its spool, for the data set at ``url`` in ``folder``.
+    """Commit what earlier writers left in a spool, before the next begins, for the data set at ``url`` in ``folder``.
 
     Raises:
         StorageError: something is for another data set, or could not be committed.

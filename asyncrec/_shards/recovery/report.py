@@ -1,4 +1,4 @@
-"""What a recovery found and did: for the caller of `asyncrec.recover`, and for each job."""
+"""The results of a recovery: `Recovery` for the caller of `asyncrec.recover`, `RecoveredWriter` for each job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class UnfinishedJob:
 
     @classmethod
     def of(cls, header: JobHeader) -> UnfinishedJob:
-        """The job of a header."""
+        """Describe the job of a header."""
         return cls(
             id=header.writer,
             kind=header.kind,
@@ -47,7 +47,7 @@ class UnfinishedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What `recover` found and did.
+    """The result of `recover`: what it found and did.
 
     Attributes:
         shards: that it committed.
@@ -73,17 +73,18 @@ class Recovery:
 
     @property
     def records(self) -> int:
+        """How many records the recovered shards have."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Of the shards, as stored."""
+        """How many bytes the recovered shards have, as stored."""
         return sum(shard.bytes for shard in self.shards)
 
 
 @dataclass(kw_only=True)
 class RecoveredWriter:
-    """What became of one dead job; the members are those of `Recovery`, and ``target`` is the data set's URL."""
+    """The result for one dead job; the members are those of `Recovery`, and ``target`` is the data set's URL."""
 
     target: str = ""
     shards: list[ShardEntry] = field(default_factory=list)

@@ -32,7 +32,7 @@ _BETWEEN_LOOKS = 0.05
 
 
 class RecoveryRun:
-    """What one call has done so far, and what has failed."""
+    """The progress of one call: what it has done so far, and what has failed."""
 
     def __init__(self, abandon: Collection[str]) -> None:
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
@@ -43,7 +43,7 @@ class RecoveryRun:
         self._errors: list[Exception] = []
 
     async def guarded(self, header: JobHeader, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it; what fails is told at the end."""
+        """Recover one job by calling ``work``; an error is kept, and raised at the end by `outcome`."""
         try:
             await work()
         except (AsyncRecError, OSError, ValueError) as error:
@@ -125,7 +125,7 @@ class RecoveryRun:
                 await surely_in_thread(partial(life.end, keep=not ended))
 
     def outcome(self, path: str) -> Recovery:
-        """What was done, or what failed."""
+        """Return what was done, or raise what failed."""
         done = self._done
         recovery = Recovery(
             shards=tuple(shard for each in done for shard in each.shards),

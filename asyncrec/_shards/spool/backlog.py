@@ -1,4 +1,4 @@
-"""`SpoolBacklog`: what waits in a spool to be uploaded, and what happens when it is too much."""
+"""`SpoolBacklog`: a writer stops taking records while too much waits in its spool to be uploaded."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class SpoolBacklog:
         self._uploads: dict[str, Upload] = {}
 
     def begin(self, key: str) -> Upload:
-        """A shard is opened in the spool."""
+        """Count a shard that is opened in the spool."""
         upload = self._uploads[key] = Upload(key)
         return upload
 
     def end(self, upload: Upload) -> None:
-        """A shard is uploaded, or never will be."""
+        """Forget a shard that is uploaded, or never will be."""
         del self._uploads[upload.key]
 
     def sent(self, key: str, size: int) -> None:
-        """So many bytes more of a shard lie on the disk.
+        """Count so many more bytes of a shard, which lie on the disk.
 
         Raises:
             StorageError: they are too many, and nothing will leave the spool.
@@ -67,7 +67,7 @@ class SpoolBacklog:
         self._apply_limit()
 
     def freed(self, size: int) -> None:
-        """A shard of that size is no longer in the spool, nor will it be."""
+        """Count off a shard of that size, which is no longer in the spool."""
         self.used -= size
         self._apply_limit()
 

@@ -1,4 +1,4 @@
-"""The spool: a local folder that shards are written to first, and from which they are uploaded meanwhile.
+"""`SpoolFolder`: shards are written to a local folder first, and are uploaded from it meanwhile.
 
 An object writer writes its shards there as it would into a local data set, with index and keys; so what a flush
 acknowledges is on the disk, and a store that is slow or down stops nobody. An uploader for each
@@ -32,7 +32,7 @@ LOCK_NAME = ".asyncrec-spool"
 
 
 class SpoolFolder(LocalStorage):
-    """The folder, as the storage that shards are written to. Nothing in it is published, so it is this user's alone.
+    """The folder of a spool, as a storage. Nothing in it is published, so it is this user's alone.
 
     Attributes:
         backlog: counts the bytes of shards in it.
@@ -52,7 +52,7 @@ class SpoolFolder(LocalStorage):
         return sink
 
     def remove(self, entry: ShardEntry) -> None:
-        """Remove a shard with what lies beside it. The shard last: by it, recovering finds the others. Blocks."""
+        """Remove a shard with its index and keys; the shard goes last: by it, recovery finds the others. Blocks."""
         for key in reversed(entry.objects):
             path = self.path_of(key)
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
 
 @asynccontextmanager
 async def lock_spool(path: str | os.PathLike[str]) -> AsyncIterator[LocalStorage]:
-    """The folder, made if need be, for this process alone.
+    """Lock the folder of a spool for this process, and make it if need be.
 
     Raises:
         StorageError: it is in use; by which process, the message says.

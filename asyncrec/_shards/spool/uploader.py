@@ -1,4 +1,4 @@
-"""`Uploader`: from the spool into the store, one shard after another, each as it grows."""
+"""`Uploader`: a task sends shards from the spool to the store, one after another, each as it grows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class UploadEvents(Protocol):
         """All of a shard is sent; returning has it published."""
 
     async def uploaded(self, upload: Upload) -> None:
-        """It is published: commit it. Called again after a transient error."""
+        """A shard is published and has to be committed. Called again after a transient error."""
 
     def ended(self, error: BaseException | None) -> None:
         """The uploader has returned, or failed with that."""
@@ -54,7 +54,7 @@ class _Dropped(Exception):
 
 
 class Uploader:
-    """Uploads the shards of one object writer, one after another; see the module.
+    """A task that uploads the shards of one object writer from the spool, one after another.
 
     Attributes:
         error: what it failed with; everything is in the spool still.
@@ -77,28 +77,31 @@ class Uploader:
     # -- the object writer's side -------------------------------------------------------------------------------------
 
     def begin(self, key: str) -> Upload:
+        """Follow a shard that is opened in the spool."""
         upload = self._spool.backlog.begin(key)
         self._waiting.append(upload)
         self._arrived.set()
         return upload
 
     def complete(self, upload: Upload, entry: ShardEntry, ticket: int) -> None:
+        """Tell that a shard is whole, with its description and its last record's ticket."""
         upload.entry, upload.ticket = entry, ticket
         upload.change()
 
     def drop(self, upload: Upload) -> None:
-        """The object writer failed within it: what it has acknowledged is for `recover`."""
+        """Give up a shard within which the object writer failed: what it has acknowledged is for `recover`."""
         upload.dropped = True
         upload.change()
 
     def close(self) -> None:
-        """Nothing more comes: return when all is uploaded, and give up what fails from now on."""
+        """Have `run` return when everything is uploaded, and give up what fails from now on."""
         self._closing.set()
         self._arrived.set()
 
     # -- the task -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Upload what comes, until `close`."""
         try:
             while upload := await self._next():
                 await self._try(upload)
@@ -122,7 +125,7 @@ class Uploader:
         return self._waiting[0]
 
     async def _try(self, upload: Upload) -> None:
-        """Until it is uploaded and committed, or dropped, or another than a transient error comes."""
+        """Upload a shard, again and again, until it is committed or dropped, or fails for good."""
         delay = _FIRST_DELAY
         while True:
             last = self._closing.is_set()
@@ -224,7 +227,7 @@ class Uploader:
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:
-        """The file, under the name it has by now."""
+        """Open the file of a shard, under the name it has by now."""
         with mapped_errors("reading", str(self._spool.path_of(key))):
             for path in (self._spool.partial_of(key), self._spool.path_of(key)):
                 try:

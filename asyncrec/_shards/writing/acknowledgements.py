@@ -1,4 +1,4 @@
-"""How far each write has come: tickets, levels, and waiting for them.
+"""`Acknowledgements`: callers learn which level a write has reached, and wait for the next.
 
 A ticket stands for a write and all before it. It has reached a level when no queue holds an earlier write that has not:
 so the least over the queues decides, and nothing is counted per record.
@@ -23,7 +23,7 @@ _LONG_WAIT_SECONDS = 30
 
 
 class Acknowledgements:
-    """Of one writer.
+    """The levels that the writes of one writer have reached.
 
     Attributes:
         ended: nothing will be committed any more.
@@ -38,13 +38,13 @@ class Acknowledgements:
 
     @property
     def error(self) -> BaseException | None:
-        """What the first object writer or uploader that failed has failed with."""
+        """The error of the first object writer or uploader that failed."""
         if self._error is None:
             self._error = self._queues[0].error  # a fork sets that of all queues, and tells nobody
         return self._error
 
     def failed(self, error: BaseException) -> None:
-        """An object writer or uploader failed. The first to fail is kept, but for those that were merely cancelled."""
+        """Keep an error of an object writer or uploader: the first, unless that was a mere cancellation."""
         if self._error is None or (isinstance(error, Exception) and not isinstance(self._error, Exception)):
             self._error = error
 
@@ -54,21 +54,21 @@ class Acknowledgements:
             raise copy_for_reraise(error)
 
     def raise_failure(self) -> None:
-        """At the exit: the error itself. What was merely cancelled with the writer has none of its own."""
+        """Raise the error itself, at the exit. A shard that was cancelled with the writer has none of its own."""
         if (error := self.error) is not None:
             raise error if isinstance(error, Exception) else copy_for_reraise(error)
 
     def changed(self) -> None:
-        """A shard got on, or failed: let those who wait look again."""
+        """Let those who wait look again: a shard got on, or failed."""
         self._changed.set()
         self._changed = anyio.Event()
 
     async def wait(self) -> None:
-        """Until the next change."""
+        """Wait for the next change."""
         await self._changed.wait()
 
     def level_of(self, ticket: int) -> Level:
-        """The level that every write up to the ticket has reached."""
+        """Tell which level every write up to the ticket has reached."""
         uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         if not uncommitted or ticket < min(uncommitted):
             return "committed"

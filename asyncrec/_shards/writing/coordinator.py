@@ -22,7 +22,7 @@ _AT_ONCE = 16
 
 
 class CommitCoordinator:
-    """What the open shards of one writer have in common.
+    """The part of a sharded writer that names and commits shards, for all that are open.
 
     Attributes:
         job: makes the shards.
@@ -46,14 +46,14 @@ class CommitCoordinator:
         self._unlisted: list[ShardEntry] = []
 
     def next_name(self, index: int) -> str:
-        """The name of the next shard that the object writer of that number opens."""
+        """Name the next shard that the object writer of that number opens."""
         if self.fixed:
             return self.job.shard_name(index)
         self._sequence += 1
         return self.job.shard_name(self._sequence - 1)
 
     async def published(self, levels: Levels, entry: ShardEntry, ticket: int) -> None:
-        """A shard is in the store, with the records up to a ticket: commit it, unless that is done together."""
+        """Commit a shard that is in the store, with the records up to a ticket, unless all are committed together."""
         if self.together:
             self._unlisted.append(entry)
             return
@@ -62,19 +62,19 @@ class CommitCoordinator:
         self.progressed()
 
     def progressed(self, error: BaseException | None = None) -> None:
-        """A ticket reached a level, or something failed with that error: let go whoever waits for it."""
+        """Let go whoever waits: a ticket reached a level, or something failed with that error."""
         if error is not None:
             self._acknowledgements.failed(error)
             self._budget.release_all()
         self._acknowledgements.changed()
 
     async def unspooled(self, entry: ShardEntry) -> None:
-        """A shard is uploaded: remove it from the spool, unless it is needed there until all are committed."""
+        """Remove a shard that is uploaded from the spool, unless it is needed there until all are committed."""
         if not self.together:
             await self._unspool(entry)
 
     async def close(self) -> None:
-        """Everything is in the store: end the job."""
+        """End the job, when everything is in the store."""
         await self.job.commit(self._unlisted)
         if self.job.spool is not None:
             for entry in self._unlisted:
@@ -82,7 +82,7 @@ class CommitCoordinator:
         self._unlisted = []
 
     async def take_back(self) -> None:
-        """After a failure: delete what was published and is in no manifest."""
+        """Delete what was published and is in no manifest, after a failure."""
         await self.job.take_back(self._unlisted)
 
     async def _unspool(self, entry: ShardEntry) -> None:
@@ -100,6 +100,7 @@ class _Gate:
         self._open = anyio.Event()
 
     async def wait(self) -> None:
+        """Wait until all others do."""
         self._missing -= 1
         if self._missing == 0:
             self._open.set()

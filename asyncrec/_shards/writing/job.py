@@ -1,4 +1,4 @@
-"""`Job`: the making of shards for one data set, from the mark before the first object to the one object that ends it.
+"""`Job`: shards are made for one data set, from the mark before the first object to the one object that ends the job.
 
 Every writer and every tool that makes shards does it as a job, and so each rule stands here once:
 
@@ -109,11 +109,11 @@ class Job:
 
     @property
     def committed(self) -> bool:
-        """Whether its closing segment is there: it has ended well."""
+        """Whether the job has ended well: its closing segment is there."""
         return self.manifest.closed
 
     def shard_name(self, number: int) -> str:
-        """The name of its shard with this number."""
+        """Name the shard of this number."""
         return self.header.shard_name(number, plain=self._claim is not None and self._claim.plain)
 
     async def commit(self, entries: Sequence[ShardEntry] = ()) -> None:
@@ -139,7 +139,7 @@ class Job:
         await self.manifest.close(sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place)
 
     async def take_back(self, entries: Sequence[ShardEntry]) -> None:
-        """After a failure: delete shards that were published and are in no manifest.
+        """Delete shards that were published and are in no manifest, after a failure.
 
         Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
         """
@@ -178,7 +178,7 @@ class Job:
                 _log.warning("%s/%s: cleaning up was given up", self.store.root, self.header.name)
 
     async def _clean_up(self, *, marked: bool) -> bool:
-        """Whether nothing is left that needs a mark."""
+        """Take away what is left of the job; returns whether nothing is left that needs a mark."""
         name, publisher = self.header.name, self.publisher
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.

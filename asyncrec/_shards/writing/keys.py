@@ -1,4 +1,4 @@
-"""Which record is which: 16 bytes of BLAKE2b per record, and a set of them that stays small.
+"""`KeySet`: 16 bytes of BLAKE2b stand for the key of a record, and a set of them stays small.
 
 A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` holds, for the i-th record of the shard, the
 16 bytes ``[16 * i, 16 * i + 16)``: all zero where the record was written without a key.
@@ -43,7 +43,7 @@ key_digests = key_digests_in_python if native is None else native.key_digests
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:
-    """Which of ``partitions`` shards the value belongs to: the same in every process and release."""
+    """Tell which of ``partitions`` shards the value belongs to: the same in every process and release."""
     data = str(value).encode() if isinstance(value, int) else value
     return int.from_bytes(key_digest(data)[:8], "little") % partitions
 
@@ -73,7 +73,7 @@ class KeySet:
         return bool((self._last[begin:end] == last).any())
 
     def add(self, digest: bytes) -> bool:
-        """Take it in; whether it was new."""
+        """Add a digest; returns whether it was new."""
         if digest in self:
             return False
         self._added.add(digest)

@@ -44,7 +44,7 @@ _EXIT_TIMEOUT = 20.0
 
 
 class HasJson(Protocol):
-    """A schema: `asyncrec.Schema`, or whatever can say itself in JSON."""
+    """A schema: `asyncrec.Schema`, or whatever has the same method."""
 
     def to_json(self) -> Mapping[str, Any]: ...
 
@@ -233,7 +233,7 @@ def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
-    """The keys of everything in the snapshot."""
+    """Load the keys of everything in the snapshot."""
     keys = KeySet()
     sidecars = {each.keys.path: each.keys for each in before.shards if each.keys is not None} if before else {}
 

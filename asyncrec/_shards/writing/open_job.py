@@ -153,14 +153,14 @@ async def open_job(
 
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
-    """The header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
+    """Make the header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
     local = local_folder(folder)
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
     return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, "key": name, **fields})
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
-    """Tell what could not be written down later, or not be read again, before anything is made. In a worker thread.
+    """Refuse what could not be written down later, or not be read again, before anything is made. Blocks.
 
     Raises:
         TypeError, ValueError: schema or metadata hold what JSON or UTF-8 does not, or too much; or a name is too long.
@@ -181,7 +181,7 @@ def _refuse_unwritable(header: JobHeader, local: bool) -> None:
 async def _claimed(
     folder: Storage, local: LocalStorage | None, header: JobHeader, *, mode: Mode, take_over: bool, path: str
 ) -> Claim | None:
-    """The claim on the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
+    """Claim the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
@@ -213,7 +213,7 @@ async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Cla
 
 
 async def _taken(folder: Storage, header: JobHeader) -> str | None:
-    """A plain name that is there, or was ever listed."""
+    """Find a plain name that is there, or was ever listed."""
     names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
     listed = {entry.path for segment in await load_segments(folder, header.name) for entry in segment.add}
     if found := listed.intersection(names):
@@ -242,7 +242,7 @@ def _end(life: Life | None) -> None:
 
 
 async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:
-    """The data set as it is.
+    """Load the data set as it is.
 
     Raises:
         ObjectExistsError: it is in the way, or the id was used before.
@@ -264,7 +264,9 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool) -> bool:
-    """Take away what an opening that failed had made: nothing has used the names yet. Whether nothing is left.
+    """Take away what an opening that failed had made. Returns whether nothing is left.
+
+    Nothing has used the names yet.
 
     What another job of the same id has made stays: only what says that it is this one's is taken for it.
     """

@@ -1,8 +1,8 @@
 """`OpenShards`: what stands behind a `ShardedWriter`, from its queues to the job that commits.
 
-It is made in one order, and nobody is told of anybody later: the queues come first, which know nobody; then the
-coordinator, which knows the job and who waits at the queues; then for each queue its events, which know the
-coordinator; and last the tasks, each with its queue and its events.
+Its parts are made in one order, so that each is given what it needs and no callback is set later: first the queues,
+which know only the budget; then the coordinator, which knows the job and who waits for it; then for each queue its
+events, which know the coordinator; and last the tasks, each with a queue and its events.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ __all__ = ["OpenShards"]
 
 
 class OpenShards:
-    """The shards that a writer has open: for each a queue, the task that writes it, and where there is a spool another
-    that uploads it.
+    """The shards that a writer has open.
+
+    Each has a queue and a task that writes it, and where there is a spool another that uploads it.
 
     Attributes:
         path: the data set, as it was asked for.
@@ -90,7 +91,7 @@ class OpenShards:
             queue.end_object()
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
-        """What happened so far."""
+        """Count what happened so far."""
         budget, entries = self.budget, self.job.manifest.entries
         oldest = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
         return ShardedWriterStats(
@@ -157,11 +158,11 @@ class OpenShards:
         self._coordinator.progressed()
 
     async def take_back(self) -> None:
-        """After a failure, when the tasks have ended: delete what was published and is in no manifest."""
+        """Delete what was published and is in no manifest, after a failure, when the tasks have ended."""
         await self._coordinator.take_back()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
-        """Rolling shards do not wait for one another; of those that belong together none goes on without the rest."""
+        """Wait for tasks. Rolling shards do not wait for one another; of fixed ones none goes on without the rest."""
         for task in tasks:
             while not task.finished.is_set() and not (
                 self._coordinator.fixed and self.acknowledgements.error is not None

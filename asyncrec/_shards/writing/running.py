@@ -1,4 +1,4 @@
-"""The life of a sharded writer's tasks, and what becomes of the open shards when the body has ended or failed."""
+"""`running`: a sharded writer's tasks run, and its open shards are committed or dropped when the body has ended."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
-    """Commit everything; from a cancellation on, what is shielded has so many seconds, though it hears of none."""
+    """Commit everything. From a cancellation on, what is shielded, and does not notice it, has so many seconds."""
     ended = False
     failure: BaseException | None = None
 

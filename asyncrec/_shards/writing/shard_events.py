@@ -1,4 +1,4 @@
-"""What happens to the shards of one object writer, and of its uploader, and what the sharded writer does about it."""
+"""`ShardEvents`, `ShardUploadEvents`: a sharded writer reacts to what happens to the shards of one object writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sharded writer says of itself."""
+"""`ShardedWriterStats`: the counts of a sharded writer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["ShardedWriterStats"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedWriterStats:
-    """A moment of a sharded writer.
+    """The counts of a sharded writer at one moment.
 
     Attributes:
         records, bytes: taken; bytes of frames, before compression.
         duplicates: dropped, because their key had been written.
         committed_records, committed_bytes, committed_shards: in the manifest; bytes as stored.
         buffered_bytes: held for queues and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
-            than ``memory_limit``, but for a single record that is larger.
+            than ``memory_limit``, unless a single record is larger.
         oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
         seconds_waiting: all callers together, for room.
         seconds_compressing, seconds_storing: all finished shards together.

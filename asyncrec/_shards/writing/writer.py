@@ -215,7 +215,7 @@ class ShardedWriter:
             await self._shards.flush()
 
     def stats(self) -> ShardedWriterStats:
-        """What happened so far."""
+        """Count what happened so far."""
         return self._shards.stats(self._duplicates)
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class ShardedWriter:
             return "flush does not commit; commit() does, and leaving the context"
         if self._shards.job.header.kind == "whole":
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
-        return f"{level!r} needs a local disk, and {self._shards.job.staging.root} is none"
+        return f"{level!r} needs a local disk, and {self._shards.job.staging.root} is not one"
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:
@@ -234,7 +234,7 @@ class ShardedWriter:
         return True
 
     def _chosen_queue(self, record: bytes, partition: Partition | None) -> WriteQueue:
-        """The one that the partition chooses."""
+        """Return the queue that the partition chooses."""
         if partition is None:
             assert self._partition_by is not None, "one of both is given"
             partition = self._partition_by(record)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from asyncrec._records.reading.reader import read_records as read_records
     from asyncrec._records.writing.writer import RecordWriter as RecordWriter
     from asyncrec._records.writing.writer import open_writer as open_writer
+    from asyncrec._records.writing.writer import write_examples as write_examples
     from asyncrec._records.writing.writer import write_records as write_records
     from asyncrec._sampling.balanced_sampler.sampler import ClassBalancedSampler as ClassBalancedSampler
     from asyncrec._sampling.damage import ShardDamage as ShardDamage
@@ -89,7 +90,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._framing.damage": ("Damage",),
         "asyncrec._records.index": ("RecordIndex",),
         "asyncrec._records.reading.reader": ("RecordReader", "open_reader", "read_records"),
-        "asyncrec._records.writing.writer": ("RecordWriter", "open_writer", "write_records"),
+        "asyncrec._records.writing.writer": ("RecordWriter", "open_writer", "write_examples", "write_records"),
         "asyncrec._sampling.balanced_sampler.sampler": ("ClassBalancedSampler",),
         "asyncrec._sampling.damage": ("ShardDamage",),
         "asyncrec._sampling.epochs.shuffled_stream": ("ShuffledStream",),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import FRAME_OVERHEAD
@@ -20,18 +21,20 @@ def framed_size(lengths: Sequence[int]) -> int:
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
-async def as_record(record: Buffer) -> bytes:
+async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:
     """The record as bytes of our own: what the caller may still change is copied, large ones in a worker thread.
 
     Raises:
         TypeError: it is neither bytes, bytearray nor memoryview.
     """
-    if buffer_size(record) <= LARGE_RECORD:
+    size = buffer_size(record)
+    assert not isinstance(record, Mapping), "it has a size"
+    if size <= LARGE_RECORD:
         return bytes(record)
     return bytes(record) if isinstance(record, bytes) else await in_thread(bytes, record)
 
 
-def buffer_size(record: Buffer) -> int:
+def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
     """The number of bytes in a record.
 
     Raises:
@@ -42,4 +45,6 @@ def buffer_size(record: Buffer) -> int:
     if isinstance(record, memoryview):
         return record.nbytes
     hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
+    if isinstance(record, Mapping):
+        hint = "; a writer with a schema= takes it, or encode it with encode_example"
     raise ArgumentTypeError(f"a record is bytes, bytearray or memoryview, not {type(record).__name__}{hint}")

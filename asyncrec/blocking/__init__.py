@@ -33,7 +33,15 @@ from asyncrec.blocking._datasets import (
     write_folds,
     write_splits_from_csv,
 )
-from asyncrec.blocking._records import RecordReader, RecordWriter, open_reader, open_writer, read_records, write_records
+from asyncrec.blocking._records import (
+    RecordReader,
+    RecordWriter,
+    open_reader,
+    open_writer,
+    read_records,
+    write_examples,
+    write_records,
+)
 from asyncrec.blocking._sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
 from asyncrec.blocking._shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest, recover
 from asyncrec.blocking._storage import (
@@ -77,6 +85,7 @@ __all__ = [
     "read_manifest",
     "read_records",
     "recover",
+    "write_examples",
     "write_folds",
     "write_records",
     "write_splits_from_csv",

@@ -7,10 +7,10 @@ over lists of records, and writing collects them: at most 1,024 records or 512 K
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import wraps
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import anyio
 
@@ -19,13 +19,25 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
 from asyncrec._records.record_size import buffer_size
 from asyncrec._records.writing import writer
+from asyncrec._records.writing.record_encoder import GivenSchema, Record, RecordEncoder, encoder_of, schema_of
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
-from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
+from asyncrec.blocking._examples import Examples
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_call, as_context
 from asyncrec.blocking._streams import Puller, RecordLists
+from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
+from asyncrec.storage._url import redact
 
-__all__ = ["RecordReader", "RecordWriter", "open_reader", "open_writer", "read_records", "write_records"]
+__all__ = [
+    "RecordReader",
+    "RecordWriter",
+    "open_reader",
+    "open_writer",
+    "read_records",
+    "write_examples",
+    "write_records",
+]
 
 
 class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
@@ -44,6 +56,10 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
     def batches(self) -> Iterator[list[bytes]]:
         """Give the records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
         return self._records
+
+    def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
+        """See `asyncrec.RecordReader.examples`; they are decoded in this thread."""
+        return Examples(self.path, self, schema)
 
     @property
     def path(self) -> str:
@@ -71,8 +87,11 @@ class RecordWriter(Handle[writer.RecordWriter]):
     and on leaving the ``with``. An error of the store is raised by whatever hands on.
     """
 
-    def __init__(self, owner: Owner[writer.RecordWriter], value: writer.RecordWriter) -> None:
+    def __init__(
+        self, owner: Owner[writer.RecordWriter], value: writer.RecordWriter, encoder: RecordEncoder | None = None
+    ) -> None:
         super().__init__(owner, value)
+        self._encoder = encoder
         self._lock = threading.RLock()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -88,22 +107,35 @@ class RecordWriter(Handle[writer.RecordWriter]):
         """What the store has, once the context exited cleanly."""
         return self._value.published
 
-    def write(self, record: Buffer) -> None:
+    @property
+    def schema(self) -> Schema | None:
+        """What its records are held against."""
+        return None if self._encoder is None else self._encoder.schema
+
+    def write(self, record: Record) -> None:
         """Take one record; it is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
+
+        A mapping is encoded in this thread.
 
         Interrupted, the record was taken, and what was not handed on is handed on later.
         """
+        if self._encoder is not None:
+            record, _ = self._encoder.take_now(record)
         size = buffer_size(record)
         with self._lock:
             if self._left:
                 raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")
-            self._pending.append(record if type(record) is bytes else bytes(record))
+            self._pending.append(record if type(record) is bytes else bytes(cast("Buffer", record)))
             self._pending_bytes += size + FRAME_OVERHEAD
             if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
                 self._hand_on()
 
-    def write_many(self, records: Iterable[Buffer]) -> None:
+    def write_many(self, records: Iterable[Record]) -> None:
         """Take many records, in order. Interrupted, a prefix of them was taken. The iterable runs in this thread."""
+        if self._encoder is not None:
+            for record in records:
+                self.write(record)
+            return
         for item in batched(records):
             with self._lock:
                 self._hand_on()
@@ -142,7 +174,19 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
 
 open_reader = as_context(reader.open_reader, RecordReader)
-open_writer = as_context(writer.open_writer, RecordWriter)
+
+
+@wraps(writer.open_writer)
+def open_writer(path: str | PathLike[str], **options: Any) -> Opened[RecordWriter]:
+    # What is given is encoded and looked at on this side.
+    schema, validate = options.pop("schema", None), options.pop("validate", "sample")
+    encoder = encoder_of(redact(str(path)), schema_of(schema), validate=validate)
+    return Opened(
+        lambda owner, value: RecordWriter(owner, value, encoder),
+        lambda: Owner(writer.open_writer(path, **options), "open_writer"),
+    )
+
+
 read_records = as_call(reader.read_records)
 
 
@@ -163,3 +207,21 @@ def write_records(
         file.write_many(records)
     assert file.published is not None, "a clean exit published"
     return file.published
+
+
+@wraps(writer.write_examples)
+def write_examples(
+    path: str | PathLike[str],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    schema: GivenSchema = None,
+    compression: writer.Compression = "",
+    mode: Literal["w", "x", "a"] = "w",
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> ObjectInfo:
+    encoder = RecordEncoder(redact(str(path)), schema_of(schema))
+    records = (encoder.take_now(row)[0] for row in rows)
+    return write_records(
+        path, records, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
@@ -16,8 +16,9 @@ from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
 from asyncrec._sampling.random_access import dataset
 from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
-from asyncrec.blocking._streams import CHUNK, AsyncStream, Stream
+from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
 from asyncrec.example._schema import Schema
 
 __all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
@@ -37,6 +38,18 @@ class Dataset(Handle[dataset.Dataset]):
 
     def __repr__(self) -> str:
         return repr(self._value)
+
+    def __iter__(self) -> Iterator[bytes]:
+        records = RecordLists(Puller(self._owner, self._value.batches()))
+        return iter(records.next_record_or_none, None)
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """See `asyncrec.Dataset.batches`."""
+        return RecordLists(Puller(self._owner, self._value.batches()))
+
+    def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
+        """See `asyncrec.Dataset.examples`; they are decoded in this thread."""
+        return Examples(self.manifest.path, iter(self), self.schema if schema is None else schema)
 
     @property
     def manifest(self) -> Manifest:

@@ -17,6 +17,7 @@ import anyio
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import buffer_size
+from asyncrec._records.writing.record_encoder import Record, RecordEncoder, encoder_of, schema_of
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.manifest import snapshot
@@ -28,7 +29,9 @@ from asyncrec._shards.writing.keys import key_digest, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
+from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
+from asyncrec.storage._url import redact
 
 __all__ = ["ShardedWriter", "list_shards", "open_sharded_writer", "read_manifest", "recover"]
 
@@ -52,8 +55,10 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         skips: bool,
         commits: bool,
         exit_timeout: float,
+        encoder: RecordEncoder | None = None,
     ) -> None:
         super().__init__(owner, value)
+        self._encoder = encoder
         self._partition_by = partition_by
         self._skips = skips
         self._commits = commits
@@ -79,13 +84,20 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         """The ticket of the last write; 0 before the first."""
         return self._tickets
 
-    def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
+    @property
+    def schema(self) -> Schema | None:
+        """What its records are held against."""
+        return None if self._encoder is None else self._encoder.schema
+
+    def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
         """Take one record; returns its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
         Interrupted, the record was taken, and what was not handed on is handed on later.
         """
+        if self._encoder is not None:
+            record, key = self._encoder.take_now(record, key)
         size = buffer_size(record)
-        data = record if type(record) is bytes else bytes(record)
+        data = record if type(record) is bytes else bytes(cast("Buffer", record))
         with self._lock:
             if self._left:
                 raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")
@@ -102,14 +114,14 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
                 self.hand_on()
         return ticket
 
-    def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
+    def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
         """Take many records without keys, in order. Returns the last one's ticket. The iterable runs in this thread.
 
         Interrupted, a prefix of them was taken.
         """
-        if self._partition_by is not None and partition is None:
+        if self._encoder is not None or (self._partition_by is not None and partition is None):
             for record in records:
-                self.write(record)
+                self.write(record, partition=partition)
             return self._tickets
 
         async def write_many(part: list[Any]) -> int:
@@ -209,6 +221,12 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
         options = cast("dict[str, Any]", kwargs)
         # Called on this side, before a record is collected: it is the caller's code, and the ticket depends on it.
         partition_by = options.pop("partition_by", None)
+        # Likewise what a schema refuses: it is encoded and looked at here.
+        schema = schema_of(options.get("schema"))
+        validate, key_feature = options.pop("validate", "sample"), options.pop("key_feature", None)
+        encoder = encoder_of(redact(str(args[0])) if args else "", schema, validate=validate, key_feature=key_feature)
+        if schema is not None:
+            options["validate"] = "none"
         together = options.get("num_shards") is not None or options.get("mode") == "replace"
 
         def make(owner: Owner[writer.ShardedWriter], value: writer.ShardedWriter) -> ShardedWriter:
@@ -219,6 +237,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 skips=options.get("on_duplicate") == "skip",
                 commits=(options.get("on_error") or ("discard" if together else "commit")) == "commit",
                 exit_timeout=options.get("exit_timeout", default_timeout),
+                encoder=encoder,
             )
 
         return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__))

@@ -85,6 +85,13 @@ class RecordLists(Iterator[list[bytes]]):
         self._current = iter(self._more())
         return next(self._current)
 
+    def next_record_or_none(self) -> bytes | None:
+        """As `next_record`; `None` at the end."""
+        try:
+            return self.next_record()
+        except StopIteration:
+            return None
+
     def _more(self) -> list[bytes]:
         for records in self._lists.pull():
             return records

@@ -2,6 +2,7 @@
 
 _codec, _features                  single examples are made and read
 _schema                            a schema gives them types, and reads them by batches
+_encoding, _conversions            values that a schema describes become records
 _declared                          examples are made of the attributes of a class
 _wire, _varints                    the format is read
 _values                            what a Python value becomes

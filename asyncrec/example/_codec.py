@@ -26,14 +26,20 @@ from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 __all__ = [
     "Decoded",
     "Message",
+    "Prepared",
     "decode_example",
     "decode_sequence_example",
     "encode_example",
+    "encode_prepared",
+    "encode_prepared_lists",
     "encode_sequence_example",
     "feature_bytes",
 ]
 
 Decoded: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32] | list[bytes]"
+
+# A feature that was converted: its name, and the kind and payload of its value.
+Prepared: TypeAlias = tuple[str, int, "bytes | memoryview | list[bytes]"]
 
 
 class Message(Protocol):
@@ -120,17 +126,14 @@ def feature_bytes(raw: Raw) -> bytes:
 _TAGS = (b"", b"\x0a", b"\x12", b"\x1a")  # of the lists in a Feature, by kind
 
 
-def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
-    """The Features message as a field with this tag. Each buffer is copied once, by the join."""
-    parts: list[bytes] = [tag, b""]
+def encode_prepared(features: Iterable[Prepared], *, tag: bytes = b"\x0a") -> bytes:
+    """The Features message of features in the order of their names, as a field with this tag: that of an Example.
+
+    Each buffer is copied once, by the join.
+    """
+    parts: list[bytes | memoryview] = [tag, b""]
     size = 0
-    for name in _sorted(features):
-        value = features[name]
-        try:
-            convert = CONVERTERS.get(type(value))  # raw_of without its call: a tenth of the time of a small example
-            kind, payload = convert(value, narrow) if convert is not None else raw_of(value, narrow)
-        except SchemaError as error:
-            raise SchemaError(f"feature {name!r}: {error}") from None
+    for name, kind, payload in features:
         if not isinstance(payload, list):
             head, length = _head(name, kind, len(payload))
             parts += (head, payload)
@@ -144,6 +147,29 @@ def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes
         size += length
     parts[1] = varint(size)
     return b"".join(parts)
+
+
+def encode_prepared_lists(lists: Mapping[str, Iterable[Raw]]) -> bytes:
+    """The FeatureLists message of steps that were converted, of one kind in each list: a field of a SequenceExample."""
+    entries = [
+        _entry(name, b"".join([_delimited(b"\x0a", feature_bytes(raw)) for raw in lists[name]]))
+        for name in sorted(lists)
+    ]
+    return _delimited(b"\x12", b"".join(entries))
+
+
+def _features(tag: bytes, features: Mapping[str, object], narrow: bool) -> bytes:
+    """The Features message of what is yet to be converted."""
+    prepared: list[Prepared] = []
+    for name in _sorted(features):
+        value = features[name]
+        try:
+            convert = CONVERTERS.get(type(value))  # raw_of without its call: a tenth of the time of a small example
+            kind, payload = convert(value, narrow) if convert is not None else raw_of(value, narrow)
+        except SchemaError as error:
+            raise SchemaError(f"feature {name!r}: {error}") from None
+        prepared.append((name, kind, payload))
+    return encode_prepared(prepared, tag=tag)
 
 
 # The names in use times the sizes seen of each: most data sets have far fewer, and an entry takes some 300 bytes.

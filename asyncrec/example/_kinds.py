@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,8 +93,14 @@ class FixedLen(Entry):
         kind, payload = features.get(name, _ABSENT)
         values: Any = None
         if isinstance(payload, list):
-            if self.dtype == "bytes" and self.shape == () and len(payload) == 1:
-                return payload[0]
+            if self.shape == () and len(payload) == 1:
+                if self.dtype == "bytes":
+                    return payload[0]
+                if self.dtype == "str":
+                    with suppress(UnicodeDecodeError):  # told below
+                        return payload[0].decode()
+        elif kind == NONE and self.default is not None and self.shape == ():
+            return self.default
         elif kind == FLOAT and self.dtype == "float32":
             values = np.frombuffer(payload, "<f4").astype(np.float32)
         elif kind == INT64 and self.dtype == "int64":

@@ -25,6 +25,7 @@ from asyncrec.errors import ArgumentTypeError, DecodeError, SchemaError
 from asyncrec.example._columns import Column, column_of, read_columns
 from asyncrec.example._compound import Sequence, Sparse, SparseArrays, from_json
 from asyncrec.example._dtypes import Misfit
+from asyncrec.example._encoding import Encoder
 from asyncrec.example._entries import Entry, Ragged, Stored
 from asyncrec.example._infer import inferred
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
@@ -62,6 +63,7 @@ class Schema:
                 self._stored[feature] = Stored(known.kind, known.required or stored.required)
                 self._reader.setdefault(feature, name)
         self._kinds = {feature: stored.kind for feature, stored in self._stored.items()}
+        self._encoder: Encoder | None = None  # made when it is first used
 
     @property
     def features(self) -> dict[str, Entry]:
@@ -72,6 +74,20 @@ class Schema:
     def allow_extra(self) -> bool:
         """Whether features it does not know are passed over."""
         return self._allow_extra
+
+    def encode(self, values: Mapping[str, Any]) -> bytes:
+        """The record that holds these values, checked against the entries; what each takes, is in ``encoding``.
+
+        A feature with a default may be left out, and so may a VarLen. ``schema.decode(schema.encode(values))`` gives
+        the values back, with 64-bit floats rounded to 32 where the entry is not raw.
+
+        Raises SchemaError, which names the feature, what was given and what is wanted, for a value that is missing,
+        does not fit or is not in the schema; TypeError when ``values`` is no mapping.
+        """
+        encoder = self._encoder
+        if encoder is None:
+            encoder = self._encoder = Encoder(self._features, allow_extra=self._allow_extra)
+        return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
         """The values of one record, by name, in the schema's order; what each is, is in ``entries``.
@@ -162,6 +178,31 @@ class Schema:
                 )
             merged[name] = entry
         return Schema(merged, allow_extra=self._allow_extra or other._allow_extra)
+
+    def reads(self, other: Schema) -> str | None:
+        """Why this schema would not decode every record that ``other`` decodes; `None` when it would.
+
+        It would when each feature of ``other`` is in it, of a type and a shape that hold its values (``VarLen`` holds
+        those of a ``FixedLen`` of one dimension, int64 those of int32), and with the same default if it has one; and
+        each feature that ``other`` does not have may be absent: it has a default, or is a ``VarLen`` or a ``Sparse``.
+        """
+        for name, entry in other._features.items():
+            mine = self._features.get(name)
+            if mine is None:
+                if not self._allow_extra:
+                    return f"feature {name!r}: {entry} is left out"
+                continue
+            merged = entry.merged(mine)
+            if merged is None or merged.to_json() != mine.to_json():
+                return f"feature {name!r}: {entry} became {mine}"
+        for name, entry in self._features.items():
+            if name not in other._features:
+                absent = entry.where_absent()
+                if absent is None or absent.to_json() != entry.to_json():
+                    return f"feature {name!r}: {entry} is new, and has no default"
+        if other._allow_extra and not self._allow_extra:
+            return "other features were allowed (allow_extra=True), and no longer are"
+        return None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):

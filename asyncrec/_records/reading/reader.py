@@ -16,10 +16,12 @@ from asyncrec._framing.compression import CompressionOptions, CompressionType, p
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import Position, RecordBatch
+from asyncrec._records.reading.examples import Examples
 from asyncrec._records.reading.object_records import ObjectRecords, open_object
 from asyncrec._records.reading.options import CHUNK_SIZE, INFLATE_BYTES, OnCorrupt, ReadOptions
 from asyncrec._records.record_size import framed_size
 from asyncrec.errors import ArgumentValueError
+from asyncrec.example._schema import Schema
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource
@@ -86,6 +88,13 @@ class RecordReader:
     def batches(self) -> AsyncIterator[list[bytes]]:
         """The records in lists as they come: some hundred KiB each, a large record alone. No list is empty."""
         return Batches(self._batch)
+
+    def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
+        """The records, each decoded: by the schema, or without one as `decode_example` does.
+
+        Raises DecodeError or SchemaError for a record that does not decode, and goes on behind it.
+        """
+        return Examples(self.path, self, schema)
 
     @property
     def compression(self) -> CompressionType:

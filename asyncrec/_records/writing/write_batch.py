@@ -7,9 +7,9 @@ on the producer's side, while the store is busy with the one before. Its bounds 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import cast
+from typing import Any, cast
 
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec._records.record_size import LARGE_RECORD, buffer_size, framed_size
@@ -86,7 +86,7 @@ class WriteBatch:
         self.records = []
 
 
-def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
+def batched(records: Iterable[Buffer | Mapping[str, Any]]) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames; a large one comes as it is.
 
     Raises:
@@ -105,7 +105,7 @@ def batched(records: Iterable[Buffer]) -> Iterator[tuple[list[bytes], int] | Buf
             if max(lengths) <= LARGE_RECORD:
                 yield from _cut_bytes(cast("list[bytes]", batch), lengths)
                 continue
-        yield from _cut_any(batch)
+        yield from _cut_any(cast("list[Buffer]", batch))  # what is none is refused there
 
 
 def _cut_bytes(batch: list[bytes], lengths: list[int]) -> Iterator[tuple[list[bytes], int]]:

@@ -10,7 +10,7 @@ through a queue (`asyncrec._records.writing.write_queue`) to the task that owns 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -24,13 +24,16 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import LARGE_RECORD, as_record
 from asyncrec._records.writing.append import open_append_sink
 from asyncrec._records.writing.intake import Intake
+from asyncrec._records.writing.record_encoder import GivenSchema, Record, RecordEncoder, Validate, encoder_of, schema_of
 from asyncrec._records.writing.single_object import SingleObject
 from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec.errors import ArgumentValueError
+from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._registry import located
+from asyncrec.storage._url import redact
 
-__all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_records"]
+__all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_examples", "write_records"]
 
 Level = Literal["buffered", "spooled", "committed"]
 Compression = str | int | CompressionOptions | None
@@ -55,8 +58,9 @@ class RecordWriter:
         path: what is written, as it was asked for.
     """
 
-    def __init__(self, target: SingleObject) -> None:
+    def __init__(self, target: SingleObject, encoder: RecordEncoder | None = None) -> None:
         self.path = target.path
+        self._encoder = encoder
         self._target = target
         self._queue = target.queue
         self._budget = target.budget
@@ -68,19 +72,25 @@ class RecordWriter:
         """What the store has, once the context exited cleanly."""
         return self._target.published
 
-    async def write(self, record: Buffer) -> None:
-        """Take one record.
+    @property
+    def schema(self) -> Schema | None:
+        """What its records are held against."""
+        return None if self._encoder is None else self._encoder.schema
+
+    async def write(self, record: Record) -> None:
+        """Take one record; where the writer has a schema, as a mapping of names to values, or as bytes.
 
         It is copied unless it is `bytes`, so the buffer is the caller's again when this returns. Waits while the
         store is behind. Cancelled, the record was not taken.
 
         Raises:
-            TypeError: it is neither bytes, bytearray nor memoryview.
+            SchemaError: the values are not what the schema says; nothing was taken.
+            TypeError: it is neither bytes, bytearray nor memoryview, nor a mapping for a writer with a schema.
             ClosedResourceError: the context was left.
             OSError: the store failed; every later call raises it again, chained.
         """
-        if type(record) is not bytes:
-            record = await as_record(record)
+        if type(record) is not bytes or self._encoder is not None:
+            record = await as_record(record) if self._encoder is None else (await self._encoder.take(record))[0]
         size = len(record) + FRAME_OVERHEAD
         if size > LARGE_RECORD + FRAME_OVERHEAD:
             await self._write_large(record)
@@ -94,8 +104,14 @@ class RecordWriter:
         self._ticket += 1
         self._queue.append(record, self._ticket)
 
-    async def write_many(self, records: Iterable[Buffer]) -> None:
+    async def write_many(self, records: Iterable[Record]) -> None:
         """Take many records, in order: about twice as fast as one by one. Cancelled, a prefix of them was taken."""
+        if self._encoder is not None:
+            await self._encoder.take_many(records, self._write_batches)
+        else:
+            await self._write_batches(records)
+
+    async def _write_batches(self, records: Iterable[Record]) -> None:
         for item in batched(records):
             if not isinstance(item, tuple):
                 await self.write(item)
@@ -151,6 +167,8 @@ async def open_writer(
     *,
     compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
+    schema: GivenSchema = None,
+    validate: Validate = "sample",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[RecordWriter]:
@@ -162,6 +180,10 @@ async def open_writer(
         mode: ``"w"`` replaces an object that is there, when the new one is complete; ``"x"`` raises ObjectExistsError
             instead; ``"a"`` continues a local file in place, after cutting off a torn last record, and is visible as
             it grows.
+        schema: a `Schema`; then ``write`` takes mappings of names to values too, and holds each against it. It is not
+            kept: a file has no place for it, a data set has (`open_sharded_writer`).
+        validate: which of the records given as bytes are held against the schema: ``"sample"`` (the first hundred, and
+            one of a hundred behind them), ``"all"`` or ``"none"``.
         storage: an open `Storage`, used and not closed.
         storage_options: for the backend, when it is opened here.
 
@@ -175,6 +197,7 @@ async def open_writer(
     options = parse_compression(compression)
     if mode not in ("w", "x", "a"):
         raise ArgumentValueError(f"mode is 'w', 'x' or 'a', not {mode!r}")
+    encoder = encoder_of(redact(str(path)), schema_of(schema), validate=validate)
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         sink = (
             open_append_sink(store, key, compression=options.type)
@@ -186,7 +209,7 @@ async def open_writer(
         async with TaskScope() as scope:
             await target.start(scope)
             try:
-                yield RecordWriter(target)
+                yield RecordWriter(target, encoder)
                 await target.finish()
             finally:
                 target.abandon()
@@ -206,5 +229,29 @@ async def write_records(
         path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
     ) as writer:
         await writer.write_many(records)
+    assert writer.published is not None, "a clean exit published"
+    return writer.published
+
+
+async def write_examples(
+    path: str | PathLike[str],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    schema: GivenSchema = None,
+    compression: Compression = "",
+    mode: Literal["w", "x", "a"] = "w",
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> ObjectInfo:
+    """Write an example of each of the rows to one object, and say what the store has: for a notebook.
+
+    A row is a mapping of names to values; with ``schema`` it is held against that, without one it is encoded as
+    `encode_example` does. See `open_writer`.
+    """
+    encoder = RecordEncoder(redact(str(path)), schema_of(schema))
+    async with open_writer(
+        path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+    ) as writer:
+        await encoder.take_many(rows, writer.write_many)
     assert writer.published is not None, "a clean exit published"
     return writer.published

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.reading.examples import Examples
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_order import BUFFER_BYTES, BUFFER_SIZE, ShufflePlan
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
 from asyncrec._sampling.random_access.disk_cache import ShardCache
+from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
@@ -65,7 +67,8 @@ class Dataset:
 
     Used by any number of tasks at once.
 
-    ``len(dataset)`` is the number of records. Numbers may be negative, as in a list.
+    ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
+    gives all records in order.
 
     Attributes:
         manifest: the snapshot it shows. Where the data set has none, one made of what was found.
@@ -96,6 +99,22 @@ class Dataset:
     def schema(self) -> Schema | None:
         """What the manifest says of the features; `None` when no writer said."""
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
+
+    def __aiter__(self) -> RecordsInOrder:
+        compressed = any(shard.compression for shard in self.manifest.shards)
+        step = step_of(len(self), self.manifest.bytes, compressed=compressed)
+        return RecordsInOrder(len(self), step, self.get_many)
+
+    def batches(self) -> AsyncIterator[list[bytes]]:
+        """All records in order, in lists as they are read, the fast way. No list is empty."""
+        return aiter(self).batches()
+
+    def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
+        """All records in order, each decoded: by ``schema``, else the manifest's, else as `decode_example` does.
+
+        Raises DecodeError or SchemaError for a record that does not decode, and goes on behind it.
+        """
+        return Examples(self.manifest.path, aiter(self), self.schema if schema is None else schema)
 
     async def get(self, index: SupportsIndex) -> bytes:
         """One record.

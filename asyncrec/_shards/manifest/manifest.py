@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from asyncrec._shards.manifest.schemas import agreed
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec.errors import ManifestError
 
@@ -44,7 +45,7 @@ class Manifest:
         path: the data set, as it was asked for.
         id: 32 hexadecimal digits; equal for equal shards, whoever lists them and whenever.
         shards: in the order of their names.
-        schema: the features, as JSON; `None` when no writer gave one. Where writers disagree, the latest.
+        schema: the features, as JSON, of the records of all writers that gave one; where these disagree, the latest.
         metadata: all writers' together, the latest winning.
         writers: by id.
         removals: the highest place in the log of what removed or replaced that was taken and committed.
@@ -115,17 +116,17 @@ def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime
             raise ManifestError(f"{path}: its shards would have {total} records or bytes together; no data set has")
 
     described.sort(key=lambda item: item[:2])
-    schema: Mapping[str, Any] | None = None
     metadata: dict[str, Any] = {}
-    conflicts: list[str] = []
+    schemas: list[tuple[str, Mapping[str, Any]]] = []
     for time, writer, segment in described:
         if until is not None and time > until:
             continue
         if segment.schema is not None:
-            if schema is not None and schema != segment.schema:
-                conflicts.append(f"writer {writer} wrote another schema than those before it")
-            schema = segment.schema
+            schemas.append((writer, segment.schema))
         metadata.update(segment.metadata)
+    # What was replaced or removed needs no schema.
+    owners = {writer for writer, _ in shards.values()}
+    schema, conflicts = agreed([each for each in schemas if each[0] in owners or not owners])
     return Manifest(
         path=path,
         id=_identity_text(identity),

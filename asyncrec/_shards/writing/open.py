@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from crc32c import crc32c
 
@@ -14,11 +14,13 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits
+from asyncrec._records.writing.record_encoder import GivenSchema, Validate, encoder_of, schema_of
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
+from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.recovery.recover import recover_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
@@ -43,12 +45,6 @@ _MEMORY_LIMIT = 256 << 20
 _EXIT_TIMEOUT = 20.0
 
 
-class HasJson(Protocol):
-    """A schema: `asyncrec.Schema`, or whatever has the same method."""
-
-    def to_json(self) -> Mapping[str, Any]: ...
-
-
 @asynccontextmanager
 async def open_sharded_writer(
     path: str | PathLike[str],
@@ -61,7 +57,9 @@ async def open_sharded_writer(
     partition_by: Callable[[bytes], Partition] | None = None,
     compression: str | int | CompressionOptions | None = "",
     index: bool = True,
-    schema: HasJson | Mapping[str, Any] | None = None,
+    schema: GivenSchema = None,
+    validate: Validate = "sample",
+    key_feature: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     on_duplicate: Literal["write", "skip"] = "write",
     on_error: Literal["commit", "discard"] | None = None,
@@ -94,7 +92,12 @@ async def open_sharded_writer(
         partition_by: chooses the shard by the record: equal values, same open shard. Never a shard per value.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
         index: write ``_index/<shard>.index`` beside each shard.
-        schema: kept in the manifest.
+        schema: a `Schema`, kept in the manifest; then ``write`` takes mappings of names to values too, and holds each
+            against it. Of records that are there already all must decode with it: a new feature has a default.
+        validate: which of the records given as bytes are held against the schema: ``"sample"`` (the first hundred, and
+            one of a hundred behind them), ``"all"`` or ``"none"``.
+        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that is each record's key: given as ``key`` it is
+            stored, given in the record it is the key. Without it a key is kept as a digest, and cannot be listed.
         metadata: kept in the manifest; what JSON can hold.
         on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
             opened on; 16 bytes of memory for each key of the snapshot, and about 100 for each of this writer.
@@ -125,6 +128,7 @@ async def open_sharded_writer(
         ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is; or the
             ``writer_id`` was used before.
         ConflictError: another writer is making this data set; or, at the exit, has replaced it meanwhile.
+        SchemaError: records are there that the schema would not decode.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
         StorageError: another process, which the message names, uses the spool.
     """
@@ -139,6 +143,8 @@ async def open_sharded_writer(
         )
     options = parse_compression(compression)
     display_path = redact(str(path))
+    described = schema_of(schema)
+    encoder = encoder_of(display_path, described, validate=validate, key_feature=key_feature)
     budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
@@ -160,7 +166,7 @@ async def open_sharded_writer(
             spool=spool is not None,
             index=index,
             compression=options,
-            schema=schema.to_json() if schema is not None and not isinstance(schema, Mapping) else schema,
+            schema=None if described is None else described.to_json(),
             metadata=dict(metadata or {}),
         )
         queues = [
@@ -181,11 +187,13 @@ async def open_sharded_writer(
                 on_commit=on_commit,
             )
         )
+        if described is not None and job.before is not None and mode != "replace":
+            await in_thread(refuse_incompatible, display_path, described, job.before.schema)
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         async with running(shards, commits=commits, exit_timeout=exit_timeout):
-            yield ShardedWriter(shards, partition_by=partition_by, keys=keys)
+            yield ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
 
 
 def _spool_folder(

@@ -16,6 +16,7 @@ import anyio
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import LARGE_RECORD, as_record, framed_size
 from asyncrec._records.writing.intake import Intake
+from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
@@ -23,7 +24,7 @@ from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage._base import Buffer
+from asyncrec.example._schema import Schema
 
 __all__ = ["Partition", "ShardedWriter"]
 
@@ -41,7 +42,12 @@ class ShardedWriter:
     """
 
     def __init__(
-        self, shards: OpenShards, *, partition_by: Callable[[bytes], Partition] | None, keys: KeySet | None
+        self,
+        shards: OpenShards,
+        *,
+        partition_by: Callable[[bytes], Partition] | None,
+        keys: KeySet | None,
+        encoder: RecordEncoder | None = None,
     ) -> None:
         self.path = shards.path
         self.writer_id = shards.job.header.writer
@@ -52,6 +58,7 @@ class ShardedWriter:
         self._acknowledgements = shards.acknowledgements
         self._partition_by = partition_by
         self._keys = keys
+        self._encoder = encoder
         self._tickets = 0
         self._duplicates = 0
         self._next_queue = 0
@@ -63,8 +70,15 @@ class ShardedWriter:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    async def write(self, record: Buffer, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
+    @property
+    def schema(self) -> Schema | None:
+        """What its records are held against."""
+        return None if self._encoder is None else self._encoder.schema
+
+    async def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
         """Take one record; returns its ticket, for `wait`.
+
+        Where the writer has a schema, it is a mapping of names to values, or bytes.
 
         It is copied unless it is `bytes`. Waits while the writer holds as much as it may. Cancelled, the record was
         not taken.
@@ -78,11 +92,14 @@ class ShardedWriter:
         that of the last write.
 
         Raises:
-            TypeError: the record is neither bytes, bytearray nor memoryview.
+            SchemaError: the values are not what the schema says; nothing was taken.
+            TypeError: the record is neither bytes, bytearray nor memoryview, nor a mapping for a writer with a schema.
             ClosedResourceError: the context was left.
             OSError: a shard failed; every later call raises it again, chained.
         """
-        if type(record) is not bytes:
+        if self._encoder is not None:
+            record, key = await self._encoder.take(record, key)
+        elif type(record) is not bytes:
             record = await as_record(record)
         size = len(record) + FRAME_OVERHEAD
         # What may be refused is looked at first: a record that is refused takes no room, key or ticket.
@@ -113,15 +130,23 @@ class ShardedWriter:
             queue.append(record, self._tickets, digest)
         return self._tickets
 
-    async def write_many(self, records: Iterable[Buffer], *, partition: Partition | None = None) -> int:
+    async def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
         """Take many records without keys, in order: the fast way. Returns the last one's ticket.
 
-        Without a partition they go to the open shards in turn. Cancelled, a prefix of them was taken.
+        Without a partition they go to the open shards in turn. Cancelled, a prefix of them was taken. With
+        ``key_feature`` each has its key in it, and is written with it.
         """
-        if self._partition_by is not None and partition is None:
+        keyed = self._encoder is not None and self._encoder.key_feature is not None
+        if keyed or (self._partition_by is not None and partition is None):
             for record in records:
-                await self.write(record)
-            return self._tickets
+                await self.write(record, partition=partition)
+        elif self._encoder is not None:
+            await self._encoder.take_many(records, lambda taken: self._write_batches(taken, partition))
+        else:
+            await self._write_batches(records, partition)
+        return self._tickets
+
+    async def _write_batches(self, records: Iterable[Record], partition: Partition | None) -> None:
         chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]
         for item in batched(records):
             if not isinstance(item, tuple):
@@ -146,7 +171,6 @@ class ShardedWriter:
                     part = batch[turn::count]
                     queue.append_many(part, framed_size(list(map(len, part))), first + turn, count)
                 self._next_queue = (self._next_queue + len(batch)) % count
-        return self._tickets
 
     def has(self, key: str | bytes) -> bool:
         """Whether a record with this key was written: by this writer, or before it opened.

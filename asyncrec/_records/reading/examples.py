@@ -1,0 +1,52 @@
+"""Records that are read, decoded one by one as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ExampleError
+from asyncrec.example._codec import decode_example
+from asyncrec.example._schema import Schema
+
+__all__ = ["Examples", "decoder"]
+
+# Above this, decoding is the work of a thread.
+_LARGE = 512 << 10
+
+
+class Examples:
+    """An async iterator over the examples of ``records``; cancelled, it loses none.
+
+    Raises DecodeError or SchemaError for a record that does not decode, which is named, and goes on behind it.
+    """
+
+    def __init__(self, path: str, records: AsyncIterator[bytes], schema: Schema | None) -> None:
+        self._path = path
+        self._records = records
+        self._decode = decoder(schema)
+        self._held: bytes | None = None
+        self._given = 0
+
+    def __aiter__(self) -> Examples:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        if self._held is None:
+            self._held = await anext(self._records)
+        record = self._held
+        try:
+            values = await in_thread(self._decode, record) if len(record) > _LARGE else self._decode(record)
+        except ExampleError as error:
+            self._held = None
+            self._given += 1
+            raise type(error)(f"{self._path}: record {self._given - 1:,} of those read here: {error}") from None
+        self._held = None
+        self._given += 1
+        return values
+
+
+def decoder(schema: Schema | None) -> Callable[[bytes], dict[str, Any]]:
+    """What decodes one record: by the schema, or without one."""
+    return decode_example if schema is None else schema.decode

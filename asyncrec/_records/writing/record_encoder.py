@@ -1,0 +1,203 @@
+"""What a writer with a schema makes of what it is given, before anything of it is taken.
+
+Values by name are held against the schema, and encoded; bytes are looked at as ``validate`` says. So a record that does
+not fit is refused where it is written, and takes no room, key or ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.record_size import LARGE_RECORD, as_record, buffer_size
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, ExampleError, SchemaError
+from asyncrec.example._codec import encode_example
+from asyncrec.example._encoding import is_large
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen
+from asyncrec.example._schema import Schema
+from asyncrec.storage._base import Buffer
+
+__all__ = ["GivenSchema", "HasJson", "RecordEncoder", "Record", "Validate", "encoder_of", "schema_of"]
+
+Record: TypeAlias = "Buffer | Mapping[str, Any]"
+Validate = Literal["sample", "all", "none"]
+Key: TypeAlias = "str | bytes | None"
+
+# Of records given as bytes: the first ones, where most mistakes show, and then one of so many.
+_SAMPLE_FIRST = 100
+_SAMPLE_EVERY = 100
+# Rows encoded in one step: a small one takes some microseconds.
+_ROWS = 64
+
+
+class HasJson(Protocol):
+    """A schema: `asyncrec.Schema`, or whatever can say itself in JSON as that does."""
+
+    def to_json(self) -> Mapping[str, Any]: ...
+
+
+GivenSchema: TypeAlias = "HasJson | Mapping[str, Any] | None"
+
+
+class RecordEncoder:
+    """Of one writer.
+
+    Attributes:
+        schema: of its records; without one, values are encoded as `asyncrec.encode_example` does.
+        key_feature: the feature that holds each record's key.
+    """
+
+    def __init__(
+        self, path: str, schema: Schema | None, *, validate: Validate = "none", key_feature: str | None = None
+    ) -> None:
+        self.schema = schema
+        self.key_feature = key_feature
+        self._path = path
+        self._validate = validate
+        self._seen = 0
+        self._encode: Callable[[Mapping[str, Any]], bytes] = encode_example if schema is None else schema.encode
+
+    async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
+        """The record to be written and its key; what is large is encoded or looked at in a thread.
+
+        Raises:
+            SchemaError: it does not hold what the schema says, or its key is not its ``key_feature``.
+            DecodeError: it is given as bytes, and is no Example.
+            TypeError: it is neither a buffer nor a mapping.
+        """
+        if isinstance(record, Mapping):
+            if self.key_feature is not None:
+                record, key = self._with_key(record, key)
+            return (await in_thread(self._encoded, record) if is_large(record) else self._encoded(record)), key
+        data = record if type(record) is bytes else await as_record(record)
+        if self._looks_at():
+            if len(data) > LARGE_RECORD:
+                key = await in_thread(self._looked_at, data, key)
+            else:
+                key = self._looked_at(data, key)
+        return data, key
+
+    def take_now(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
+        """As `take`, in the caller's thread."""
+        if isinstance(record, Mapping):
+            if self.key_feature is not None:
+                record, key = self._with_key(record, key)
+            return self._encoded(record), key
+        buffer_size(record)
+        data = record if type(record) is bytes else bytes(record)
+        return data, (self._looked_at(data, key) if self._looks_at() else key)
+
+    async def take_many(self, records: Iterable[Record], write: Callable[[list[bytes]], Awaitable[None]]) -> None:
+        """Give many records without keys to ``write``, in lists. One that is refused is told after those before it."""
+        if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
+            kind = type(records).__name__
+            raise ArgumentTypeError(f"records are many, and a {kind} is one: use write, or give a list")
+        unseen = self.schema is None or (self._validate == "none" and self.key_feature is None)
+        if unseen and isinstance(records, list) and set(map(type, records)) == {bytes}:
+            await write(records)
+            return
+        taken: list[bytes] = []
+        size = number = 0
+        try:
+            for record in records:
+                data, _ = await self.take(record)
+                taken.append(data)
+                number += 1
+                size += len(data)
+                if len(taken) >= _ROWS or size >= LARGE_RECORD:
+                    full, taken, size = taken, [], 0
+                    await write(full)
+        except ExampleError as error:
+            if taken:
+                await write(taken)
+            error.add_note(f"it is record {number:,} of those given, counted from 0; those before it were taken")
+            raise
+        if taken:
+            await write(taken)
+
+    def _encoded(self, values: Mapping[str, Any]) -> bytes:
+        try:
+            return self._encode(values)
+        except SchemaError as error:
+            raise SchemaError(f"{self._path}: {error}") from None
+
+    def _with_key(self, values: Mapping[str, Any], key: Key) -> tuple[Mapping[str, Any], Key]:
+        name = self.key_feature
+        assert name is not None, "asked before"
+        there = values.get(name)
+        if there is None:
+            if key is None:
+                raise SchemaError(f"{self._path}: feature {name!r}: missing; it is the record's key (key_feature)")
+            return {**values, name: key}, key
+        if not isinstance(there, str | bytes):
+            raise SchemaError(f"{self._path}: feature {name!r}: a key is str or bytes, not {type(there).__name__}")
+        if key is not None and _as_bytes(key) != _as_bytes(there):
+            raise SchemaError(f"{self._path}: feature {name!r}: {there!r}, and the key is {key!r}; they are to be one")
+        return values, there
+
+    def _looks_at(self) -> bool:
+        """Whether the next record that is given as bytes is held against the schema."""
+        if self.schema is None:
+            return False
+        self._seen += 1
+        if self.key_feature is not None or self._validate == "all":
+            return True
+        return self._validate == "sample" and (self._seen <= _SAMPLE_FIRST or self._seen % _SAMPLE_EVERY == 0)
+
+    def _looked_at(self, data: bytes, key: Key) -> Key:
+        """Raises for a record that the schema does not decode; its key."""
+        assert self.schema is not None, "asked before"
+        try:
+            values = self.schema.decode(data)
+        except ExampleError as error:
+            raise type(error)(
+                f"{self._path}: a record given as bytes is not what the schema says: {error}; correct it, or take such "
+                "unchecked with validate='none'"
+            ) from None
+        return key if self.key_feature is None else self._with_key(values, key)[1]
+
+
+def schema_of(given: GivenSchema) -> Schema | None:
+    """The schema that an option ``schema`` stands for: itself, its JSON, or entries by name.
+
+    Raises:
+        SchemaError: it is none.
+    """
+    if given is None or isinstance(given, Schema):
+        return given
+    if not isinstance(given, Mapping):
+        return Schema.from_json(given.to_json())
+    if given and all(isinstance(entry, Entry) for entry in given.values()):
+        return Schema(given)
+    try:
+        return Schema.from_json(given)
+    except SchemaError as error:
+        raise SchemaError(f"schema= takes a Schema, such as Schema({{'url': FixedLen((), 'str')}}): {error}") from None
+
+
+def encoder_of(
+    path: str, schema: Schema | None, *, validate: str, key_feature: str | None = None
+) -> RecordEncoder | None:
+    """The encoder of a writer with these options; `None` where it has no schema, and takes bytes as they are.
+
+    Raises:
+        ValueError: the options contradict each other.
+    """
+    if validate not in ("sample", "all", "none"):
+        raise ArgumentValueError(f"validate is 'sample', 'all' or 'none', not {validate!r}")
+    if key_feature is not None:
+        entry = schema.features.get(key_feature) if schema is not None else None
+        if not isinstance(entry, FixedLen) or entry.shape != () or entry.dtype not in ("str", "bytes"):
+            raise ArgumentValueError(
+                f"key_feature={key_feature!r} names a feature of the schema that is FixedLen((), 'str') or "
+                f"FixedLen((), 'bytes'), not {entry!r}"
+            )
+    if schema is None:
+        return None
+    return RecordEncoder(path, schema, validate=validate, key_feature=key_feature)  # type: ignore[arg-type]  # checked above
+
+
+def _as_bytes(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else key

@@ -1,0 +1,62 @@
+"""All records of a data set, in order: `Dataset` iterated over.
+
+Nothing is open between two steps, so that an iteration may be left at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
+
+from asyncrec._concurrency.batches import Batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["RecordsInOrder", "step_of"]
+
+# Of one step: enough to hide a store's delay behind, and little to hold.
+_STEP_BYTES = 4 << 20
+_STEP_RECORDS = 4096
+# What a compressed record becomes, roughly.
+_INFLATED = 4
+
+
+class RecordsInOrder:
+    """An async iterator; cancelled, it goes on where the last call was given."""
+
+    def __init__(self, count: int, step: int, get_many: Callable[[Iterable[int]], Awaitable[list[bytes]]]) -> None:
+        self._count = count
+        self._step = step
+        self._get_many = get_many
+        self._next = 0
+        self._records: Iterator[bytes] = iter(())
+
+    def __aiter__(self) -> RecordsInOrder:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for record in self._records:
+            return record
+        self._records = iter(await self._batch())
+        return next(self._records)
+
+    def batches(self) -> Batches[list[bytes]]:
+        """The records in lists. Goes on where the other stopped; no list is empty."""
+        return Batches(self._batch)
+
+    async def _batch(self) -> list[bytes]:
+        if rest := list(self._records):
+            return rest
+        if self._next >= self._count:
+            raise StopAsyncIteration
+        end = min(self._count, self._next + self._step)
+        found = await self._get_many(range(self._next, end))
+        self._next = end
+        return found
+
+
+def step_of(records: int, stored_bytes: int, *, compressed: bool) -> int:
+    """How many records are read in one step, of so many that take so many bytes."""
+    each = max(1, stored_bytes * (_INFLATED if compressed else 1) // max(1, records))
+    return max(1, min(_STEP_RECORDS, _STEP_BYTES // each))

@@ -1,0 +1,57 @@
+"""Which schema a data set has, when several writers gave one.
+
+A schema may follow another if it decodes every record that the other does (`Schema.reads`). Then the later one holds
+for all records, also while writers with the earlier one are still at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from asyncrec.errors import SchemaError
+from asyncrec.example._schema import Schema
+
+__all__ = ["agreed", "refuse_incompatible"]
+
+Json = Mapping[str, Any]
+
+
+def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
+    """The schema that decodes the records of all writers, and where there is none, sentences that say so.
+
+    ``given`` are writers with their schemas, in the order of time; where they contradict each other the latest is
+    given.
+    """
+    schema: Json | None = None
+    conflicts: list[str] = []
+    for writer, other in given:
+        if schema is None or schema == other:
+            schema = other
+            continue
+        reason = _why_not(other, schema)
+        if reason is None:
+            schema = other
+        elif _why_not(schema, other) is not None:
+            conflicts.append(f"writer {writer} wrote another schema than those before it: {reason}")
+            schema = other
+    return schema, conflicts
+
+
+def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
+    """Raises SchemaError when records of the schema ``old`` would not decode with ``new``, which is to follow it."""
+    if old is None:
+        return
+    reason = _why_not(new.to_json(), old)
+    if reason is not None:
+        raise SchemaError(
+            f"{path}: the schema is not that of the records which are there, and not all of them would decode: "
+            f"{reason}. A new feature needs a default; write under another name, or begin anew with mode='replace'"
+        )
+
+
+def _why_not(new: Json, old: Json) -> str | None:
+    try:
+        return Schema.from_json(new).reads(Schema.from_json(old))
+    except SchemaError as error:
+        return str(error)

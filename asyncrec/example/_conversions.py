@@ -1,0 +1,239 @@
+"""What an entry of a schema makes of a value that is to be stored, and why it refuses another (see ``encoding``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from asyncrec.example._compound import Sparse
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._values import raw_of
+from asyncrec.example._varints import varint
+from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw
+
+__all__ = ["BUFFERS", "NO_LIST", "Convert", "Unfit", "converter", "default_of", "sparse", "tensor", "told"]
+
+Convert: TypeAlias = Callable[[Any], Raw]
+
+BUFFERS = (bytes, bytearray, memoryview)
+# What could be iterated over, and is one value.
+NO_LIST = (str, Mapping, *BUFFERS)
+_TEXTS = ("bytes", "str")
+
+
+class Unfit(Exception):
+    """A value that an entry does not take; the message says what is wrong with it."""
+
+
+def converter(entry: FixedLen | VarLen) -> Convert:
+    """What makes the kind and payload of a value that the entry takes. It raises Unfit or SchemaError for another."""
+    if isinstance(entry, VarLen):
+        return lambda value: _many(value, entry.dtype, None)
+    if entry.raw:
+        return lambda value: (BYTES, [_raw_bytes(_array(value, entry.dtype, entry.shape))])
+    if entry.shape:
+        return lambda value: _many(value, entry.dtype, entry.shape)
+    return _SCALARS[entry.dtype]
+
+
+def _bytes(value: Any) -> Raw:
+    if type(value) is bytes:
+        return BYTES, [value]
+    if isinstance(value, str):
+        return raw_of(str(value))
+    if isinstance(value, BUFFERS):
+        return BYTES, [bytes(value)]
+    raise Unfit
+
+
+def _str(value: Any) -> Raw:
+    if isinstance(value, str):
+        return raw_of(value if type(value) is str else str(value))
+    raise Unfit("decode it first" if isinstance(value, BUFFERS) else "")
+
+
+def _bool(value: Any) -> Raw:
+    if isinstance(value, bool | np.bool_):
+        return INT64, varint(bool(value))
+    raise Unfit
+
+
+def _integer(dtype: str) -> Convert:
+    least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), (1 << 63) - 1)
+
+    def convert(value: Any) -> Raw:
+        if type(value) is not int:
+            if not isinstance(value, int | np.integer):
+                raise Unfit
+            value = int(value)
+        if not least <= value <= most:
+            raise Unfit(f"{dtype} holds {least} to {most}")
+        return INT64, varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+
+    return convert
+
+
+def _number(dtype: str) -> Convert:
+    largest = float(np.finfo(dtype).max)
+
+    def convert(value: Any) -> Raw:
+        if type(value) is not float:
+            if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+                raise Unfit
+            try:
+                value = float(value)
+            except OverflowError:
+                raise Unfit("it is beyond float32") from None
+        if dtype == "float16":
+            if abs(value) > largest and abs(value) != np.inf:
+                raise Unfit("it is beyond float16")
+            value = float(np.float16(value))
+        return raw_of(value)
+
+    return convert
+
+
+_SCALARS: dict[str, Convert] = {
+    "bytes": _bytes,
+    "str": _str,
+    "bool": _bool,
+    **{name: _integer(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
+    **{name: _number(name) for name in ("float16", "float32", "float64")},
+}
+
+
+def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
+    """Values of a shape, or of one dimension and any length."""
+    if dtype in _TEXTS:
+        flat = _flat_texts(value, shape)
+        convert = _SCALARS[dtype]
+        texts: list[bytes] = []
+        for each in flat:
+            try:
+                _, payload = convert(each)
+            except Unfit as error:
+                raise Unfit(f"a value of it is {told(each)}" + (f"; {error}" if str(error) else "")) from None
+            assert isinstance(payload, list), "text"
+            texts += payload
+        return BYTES, texts
+    array = _array(value, dtype, shape)
+    if not array.size:
+        return (INT64 if array.dtype.kind in "iub" else FLOAT), b""
+    return raw_of(array)
+
+
+def _flat_texts(value: Any, shape: tuple[int, ...] | None) -> list[Any]:
+    if isinstance(value, NO_LIST) or not isinstance(value, SequenceOf | np.ndarray):
+        raise Unfit("give a list, a tuple or an array")
+    wanted = shape if shape is not None else (len(value),)
+    array = np.empty(0, object)
+    if isinstance(value, np.ndarray):
+        array = value.astype(object)
+    elif len(wanted) == 1:
+        if len(value) != wanted[0]:
+            raise Unfit(f"it has {len(value)} values")
+        return list(value)
+    else:
+        array = np.array(value, object)
+    if array.shape != wanted:
+        raise Unfit(f"it has the shape {array.shape}")
+    flat: list[Any] = array.reshape(-1).tolist()
+    return flat
+
+
+def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
+    """The values as an array of this type; of ``shape``, of one dimension where that is None, or of any."""
+    if isinstance(value, NO_LIST) or value is None:
+        raise Unfit("give a list, a tuple or an array")
+    if isinstance(value, np.ma.MaskedArray):
+        raise Unfit("fill what is masked first")
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raise Unfit("its rows are of different lengths, or it holds what is no number") from None
+    if any_shape:
+        pass
+    elif shape is None:
+        if array.ndim != 1:
+            raise Unfit(f"it has {array.ndim} dimensions, and there is room for one")
+    elif array.shape != tuple(shape):
+        raise Unfit(f"it has the shape {array.shape}")
+    kinds = {"bool": "b", "float16": "iuf", "float32": "iuf", "float64": "iuf"}.get(dtype, "iub")
+    if array.size and array.dtype.kind not in kinds and not _is_small_float(array.dtype, dtype):
+        raise Unfit(f"its values are {array.dtype.name}")
+    if array.dtype.name == dtype:
+        return array
+    with np.errstate(all="ignore"):  # what does not fit is found by the comparison
+        made = array.astype(dtype)
+        if np.dtype(dtype).kind in "iub":
+            wrong = made.astype(array.dtype) != array if array.dtype.kind != "b" else np.zeros(array.shape, bool)
+            if array.dtype.kind in "iu" and np.dtype(dtype).kind in "iu":
+                wrong = wrong | ((made < 0) != (array < 0))
+        else:
+            wrong = np.isinf(made) & ~np.isinf(array.astype(np.float64))
+    if wrong.any():
+        raise Unfit(f"{array[wrong].reshape(-1)[0].item()!r} is no {dtype}")
+    return made
+
+
+def _is_small_float(given: Any, dtype: str) -> bool:
+    return dtype.startswith("float") and given.name.startswith(("bfloat16", "float8"))
+
+
+def _raw_bytes(array: Any) -> bytes:
+    data: bytes = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    return data
+
+
+def tensor(name: str, entry: Tensor, value: Any) -> dict[str, Raw]:
+    if entry.dtype in _TEXTS:
+        array = value if isinstance(value, np.ndarray) else np.array(value, object)
+        raw = _many(array.reshape(-1), entry.dtype, None)
+    else:
+        array = _array(value, entry.dtype, None, any_shape=True)
+        raw = (BYTES, [_raw_bytes(array)]) if entry.raw else _many(array.reshape(-1), entry.dtype, None)
+    return {name: raw, f"{name}_shape": _many(np.array(array.shape, np.int64), "int64", None)}
+
+
+def sparse(entry: Sparse, value: Any) -> dict[str, Raw]:
+    indices, values, shape = (getattr(value, name, None) for name in ("indices", "values", "dense_shape"))
+    if indices is None or values is None or shape is None:
+        raise Unfit("give SparseArrays(indices, values, dense_shape)")
+    places = _array(indices, "int64", None, any_shape=True)
+    if tuple(shape) != entry.shape:
+        raise Unfit(f"it has the shape {tuple(shape)}")
+    if places.shape != (len(values), len(entry.shape)):
+        raise Unfit(f"{len(values)} values have indices of the shape {(len(values), len(entry.shape))}")
+    if places.size and ((places < 0) | (places >= np.array(entry.shape))).any():
+        raise Unfit("an index is outside of the shape")
+    found = {entry.values: _many(values, entry.dtype, None)}
+    for axis, feature in enumerate(entry.indices):
+        found[feature] = _many(np.ascontiguousarray(places[:, axis]), "int64", None)
+    return found
+
+
+def default_of(entry: Any) -> Any:
+    if entry.dtype in _TEXTS:
+        return entry.default
+    return np.array(entry.default, entry.dtype) if entry.shape or entry.raw else entry.default
+
+
+def told(value: Any) -> str:
+    """What was given: its type, and the value where that is short."""
+    name = type(value).__name__
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype.name} with the shape {value.shape}"
+    if isinstance(value, bool | int | float | str | np.generic):
+        text = repr(value)
+        return f"{name} {text}" if len(text) <= 80 else f"{name} {text[:80]}..."
+    if isinstance(value, BUFFERS):
+        size = value.nbytes if isinstance(value, memoryview) else len(value)
+        return f"{name} of {size:,} bytes"
+    if isinstance(value, list | tuple | Mapping):
+        return f"{name} of {len(value):,} values"
+    return name

@@ -1,0 +1,204 @@
+"""Values to records by a schema: each is held against its entry, and becomes what the entry reads back.
+
+`Encoder` is made once for a schema, and then looks up one function for each feature. What an entry takes:
+
+    FixedLen((), "bytes")      bytes, or text, which is stored as UTF-8
+    FixedLen((), "str")        text
+    FixedLen((), "bool")       True or False
+    FixedLen((), an integer)   a whole number within the type's range
+    FixedLen((), a float)      a number
+    FixedLen(shape, t)         an array or nested lists of that shape, of values as above
+    VarLen(t)                  a list, a tuple or an array of one dimension, of any length
+    Tensor(t)                  an array of any shape
+    Sparse(...)                SparseArrays of one record
+    Sequence(entry)            a list of what the entry takes
+
+A feature with a default may be left out, and is stored as its default, so that who reads without a schema finds it too;
+a VarLen, a Sparse and a Sequence of VarLen may be left out, and have no values then. Floats are rounded to the 32 bits
+that the format has, unless the entry is raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import numpy as np
+
+from asyncrec.errors import ArgumentTypeError, SchemaError
+from asyncrec.example._codec import Prepared, encode_prepared, encode_prepared_lists
+from asyncrec.example._compound import Sequence, Sparse
+from asyncrec.example._conversions import NO_LIST, Convert, Unfit, converter, default_of, sparse, tensor, told
+from asyncrec.example._entries import Entry
+from asyncrec.example._kinds import FixedLen, Tensor, VarLen
+from asyncrec.example._values import raw_of
+from asyncrec.example._wire import Raw
+
+__all__ = ["Encoder", "is_large"]
+
+# Copying so many bytes takes some tenths of a millisecond.
+_LARGE = 512 << 10
+# What a value in a list takes to be converted, against a byte that is copied.
+_PER_VALUE = 64
+
+
+class Encoder:
+    """Makes records of the values that a schema describes; immutable, used from any thread."""
+
+    def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool) -> None:
+        self._features = features
+        self._allow_extra = allow_extra
+        self._sequences = {name: entry for name, entry in features.items() if isinstance(entry, Sequence)}
+        # Of the features that are one feature of the record: most often all, and the fast way.
+        self._plain: list[tuple[str, Convert, Raw | None]] = []
+        self._compound: dict[str, Tensor | Sparse] = {}
+        self._optional: set[str] = set()
+        for name in sorted(features):
+            entry = features[name]
+            if isinstance(entry, Tensor | Sparse):
+                self._compound[name] = entry
+            elif isinstance(entry, FixedLen | VarLen):
+                convert = converter(entry)
+                default = getattr(entry, "default", None)
+                if default is None and isinstance(entry, VarLen):
+                    self._optional.add(name)
+                self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
+        self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
+
+    def encode(self, values: Mapping[str, Any]) -> bytes:
+        """The record that holds these values.
+
+        Raises:
+            SchemaError: a value is missing, is not what its entry takes, or has no entry; the feature is named.
+            TypeError: ``values`` is no mapping.
+        """
+        if type(values) is not dict and not isinstance(values, Mapping):
+            raise ArgumentTypeError(f"give a mapping of names to values, not a {type(values).__name__}")
+        raws: list[Prepared] = []
+        left = len(values)
+        for name, convert, default in self._plain:
+            try:
+                value = values[name]
+            except KeyError:
+                if default is not None:
+                    raws.append((name, *default))
+                elif name not in self._optional:
+                    raise self._missing(name, values) from None
+                continue
+            left -= 1
+            try:
+                raws.append((name, *convert(value)))
+            except (Unfit, SchemaError) as error:
+                raise self._refused(name, value, error) from None
+        if self._fast:
+            if left:
+                raise self._unknown(values)
+            return encode_prepared(raws)
+        return self._other(raws, values)
+
+    def _other(self, raws: list[Prepared], values: Mapping[str, Any]) -> bytes:
+        """With the features that are more than one feature of the record, are lists of steps, or are in no entry."""
+        made = {name: (kind, payload) for name, kind, payload in raws}
+        for name, entry in self._compound.items():
+            if name not in values:
+                if not isinstance(entry, Sparse):
+                    raise self._missing(name, values)
+                continue
+            try:
+                found = tensor(name, entry, values[name]) if isinstance(entry, Tensor) else sparse(entry, values[name])
+            except (Unfit, SchemaError) as error:
+                raise self._refused(name, values[name], error) from None
+            for feature, raw in found.items():
+                if made.setdefault(feature, raw) != raw:
+                    raise SchemaError(
+                        f"feature {name!r}: it would store another {feature!r} than an entry before it has"
+                    )
+        extra = [name for name in values if name not in self._features]
+        if extra and not self._allow_extra:
+            raise self._unknown(values)
+        for name in extra:
+            if made.get(name) is not None:
+                raise SchemaError(f"feature {name!r} is stored for an entry of the schema already; leave it out")
+            try:
+                made[name] = raw_of(values[name])
+            except SchemaError as error:
+                raise SchemaError(f"feature {name!r}: {error}") from None
+        prepared = [(name, *made[name]) for name in sorted(made)]
+        if not self._sequences:
+            return encode_prepared(prepared)
+        return encode_prepared(prepared) + encode_prepared_lists(self._lists(values))
+
+    def _lists(self, values: Mapping[str, Any]) -> dict[str, list[Raw]]:
+        lists: dict[str, list[Raw]] = {}
+        for name, entry in self._sequences.items():
+            if name not in values:
+                if isinstance(entry.entry, FixedLen):
+                    raise self._missing(name, values)
+                continue
+            steps = values[name]
+            if isinstance(steps, NO_LIST) or not isinstance(steps, SequenceOf | np.ndarray):
+                raise self._refused(name, steps, Unfit("give a list with a value for each step"))
+            convert = converter(entry.entry)
+            lists[name] = []
+            for number, step in enumerate(steps):
+                try:
+                    lists[name].append(convert(step))
+                except (Unfit, SchemaError) as error:
+                    raise self._refused(name, step, error, where=f", step {number}") from None
+        return lists
+
+    def _missing(self, name: str, values: Mapping[str, Any]) -> SchemaError:
+        there = ", ".join(sorted(map(repr, values))[:30]) or "nothing"
+        return SchemaError(
+            f"feature {name!r}: missing; wanted {_shown(self._features[name])}; given was {there}; "
+            "give it a value, or its entry a default"
+        )
+
+    def _unknown(self, values: Mapping[str, Any]) -> SchemaError:
+        extra = [name for name in values if name not in self._features]
+        if any(not isinstance(name, str) for name in extra):
+            return SchemaError(f"{extra[0]!r}: the names of features are str")
+        there = ", ".join(map(repr, list(self._features)[:30]))
+        return SchemaError(
+            f"feature {extra[0]!r} is not in the schema, which has {there}; leave it out, add it to the schema, or "
+            "store such as they are with allow_extra=True"
+        )
+
+    def _refused(self, name: str, value: Any, error: Exception, *, where: str = "") -> SchemaError:
+        reason = f"; {error}" if str(error) else ""
+        return SchemaError(
+            f"feature {name!r}{where}: given {told(value)}; wanted {_shown(self._features[name])}{reason}"
+        )
+
+
+def is_large(values: Mapping[str, Any]) -> bool:
+    """Whether encoding these values takes so long that it is the work of a thread."""
+    left = _LARGE
+    for value in values.values():
+        kind = type(value)
+        if kind is int or kind is float or kind is bool:
+            continue
+        if kind is bytes or kind is str:
+            left -= len(value)
+        elif isinstance(value, np.ndarray):
+            left -= value.nbytes + value.size * (_PER_VALUE if value.dtype.hasobject else 8)
+        elif isinstance(value, memoryview):
+            left -= value.nbytes
+        elif isinstance(value, list | tuple):
+            left -= _PER_VALUE * len(value)
+            if left > 0:
+                left -= sum([len(each) for each in value if isinstance(each, bytes | str | list | tuple)])
+        elif isinstance(value, bytearray | str | bytes):
+            left -= len(value)
+        if left <= 0:
+            return True
+    return False
+
+
+def _shown(entry: Entry) -> str:
+    """An entry as a user writes it, without the fields at their defaults."""
+    if isinstance(entry, FixedLen) and not entry.raw:
+        default = "" if entry.default is None else f", default={entry.default!r:.60}"
+        return f"FixedLen({entry.shape!r}, {entry.dtype!r}{default})"
+    return repr(entry)

@@ -1,0 +1,236 @@
+"""A schema makes records of values: what it takes it gives back, and what it refuses it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec import FixedLen, Schema, Sparse, VarLen, decode_example, encode_example
+from asyncrec.errors import ArgumentTypeError, SchemaError
+from asyncrec.example import Sequence, SparseArrays, Tensor, decode_sequence_example
+
+PAGE = Schema(
+    {
+        "url": FixedLen((), "str"),
+        "status": FixedLen((), "int64"),
+        "body": FixedLen((), "bytes"),
+        "elapsed": FixedLen((), "float32", default=0.0),
+        "tags": VarLen("str"),
+    }
+)
+ROW = {"url": "http://a/é", "status": 200, "body": b"\x00<p>", "elapsed": 0.5, "tags": ["a", "b"]}
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, tuple):
+        return all(map(same, one, other))
+    if isinstance(one, np.ndarray):
+        one = one.tolist()
+    return bool(one == (other.tolist() if isinstance(other, np.ndarray) else other))
+
+
+def test_the_record_is_the_one_that_encode_example_makes() -> None:
+    assert PAGE.encode(ROW) == encode_example(ROW)
+
+
+def test_what_is_encoded_decodes_to_the_same_values() -> None:
+    assert same(PAGE.decode(PAGE.encode(ROW)), {**ROW, "tags": ["a", "b"]})
+
+
+def test_a_default_is_stored_where_the_feature_is_left_out() -> None:
+    row = {name: value for name, value in ROW.items() if name not in ("elapsed", "tags")}
+    there = decode_example(PAGE.encode(row))
+    assert list(there["elapsed"]) == [0.0]
+    assert "tags" not in there
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"status": "200"}, ("'status'", "str '200'", "int64")),
+        ({"status": 2.0}, ("'status'", "float 2.0", "int64")),
+        ({"status": 1 << 63}, ("'status'", "int 9223372036854775808", "holds -9223372036854775808")),
+        ({"url": b"http://a/"}, ("'url'", "bytes of 9 bytes", "'str'", "decode it first")),
+        ({"url": "\ud800"}, ("'url'", "UTF-8")),
+        ({"body": None}, ("'body'", "None", "'bytes'")),
+        ({"elapsed": "fast"}, ("'elapsed'", "str 'fast'", "float32")),
+        ({"elapsed": 1e300}, ("'elapsed'", "beyond float32")),
+        ({"tags": "a"}, ("'tags'", "str 'a'", "give a list")),
+        ({"tags": ["a", 1]}, ("'tags'", "int 1", "VarLen")),
+        ({"other": 1}, ("'other'", "not in the schema", "allow_extra")),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_and_the_error_names_feature_given_and_wanted(
+    changes: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        PAGE.encode({**ROW, **changes})
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_a_missing_feature_without_a_default_is_named_with_what_was_given() -> None:
+    with pytest.raises(SchemaError, match=r"'url': missing; wanted FixedLen\(\(\), 'str'\); given was 'body'"):
+        PAGE.encode({"body": b"", "status": 1})
+
+
+def test_what_is_no_mapping_is_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="list"):
+        PAGE.encode([("url", "a")])  # type: ignore[arg-type]
+
+
+def test_extra_features_are_stored_where_the_schema_allows_them() -> None:
+    schema = Schema({"a": FixedLen((), "int64")}, allow_extra=True)
+    assert schema.encode({"a": 1, "b": [b"x", b"y"]}) == encode_example({"a": 1, "b": [b"x", b"y"]})
+
+
+INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
+FLOATS = st.floats(width=32, allow_nan=False)
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "bytes": st.binary(max_size=40),
+    "str": st.text(max_size=20),
+    "bool": st.booleans(),
+    "int64": INTEGERS,
+    "uint8": st.integers(0, 255),
+    "int32": st.integers(-(1 << 31), (1 << 31) - 1),
+    "uint64": st.integers(0, (1 << 63) - 1),
+    "float32": FLOATS,
+    "float64": FLOATS,
+    "float16": st.floats(width=16, allow_nan=False),
+}
+
+
+@given(st.data())
+def test_whatever_an_entry_takes_comes_back(data: st.DataObject) -> None:
+    features: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    for number in range(data.draw(st.integers(1, 5))):
+        name = f"f{number}"
+        dtype = data.draw(st.sampled_from(sorted(SCALARS)))
+        each = SCALARS[dtype]
+        kind = data.draw(st.sampled_from(["one", "many", "fixed", "square", "tensor", "raw"]))
+        if kind == "one":
+            features[name], values[name] = FixedLen((), dtype), data.draw(each)
+        elif kind == "many":
+            features[name], values[name] = VarLen(dtype), data.draw(st.lists(each, max_size=4))
+        elif kind == "fixed":
+            features[name] = FixedLen((3,), dtype)
+            values[name] = data.draw(st.lists(each, min_size=3, max_size=3))
+        elif kind == "square":
+            features[name] = FixedLen((2, 2), dtype)
+            pair = st.lists(each, min_size=2, max_size=2)
+            values[name] = data.draw(st.lists(pair, min_size=2, max_size=2))
+        else:
+            plain = dtype if dtype not in ("bytes", "str") else "int64"
+            array = np.array(data.draw(st.lists(SCALARS[plain], min_size=4, max_size=4)), plain).reshape(2, 2)
+            raw = kind == "raw"
+            features[name] = FixedLen((2, 2), plain, raw=True) if raw else Tensor(plain)
+            values[name] = array
+    schema = Schema(features)
+    record = schema.encode(values)
+    assert same(schema.decode(record), values)
+    assert schema.encode(schema.decode(record)) == record
+
+
+def test_a_sparse_array_and_lists_of_steps_come_back() -> None:
+    schema = Schema(
+        {
+            "s": Sparse("float32", (3, 4), ("row", "column"), "value"),
+            "steps": Sequence(VarLen("int64")),
+            "names": Sequence(FixedLen((), "str")),
+        }
+    )
+    values = {
+        "s": SparseArrays(np.array([[0, 1], [2, 3]]), np.array([1, 2], np.float32), (3, 4)),
+        "steps": [[1, 2], [], [3]],
+        "names": ["a", "b"],
+    }
+    record = schema.encode(values)
+    context, lists = decode_sequence_example(record)
+    assert list(context["row"]) == [0, 2]
+    assert [list(step) for step in lists["steps"]] == [[1, 2], [], [3]]
+    found = schema.decode(record)
+    assert same(found["s"], values["s"])
+    assert found["names"].tolist() == ["a", "b"]
+
+
+def test_two_sparse_arrays_that_share_an_index_agree_on_it_or_are_refused() -> None:
+    schema = Schema({"a": Sparse("int64", (3,), ("at",), "a_v"), "b": Sparse("int64", (3,), ("at",), "b_v")})
+    one = SparseArrays(np.array([[0]]), np.array([1]), (3,))
+    other = SparseArrays(np.array([[1]]), np.array([1]), (3,))
+    assert same(schema.decode(schema.encode({"a": one, "b": one}))["b"], one)
+    with pytest.raises(SchemaError, match="'at'"):
+        schema.encode({"a": one, "b": other})
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        (FixedLen((2,), "int64"), [1, 2, 3]),
+        (FixedLen((2,), "int64"), [[1, 2]]),
+        (FixedLen((2,), "int64"), [1.5, 2]),
+        (FixedLen((2,), "uint8"), [1, 256]),
+        (FixedLen((2,), "uint64"), [1, -1]),
+        (FixedLen((2,), "float32"), np.array([1e300, 0])),
+        (FixedLen((2, 2), "float32"), [[1], [1, 2]]),
+        (FixedLen((2,), "float64", raw=True), "ab"),
+        (FixedLen((2,), "bytes"), b"ab"),
+        (VarLen("int64"), [[1]]),
+        (VarLen("bool"), [1, 0]),
+        (Tensor("float32"), None),
+        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[3]]), np.array([1]), (3,))),
+        (Sparse("int64", (3,), ("at",), "v"), {"at": 1}),
+        (Sequence(VarLen("int64")), "ab"),
+        (Sequence(VarLen("int64")), [[1], 2]),
+    ],
+)
+def test_what_an_entry_does_not_take_is_refused_by_name(entry: Any, value: Any) -> None:
+    with pytest.raises(SchemaError, match="feature 'x'"):
+        Schema({"x": entry}).encode({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {"b": FixedLen((), "int64", default=0)}),
+        ({}, {"b": VarLen("bytes")}),
+        ({"a": FixedLen((), "int32")}, {"a": FixedLen((), "int64")}),
+        ({"a": FixedLen((), "str")}, {"a": FixedLen((), "bytes")}),
+        ({"a": FixedLen((), "int64")}, {"a": VarLen("int64")}),
+        ({"a": FixedLen((), "int64")}, {"a": FixedLen((), "int64", default=7)}),
+    ],
+)
+def test_a_change_after_which_all_older_records_decode_is_compatible(old: Any, new: Any) -> None:
+    assert Schema(new).reads(Schema(old)) is None
+    assert Schema(old).reads(Schema(new)) is not None or not new
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {"b": FixedLen((), "int64")}),
+        ({}, {"b": Tensor("int64")}),
+        ({"a": FixedLen((), "int64")}, {}),
+        ({"a": FixedLen((), "int64")}, {"a": FixedLen((), "float32")}),
+        ({"a": FixedLen((), "int64")}, {"a": FixedLen((2,), "int64")}),
+        ({"a": FixedLen((), "int64", default=0)}, {"a": FixedLen((), "int64", default=1)}),
+        ({"a": FixedLen((), "int64", default=0)}, {"a": FixedLen((), "int64")}),
+    ],
+)
+def test_any_other_change_is_not_and_the_feature_is_named(old: Any, new: Any) -> None:
+    reason = Schema(new).reads(Schema(old))
+    assert reason is not None
+    assert reason.startswith("feature '")
+
+
+def test_allowing_other_features_may_begin_but_not_end() -> None:
+    closed, open_ = Schema({"a": VarLen("int64")}), Schema({"a": VarLen("int64")}, allow_extra=True)
+    assert open_.reads(closed) is None
+    assert "allow_extra" in str(closed.reads(open_))
+    assert Schema({}, allow_extra=True).reads(closed) is None

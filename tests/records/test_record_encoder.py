@@ -1,0 +1,208 @@
+"""A writer with a schema takes values by name, and refuses what does not fit before anything is taken."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncrec
+from asyncrec import FixedLen, Schema, VarLen, encode_example
+from asyncrec.errors import ArgumentError, DecodeError, SchemaError
+
+pytestmark = pytest.mark.anyio
+
+PAGE = Schema({"url": FixedLen((), "str"), "status": FixedLen((), "int64", default=0), "body": FixedLen((), "bytes")})
+
+
+def page(number: int) -> dict[str, Any]:
+    return {"url": f"http://a/{number}", "status": 200, "body": b"x" * number}
+
+
+async def stored(path: Path) -> list[bytes]:
+    async with asyncrec.open_reader(path) as reader:
+        return [record async for record in reader]
+
+
+async def test_values_become_the_record_that_encode_example_makes(tmp_path: Path) -> None:
+    path = tmp_path / "pages.tfrecord"
+    async with asyncrec.open_writer(path, schema=PAGE) as writer:
+        await writer.write(page(1))
+        await writer.write(OrderedDict(page(2)))
+        await writer.write_many([page(3), encode_example(page(4)), page(5)])
+        assert writer.schema == PAGE
+    assert await stored(path) == [encode_example(page(number)) for number in range(1, 6)]
+
+
+async def test_what_does_not_fit_is_refused_by_name_and_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pages.tfrecord"
+    async with asyncrec.open_writer(path, schema=PAGE) as writer:
+        with pytest.raises(SchemaError, match=r"pages\.tfrecord: feature 'status': given str '200'; wanted FixedLen"):
+            await writer.write({**page(1), "status": "200"})
+        with pytest.raises(SchemaError, match="feature 'body': missing"):
+            await writer.write({"url": "http://a/"})
+        assert writer.stats().records == 0
+        await writer.write(page(1))
+    assert await stored(path) == [encode_example(page(1))]
+
+
+async def test_of_many_the_ones_before_the_one_that_is_refused_are_taken_and_it_is_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "pages.tfrecord"
+    rows = [page(number) for number in range(200)]
+    rows[150] = {"url": 3}
+    async with asyncrec.open_writer(path, schema=PAGE) as writer:
+        with pytest.raises(SchemaError) as caught:
+            await writer.write_many(rows)
+        assert "record 150" in " ".join(caught.value.__notes__)
+    assert await stored(path) == [encode_example(row) for row in rows[:150]]
+
+
+async def test_without_a_schema_a_mapping_is_refused_with_both_ways_out(tmp_path: Path) -> None:
+    async with asyncrec.open_writer(tmp_path / "a") as writer:
+        with pytest.raises(TypeError, match=r"not dict; a writer with a schema= takes it, or encode it"):
+            await writer.write(page(1))
+        with pytest.raises(TypeError, match="schema="):
+            await writer.write_many([page(1)])
+
+
+@pytest.mark.parametrize(
+    ("validate", "refused"), [("all", [0, 60, 150, 199, 950]), ("sample", [0, 60, 199]), ("none", [])]
+)
+async def test_bytes_are_held_against_the_schema_as_often_as_asked(
+    tmp_path: Path, validate: Any, refused: list[int]
+) -> None:
+    wrong = encode_example({"other": 1})
+    found = []
+    async with asyncrec.open_writer(tmp_path / "a", schema=PAGE, validate=validate) as writer:
+        for number in range(1000):
+            if number not in (0, 60, 150, 199, 950):
+                await writer.write(encode_example(page(1)))
+                continue
+            with suppress(SchemaError):
+                await writer.write(wrong)
+                continue
+            found.append(number)
+    assert found == refused
+
+
+async def test_bytes_that_are_no_example_are_refused(tmp_path: Path) -> None:
+    async with asyncrec.open_writer(tmp_path / "a", schema=PAGE) as writer:
+        with pytest.raises(DecodeError):
+            await writer.write(b"\xff no example")
+        with pytest.raises(DecodeError):
+            await writer.write_many([bytearray(b"\xff no example")])
+
+
+async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    encode, decode = Schema.encode, Schema.decode
+
+    def encoding(self: Schema, values: Any) -> bytes:
+        threads.append(get_ident())
+        return encode(self, values)
+
+    def decoding(self: Schema, record: Any) -> dict[str, Any]:
+        threads.append(get_ident())
+        return decode(self, record)
+
+    monkeypatch.setattr(Schema, "encode", encoding)
+    monkeypatch.setattr(Schema, "decode", decoding)
+    schema = Schema({"many": VarLen("int64"), "array": VarLen("float32"), "body": FixedLen((), "bytes", default=b"")})
+    async with asyncrec.open_writer(tmp_path / "a", schema=schema) as writer:
+        await writer.write({"many": [1, 2]})
+        assert threads == [get_ident()]
+        large: list[Any] = [
+            {"many": list(range(100_000))},
+            {"array": np.zeros(1 << 18, np.float32)},
+            {"body": b"x" * (1 << 20)},
+            {"body": bytearray(1 << 20)},
+            encode_example({"body": b"x" * (1 << 20)}),
+        ]
+        for record in large:
+            threads.clear()
+            await writer.write(record)
+            assert get_ident() not in threads
+            assert len(threads) == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [PAGE.to_json(), PAGE.features, PAGE],
+    ids=["json", "entries", "schema"],
+)
+async def test_a_schema_is_given_as_itself_as_its_json_or_as_entries_by_name(tmp_path: Path, schema: Any) -> None:
+    async with asyncrec.open_writer(tmp_path / "a", schema=schema) as writer:
+        assert writer.schema == PAGE
+
+
+@pytest.mark.parametrize("options", [{"schema": {"a": "int64"}}, {"validate": "some"}])
+async def test_options_that_are_none_are_refused(tmp_path: Path, options: Any) -> None:
+    with pytest.raises((ArgumentError, SchemaError)):
+        async with asyncrec.open_writer(tmp_path / "a", **options):
+            pass
+
+
+async def test_write_examples_takes_rows_with_and_without_a_schema(tmp_path: Path) -> None:
+    rows = [page(number) for number in range(300)]
+    await asyncrec.write_examples(tmp_path / "a", rows, schema=PAGE)
+    info = await asyncrec.write_examples(tmp_path / "b", iter(rows), compression="GZIP")
+    assert info.size == (tmp_path / "b").stat().st_size
+    assert await stored(tmp_path / "a") == await stored(tmp_path / "b") == [encode_example(row) for row in rows]
+    with pytest.raises(SchemaError):
+        await asyncrec.write_examples(tmp_path / "c", [{"url": 1}], schema=PAGE)
+    assert not (tmp_path / "c").exists()
+    with pytest.raises(TypeError, match="is one"):
+        await asyncrec.write_examples(tmp_path / "c", page(1))  # type: ignore[arg-type]
+
+
+async def test_a_reader_gives_examples_by_the_schema_or_without(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    await asyncrec.write_examples(path, [page(1), {"url": "u", "body": b""}], schema=PAGE)
+    async with asyncrec.open_reader(path) as reader:
+        found = [example async for example in reader.examples(PAGE)]
+    assert found == [page(1), {"url": "u", "status": 0, "body": b""}]
+    async with asyncrec.open_reader(path) as reader:
+        plain = [example async for example in reader.examples()]
+    assert plain[0]["url"] == [b"http://a/1"]
+
+
+async def test_an_example_that_does_not_decode_is_named_and_reading_goes_on_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    await asyncrec.write_records(
+        path, [encode_example(page(0)), b"\xff", encode_example({"a": 1}), PAGE.encode(page(3))]
+    )
+    async with asyncrec.open_reader(path) as reader:
+        examples = reader.examples(PAGE)
+        assert await anext(examples) == page(0)
+        with pytest.raises(DecodeError, match="a: record 1 of those read here"):
+            await anext(examples)
+        with pytest.raises(SchemaError, match="record 2"):
+            await anext(examples)
+        assert await anext(examples) == page(3)
+        with pytest.raises(StopAsyncIteration):
+            await anext(examples)
+
+
+async def test_a_large_example_is_decoded_in_a_thread_and_a_cancelled_call_does_not_lose_it(tmp_path: Path) -> None:
+    import anyio
+
+    path = tmp_path / "a"
+    row = page(2 << 20)
+    await asyncrec.write_examples(path, [row, page(1)], schema=PAGE)
+    async with asyncrec.open_reader(path) as reader:
+        examples = reader.examples(PAGE)
+        got = []
+        for _ in range(20):
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                got.append(await anext(examples))
+        assert got in ([], [row], [row, page(1)])
+        got += [example async for example in examples]
+    assert got == [row, page(1)]

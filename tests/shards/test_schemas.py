@@ -1,0 +1,169 @@
+"""A data set has one schema: its records are held against it, and a change after which old ones decode may follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import FixedLen, Schema, VarLen, encode_example, tools
+from asyncrec._shards.manifest.schemas import agreed
+from asyncrec.errors import ArgumentError, SchemaError
+
+pytestmark = pytest.mark.anyio
+
+PAGE = Schema({"url": FixedLen((), "str"), "body": FixedLen((), "bytes")})
+GROWN = Schema({**PAGE.features, "status": FixedLen((), "int64", default=0), "tags": VarLen("str")})
+OTHER = Schema({"url": FixedLen((), "str"), "body": FixedLen((), "bytes"), "status": FixedLen((), "int64")})
+
+
+def page(number: int) -> dict[str, Any]:
+    return {"url": f"http://a/{number}", "body": b"x" * number}
+
+
+async def test_values_are_written_under_a_key_and_come_back(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE) as writer:
+        tickets = [await writer.write(page(number), key=f"k{number}") for number in range(3)]
+        assert await writer.write_many([page(3), page(4)]) == 5
+        assert tickets == [1, 2, 3]
+        assert writer.schema == PAGE
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        assert [example async for example in dataset.examples()] == [page(number) for number in range(5)]
+        assert [record async for record in dataset] == [encode_example(page(number)) for number in range(5)]
+        assert PAGE.decode(await dataset.get_by_key("k2")) == page(2)
+
+
+async def test_what_does_not_fit_takes_no_ticket_and_no_key(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, on_duplicate="skip") as writer:
+        with pytest.raises(SchemaError, match="feature 'body': missing"):
+            await writer.write({"url": "a"}, key="a")
+        assert not writer.has("a")
+        assert await writer.write(page(1), key="a") == 1
+        assert await writer.write(page(1), key="a") == 1
+        assert writer.stats().duplicates == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"open_shards": 3}, {"num_shards": 3}, {"partition_by": lambda data: data}])
+async def test_many_values_go_to_the_open_shards_as_bytes_do(tmp_path: Path, options: Any) -> None:
+    rows = [page(number) for number in range(500)]
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, **options) as writer:
+        assert await writer.write_many(iter(rows)) == 500
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        found = [example async for example in dataset.examples()]
+    assert sorted(found, key=lambda row: len(row["body"])) == rows
+
+
+async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    options: Any = {"schema": PAGE, "key_feature": "url", "on_duplicate": "skip"}
+    async with asyncrec.open_sharded_writer(path, **options) as writer:
+        await writer.write({"url": "http://a/0", "body": b""})
+        await writer.write({"body": b""}, key="http://a/1")
+        await writer.write_many([{"url": "http://a/2", "body": b""}, {"url": "http://a/0", "body": b""}])
+        await writer.write(encode_example({"url": "http://a/3", "body": b""}))
+        assert writer.has("http://a/3")
+        with pytest.raises(SchemaError, match="they are to be one"):
+            await writer.write({"url": "http://a/4", "body": b""}, key="http://a/5")
+        with pytest.raises(SchemaError, match="key_feature"):
+            await writer.write({"body": b""})
+    async with asyncrec.open_dataset(path) as dataset:
+        urls = [example["url"] async for example in dataset.examples()]
+        assert urls == [f"http://a/{number}" for number in range(4)]
+        for number, url in enumerate(urls):
+            assert await dataset.find(url) == number
+
+
+@pytest.mark.parametrize("options", [{"schema": PAGE, "key_feature": "nosuch"}, {"key_feature": "url"}])
+async def test_a_key_feature_that_the_schema_has_not_is_refused(tmp_path: Path, options: Any) -> None:
+    with pytest.raises(ArgumentError, match="key_feature"):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", **options):
+            pass
+
+
+async def test_a_second_run_with_another_schema_is_refused_and_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
+        await writer.write(page(1))
+    before = sorted(each.name for each in tmp_path.rglob("*") if each.is_file())
+    with pytest.raises(SchemaError, match=r"feature 'status': .* is new, and has no default.*mode='replace'"):
+        async with asyncrec.open_sharded_writer(path, schema=OTHER):
+            pass
+    assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == before
+
+
+async def test_a_feature_may_be_added_with_a_default_and_all_older_records_decode(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    for schema in (PAGE, GROWN):
+        async with asyncrec.open_sharded_writer(path, schema=schema) as writer:
+            await writer.write(page(1))
+    async with asyncrec.open_dataset(path) as dataset:
+        assert dataset.schema == GROWN
+        assert [example["status"] async for example in dataset.examples()] == [0, 0]
+    report = await tools.verify(path)
+    assert report.conflicts == []
+
+
+async def test_a_writer_of_the_older_schema_that_ends_later_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
+        await writer.write(page(1))
+        async with asyncrec.open_sharded_writer(path, schema=GROWN) as later:
+            await later.write({**page(2), "status": 404})
+    async with asyncrec.open_dataset(path) as dataset:
+        assert dataset.schema == GROWN
+        assert sorted([example["status"] async for example in dataset.examples()]) == [0, 404]
+    assert (await asyncrec.read_manifest(path)).conflicts == ()
+
+
+async def test_two_writers_at_once_that_contradict_each_other_are_told_by_verify(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
+        await writer.write(page(1))
+        async with asyncrec.open_sharded_writer(path, schema=OTHER) as second:
+            await second.write({**page(2), "status": 404})
+    (conflict,) = (await tools.verify(path)).conflicts
+    assert "feature 'status'" in conflict
+
+
+async def test_what_replaces_may_have_any_schema(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
+        await writer.write(page(1))
+    async with asyncrec.open_sharded_writer(path, schema=OTHER, mode="replace") as writer:
+        await writer.write({**page(2), "status": 404})
+    manifest = await asyncrec.read_manifest(path)
+    assert manifest.schema == OTHER.to_json()
+    assert manifest.conflicts == ()
+
+
+def test_the_schema_is_the_one_that_decodes_all_in_any_order() -> None:
+    small, large, other = PAGE.to_json(), GROWN.to_json(), OTHER.to_json()
+    assert agreed([("a", small), ("b", large), ("c", small)]) == (large, [])
+    assert agreed([("a", large), ("b", small)]) == (large, [])
+    assert agreed([]) == (None, [])
+    schema, (conflict,) = agreed([("a", small), ("b", other)])
+    assert schema == other
+    assert conflict.startswith("writer b wrote another schema")
+    assert agreed([("a", {"v": 1}), ("b", {"v": 2})])[0] == {"v": 2}
+
+
+async def test_a_schema_that_is_none_is_refused_when_the_writer_opens(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="takes a Schema"):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", schema={"a": "int64"}):
+            pass
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_data_set_is_gone_through_in_order_in_steps(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    rows = [page(number) for number in range(300)]
+    async with asyncrec.open_sharded_writer(path, schema=PAGE, max_shard_records=70, compression="GZIP") as writer:
+        await writer.write_many(rows)
+    async with asyncrec.open_dataset(path) as dataset:
+        records = aiter(dataset)
+        first = [await anext(records) for _ in range(3)]
+        rest = [record async for batch in dataset.batches() for record in batch]
+        assert first == rest[:3]
+        assert rest == [PAGE.encode(row) for row in rows] == [record async for record in dataset]

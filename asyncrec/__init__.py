@@ -1,8 +1,8 @@
 """asyncrec writes and reads TFRecord files from async Python.
 
 What most programs use is here. What fewer do has a module of its own: `asyncrec.blocking` (the same without async),
-`datasets`, `errors`, `example`, `native`, `plugins`, `stats`, `storage`, `testing`, `tools`; and `asyncrec.compat` and
-`asyncrec.integrations` for other libraries. Whatever else begins with an underscore, and is private.
+`datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing`, `tools`; and
+`asyncrec.compat` and `asyncrec.integrations` for other libraries. Whatever else there is begins with an underscore.
 
 Nothing is imported until it is used (PEP 562): ``import asyncrec`` itself costs next to nothing, and a program that
 only writes never loads what reads.
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from asyncrec import errors as errors
     from asyncrec import example as example
     from asyncrec import native as native
+    from asyncrec import pages as pages
     from asyncrec import plugins as plugins
     from asyncrec import stats as stats
     from asyncrec import storage as storage
@@ -128,5 +129,17 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._files": ("open_file",),
         "asyncrec.storage._registry": ("open_storage",),
     },
-    modules=("blocking", "datasets", "errors", "example", "native", "plugins", "stats", "storage", "testing", "tools"),
+    modules=(
+        "blocking",
+        "datasets",
+        "errors",
+        "example",
+        "native",
+        "pages",
+        "plugins",
+        "stats",
+        "storage",
+        "testing",
+        "tools",
+    ),
 )

@@ -25,6 +25,7 @@ LAYERS = {
     "asyncrec._concurrency": 1,
     "asyncrec._framing": 1,
     "asyncrec.example": 1,
+    "asyncrec.pages": 2,
     "asyncrec.plugins": 1,
     "asyncrec.storage": 2,
     "asyncrec._records": 3,

@@ -23,6 +23,7 @@ LAZY = [
         "asyncrec.cli",
         "asyncrec.datasets",
         "asyncrec.example",
+        "asyncrec.pages",
         "asyncrec.plugins",
         "asyncrec.stats",
         "asyncrec.storage",
@@ -81,7 +82,9 @@ def test_the_top_level_has_what_most_programs_use_and_no_more() -> None:
     assert len(asyncrec.__all__) <= 65
 
 
-@pytest.mark.parametrize("name", ["blocking", "datasets", "errors", "example", "native", "stats", "storage", "tools"])
+@pytest.mark.parametrize(
+    "name", ["blocking", "datasets", "errors", "example", "native", "pages", "stats", "storage", "tools"]
+)
 def test_a_public_module_is_an_attribute_without_being_imported(name: str) -> None:
     assert name in dir(asyncrec)
     assert getattr(asyncrec, name) is import_module(f"asyncrec.{name}")
@@ -128,6 +131,7 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "integrations.tensorflow",
         "integrations.torch",
         "native",
+        "pages",
         "plugins",
         "stats",
         "storage",
@@ -141,7 +145,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert set(asyncrec.__all__) - documented(REFERENCE) == set()
 
 
-@pytest.mark.parametrize("name", ["datasets", "errors", "native", "stats"])
+@pytest.mark.parametrize("name", ["datasets", "errors", "native", "pages", "stats"])
 def test_every_name_of_a_public_module_is_in_the_reference(name: str) -> None:
     module = getattr(asyncrec, name)
     missing = [

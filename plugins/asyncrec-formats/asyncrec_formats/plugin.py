@@ -39,9 +39,15 @@ async def _loaded(name: str) -> Any:
 
 
 def _warc_schema() -> Schema:
-    from .warc import SCHEMA
+    from asyncrec.pages import PAGE
 
-    return SCHEMA
+    return PAGE
+
+
+def _warc_encoder(name: str, schema: Mapping[str, Any] | None) -> Encoder:
+    from .warc_writing import WarcEncoder
+
+    return WarcEncoder(name, schema)
 
 
 def _parquet_encoder(name: str, schema: Mapping[str, Any] | None) -> Encoder:
@@ -61,5 +67,11 @@ def asyncrec_formats() -> Iterable[Format]:
             encoder=_parquet_encoder,
             needs_schema=True,
         ),
-        Format(name="warc", suffixes=(".warc", ".warc.gz"), open=_open_warc, schema=_warc_schema),
+        Format(
+            name="warc",
+            suffixes=(".warc", ".warc.gz"),
+            open=_open_warc,
+            schema=_warc_schema,
+            encoder=_warc_encoder,
+        ),
     ]

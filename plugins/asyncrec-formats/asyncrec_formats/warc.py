@@ -1,51 +1,33 @@
-"""WARC files, plain and GZIP, are web archives: each response and resource in them is a record, parsed by warcio.
+"""WARC files, plain and GZIP, are web archives: each response, resource and revisit becomes a page (`asyncrec.pages`).
 
-    url            bytes    WARC-Target-URI
-    date           bytes    WARC-Date, as it is
-    type           bytes    WARC-Type: response or resource
-    record_id      bytes    WARC-Record-ID
-    status         int64    of HTTP; a resource has none
-    content_type   bytes    of HTTP, or of the resource
-    headers        bytes    of HTTP, "Name: value" lines
-    content        bytes    the body, without its transfer and content encodings
+warcio parses the records. The content of a page is the body without its transfer and content encodings, that of a
+revisit is empty: it stands elsewhere, under its digest. A request that stands beside its response adds its method and
+headers to the page.
 
 A body may decode to a thousand times its size: as many records are made at once as have room, and one that becomes
 larger than a record may be is bad. A damaged GZIP member or record is bad and skipped: reading goes on with the next
-one that begins as one should. Records of other types (request, metadata, warcinfo, revisit) are passed over.
+one that begins as one should. Records of other types (request, metadata, warcinfo) are passed over.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from asyncrec import FixedLen, Schema, encode_example
 from asyncrec.errors import ExampleError
 from asyncrec.plugins import BadMember, Converted, SourceFile
 from asyncrec.storage import in_thread
 
-from .http_body import TooLargeError, body_of
+from .warc_pages import Page, Request, encoded, parsed
 
-__all__ = ["SCHEMA", "open_warc"]
-
-SCHEMA = Schema(
-    {
-        **{
-            name: FixedLen((), "bytes")
-            for name in ("url", "date", "type", "record_id", "content_type", "headers", "content")
-        },
-        "status": FixedLen((), "int64", default=0),
-    }
-)
+__all__ = ["open_warc"]
 
 _BLOCK = 256 << 10
 _STEP = 256 << 10
 _GZIP = b"\x1f\x8b\x08"
-_WANTED = ("response", "resource")
 # A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.
 _HELD_BYTES = 64 << 20
 _HEADER_BYTES = 1 << 20
@@ -94,6 +76,9 @@ class _Parser:
         self._records = _Records(max_record_bytes)
         self._begun = False
         self._first = b""  # until it is known how the file is compressed
+        self._where = ""
+        self._page: Page | None = None  # the last one, for a request that may follow it
+        self._request: Request | None = None  # the last one, for a response that may follow it
 
     def feed(self, block: bytes) -> Iterator[Converted]:
         """What a block completes, in pieces; it has to be gone through. ``b""`` is the end."""
@@ -131,26 +116,57 @@ class _Parser:
         else:
             for offset, output in self._members.feed(block):
                 if isinstance(output, str):
+                    yield from self._hand_on()
                     yield BadMember(self._path, f"byte {offset:,}", output)
                     self._records.drop()
                 else:
                     yield from self._take(self._records.feed(output))
         if not block:
             yield from self._take(self._records.finish())
+            yield from self._hand_on()
 
     def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[bytes | BadMember | None]:
         for offset, record in found:
             # Where members are compressed the offset counts in what they decompress to.
             where = f"byte {offset:,}" + (" of the decompressed content" if self._members else "")
             if isinstance(record, str):
+                yield from self._hand_on()
                 yield BadMember(self._path, where, record)
                 continue
             try:
-                yield _converted(record, self._most)
+                found_there = parsed(record, self._most)
             except ExampleError as error:
+                yield from self._hand_on()
                 yield BadMember(self._path, where, str(error))
+                continue
             except Exception as error:  # warcio raises what it meets: ValueError, KeyError, its own
+                yield from self._hand_on()
                 yield BadMember(self._path, where, f"{type(error).__name__}: {error}")
+                continue
+            yield from self._paired(found_there, where)
+
+    def _paired(self, found: Page | Request | None, where: str) -> Iterator[bytes | BadMember | None]:
+        if isinstance(found, Page):
+            yield from self._hand_on()
+            if self._request is not None and found.take(self._request):
+                self._request = None
+            self._page, self._where = found, where
+            return
+        if isinstance(found, Request) and (self._page is None or not self._page.take(found)):
+            self._request = found
+        yield None
+
+    def _hand_on(self) -> Iterator[bytes | BadMember]:
+        """The page that waited for its request."""
+        if self._page is None:
+            return
+        page, self._page = self._page, None
+        try:
+            record = encoded(page, self._most)
+        except ExampleError as error:
+            yield BadMember(self._path, self._where, str(error))
+        else:
+            yield record
 
 
 class _Members:
@@ -309,37 +325,3 @@ class _Records:
     def _drop(self, count: int) -> None:
         del self._held[:count]
         self._base += count
-
-
-def _converted(data: bytes, most: int) -> bytes | None:
-    """The Example of one WARC record, of so many bytes at most; `None` where it is of a type that is not wanted."""
-    from warcio.archiveiterator import ArchiveIterator
-
-    record = next(iter(ArchiveIterator(io.BytesIO(data))))
-    if record.rec_type not in _WANTED:
-        return None
-    headers = record.rec_headers
-    features: dict[str, Any] = {
-        "url": headers.get_header("WARC-Target-URI") or "",
-        "date": headers.get_header("WARC-Date") or "",
-        "type": record.rec_type,
-        "record_id": headers.get_header("WARC-Record-ID") or "",
-        "content_type": headers.get_header("Content-Type") or "",
-        "headers": "",
-    }
-    if record.http_headers is not None:
-        status = record.http_headers.get_statuscode()
-        if status and status.isdigit():
-            features["status"] = int(status)
-        features["content_type"] = record.http_headers.get_header("Content-Type") or ""
-        features["headers"] = "\n".join(f"{name}: {value}" for name, value in record.http_headers.headers)
-    features["content"] = body_of(record, most)
-    example = encode_example(
-        {
-            name: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-            for name, value in features.items()
-        }
-    )
-    if len(example) > most:
-        raise TooLargeError(f"a record of {len(example):,} bytes, more than {most:,}")
-    return example

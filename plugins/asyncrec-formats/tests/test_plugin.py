@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncrec
+from asyncrec.pages import PAGE, page
 from asyncrec.testing import FormatConformance
 
 
@@ -34,16 +35,15 @@ class TestWarc(FormatConformance):
 
     def records(self) -> list[bytes]:
         return [
-            asyncrec.encode_example(
-                {
-                    "url": f"http://x/{n}",
-                    "date": "2026-11-21T00:00:00Z",
-                    "type": "resource",
-                    "record_id": f"<urn:uuid:{n}>",
-                    "content_type": "text/plain",
-                    "headers": "",
-                    "content": b"page %d" % n * (n + 1),
-                }
+            PAGE.encode(
+                page(
+                    f"http://x/{n}",
+                    b"page %d" % n * (n + 1),
+                    date="2026-11-21T00:00:00Z",
+                    type="resource",
+                    record_id=f"<urn:uuid:{n}>",
+                    content_type="text/plain",
+                )
             )
             for n in range(5)
         ]

@@ -1,0 +1,185 @@
+"""`PAGE`, the schema of a page, and a page of its parts.
+
+    url               what was asked for (WARC-Target-URI)
+    date              when, in UTC: 2026-11-22T07:45:00Z (WARC-Date)
+    status            of HTTP; 0 where there was no answer in HTTP
+    content           the body, without its transfer encoding, and with the content encoding that ``encoding`` names
+    content_type      the header
+    headers           of the response: "Name: value" in lines, as they were sent
+    method            of the request
+    final_url         whence the answer came, where redirects were followed; else empty
+    digest            sha1:BASE32 of the content as it is stored (WARC-Payload-Digest)
+    reason            the words of the status line
+    protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
+    ip                of the server (WARC-IP-Address)
+    elapsed           seconds until the answer had come
+    charset           of a text
+    encoding          the Content-Encoding that the content still has; empty: none
+    truncated         why the content is not whole: length, time, disconnect (WARC-Truncated); empty: it is
+    depth             links from where the crawl began
+    referrer          the page that links here
+    request_headers   as ``headers``, of the request
+    type              WARC-Type: response, resource, revisit
+    record_id         WARC-Record-ID
+    warc_headers      the headers of a WARC record for which there is no feature, in lines
+
+Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.example._schema import FixedLen, Schema
+
+__all__ = ["PAGE", "Headers", "header_lines", "page", "page_key", "payload_digest"]
+
+Headers: TypeAlias = "bytes | str | Mapping[Any, Any] | Iterable[tuple[Any, Any]]"
+
+
+def _text(default: str = "") -> FixedLen:
+    return FixedLen((), "str", default=default)
+
+
+def _bytes() -> FixedLen:
+    return FixedLen((), "bytes", default=b"")
+
+
+PAGE = Schema(
+    {
+        "url": FixedLen((), "str"),
+        "date": _text(),
+        "status": FixedLen((), "int64", default=0),
+        "content_type": _text(),
+        "headers": _bytes(),
+        "content": _bytes(),
+        "method": _text("GET"),
+        "final_url": _text(),
+        "digest": _text(),
+        "reason": _text(),
+        "protocol": _text(),
+        "ip": _text(),
+        "elapsed": FixedLen((), "float32", default=0.0),
+        "charset": _text(),
+        "encoding": _text(),
+        "truncated": _text(),
+        "depth": FixedLen((), "int64", default=0),
+        "referrer": _text(),
+        "request_headers": _bytes(),
+        "type": _text("response"),
+        "record_id": _text(),
+        "warc_headers": _bytes(),
+    }
+)
+"""The schema of a page; what each feature means is in the module's text."""
+
+
+def page(
+    url: str,
+    content: bytes | bytearray | memoryview = b"",
+    *,
+    status: int = 0,
+    headers: Headers = (),
+    request_headers: Headers = (),
+    date: datetime | str | None = None,
+    max_bytes: int | None = None,
+    truncated: Literal["", "length", "time", "disconnect"] = "",
+    **features: Any,
+) -> dict[str, Any]:
+    """A page of its parts, as `PAGE` describes it: with the time, the digest and the type of its content.
+
+    Args:
+        headers, request_headers: a mapping, pairs of name and value, or lines.
+        date: now, unless it is given.
+        max_bytes: of the content; what is longer is cut, and ``truncated`` says ``"length"``.
+        features: others of `PAGE`, by name.
+
+    Raises:
+        TypeError: a feature that a page has not.
+    """
+    if unknown := features.keys() - PAGE.features.keys():
+        raise ArgumentTypeError(f"{min(unknown)!r} is no feature of a page; there are {', '.join(PAGE.features)}")
+    if max_bytes is not None and max_bytes < 0:
+        raise ArgumentValueError(f"max_bytes is {max_bytes}; it is 0 or more")
+    if max_bytes is not None and len(content) > max_bytes:
+        content, truncated = content[:max_bytes], "length"
+    body = bytes(content)
+    lines = header_lines(headers)
+    content_type = features.pop("content_type", None) or _header(lines, b"content-type")
+    asked = features.pop("final_url", "")
+    return {
+        "url": url,
+        "date": _date(date),
+        "status": status,
+        "content_type": content_type,
+        "headers": lines,
+        "content": body,
+        "final_url": "" if asked == url else asked,
+        "digest": features.pop("digest", None) or payload_digest(body),
+        "charset": features.pop("charset", None) or _charset(content_type),
+        "truncated": truncated,
+        "request_headers": header_lines(request_headers),
+        **{name: value for name, value in features.items() if value is not None},
+    }
+
+
+def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
+    """What names a page among others: its URL; where it was not asked for by GET, or with a body, these as well."""
+    method = page.get("method", "GET")
+    if method == "GET" and not request_body:
+        return str(page["url"])
+    digest = f" {payload_digest(request_body)}" if request_body else ""
+    return f"{method} {page['url']}{digest}"
+
+
+def payload_digest(content: bytes | bytearray | memoryview) -> str:
+    """The SHA-1 of a content, as WARC writes it: ``sha1:`` and 32 characters. It tells equal contents, and no more."""
+    return "sha1:" + base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Headers as a page has them: ``Name: value`` in lines that end with a line feed, but for the last."""
+    if isinstance(headers, str | bytes):
+        return b"\n".join(_encoded(headers).strip().splitlines())
+    pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
+    lines = []
+    for name, value in pairs:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            # A value that holds a line of its own would be taken for another header.
+            lines.append(_encoded(name) + b": " + b" ".join(_encoded(each).splitlines()))
+    return b"\n".join(lines)
+
+
+def _encoded(text: Any) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    return str(text).encode("utf-8", "surrogateescape")
+
+
+def _header(lines: bytes, name: bytes) -> str:
+    for line in lines.split(b"\n"):
+        found, _, value = line.partition(b":")
+        if found.strip().lower() == name:
+            return value.strip().decode("utf-8", "replace")
+    return ""
+
+
+def _charset(content_type: str) -> str:
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip("\"'").lower()
+    return ""
+
+
+def _date(date: datetime | str | None) -> str:
+    if isinstance(date, str):
+        return date
+    if date is not None and date.tzinfo is None:
+        raise ArgumentValueError(f"the date {date} has no time zone: give one, such as datetime.now(UTC)")
+    return (date or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

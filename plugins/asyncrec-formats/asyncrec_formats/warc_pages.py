@@ -1,0 +1,163 @@
+"""A WARC record as a page (`asyncrec.pages`), and a request as what it adds to one. Pure.
+
+What a page has no feature for stays in ``warc_headers``; what WARC has no header for is written by `warc_writing` under
+names of its own (``X-Asyncrec-``), and found here.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec import pages
+
+from .http_body import TooLargeError, body_of
+
+__all__ = ["EXTRA", "PROTOCOLS", "Page", "Request", "encoded", "parsed"]
+
+# Features that WARC has no header for, and what holds them.
+EXTRA = {
+    "final_url": "X-Asyncrec-Final-Url",
+    "elapsed": "X-Asyncrec-Elapsed",
+    "charset": "X-Asyncrec-Charset",
+    "depth": "X-Asyncrec-Depth",
+    "referrer": "X-Asyncrec-Referrer",
+}
+# WARC-Protocol's spelling of what no status line says.
+PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
+
+_WANTED = ("response", "resource", "revisit")
+# Those for which a page has a feature, or that are made anew.
+_KEPT_ELSEWHERE = {
+    "warc-type",
+    "warc-record-id",
+    "warc-date",
+    "warc-target-uri",
+    "content-length",
+    "content-type",
+    "warc-payload-digest",
+    "warc-block-digest",
+    "warc-ip-address",
+    "warc-truncated",
+    *(name.lower() for name in EXTRA.values()),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a request record adds to the page of its response."""
+
+    url: str
+    record_id: str
+    concurrent_to: str
+    method: str
+    headers: bytes
+
+
+@dataclass
+class Page:
+    """A page, and the request that its record names."""
+
+    features: dict[str, Any]
+    concurrent_to: str
+
+    def take(self, request: Request) -> bool:
+        """Add what the request says, if it is this page's."""
+        if self.concurrent_to or request.concurrent_to:
+            ours = request.concurrent_to == self.features["record_id"] or self.concurrent_to == request.record_id
+        else:
+            ours = request.url == self.features["url"]
+        if ours:
+            self.features["method"] = request.method
+            self.features["request_headers"] = request.headers
+        return ours
+
+
+def parsed(data: bytes, most: int) -> Page | Request | None:
+    """What one WARC record is, with a body of so many bytes at most; `None` where it is of a type that is not wanted.
+
+    Raises:
+        TooLargeError: its body decodes to more.
+        Exception: whatever warcio raises.
+    """
+    from warcio.archiveiterator import ArchiveIterator
+
+    record = next(iter(ArchiveIterator(io.BytesIO(data))))
+    headers = record.rec_headers
+    http = record.http_headers
+    if record.rec_type == "request" and http is not None:
+        return Request(
+            url=_text(headers.get_header("WARC-Target-URI")),
+            record_id=_text(headers.get_header("WARC-Record-ID")),
+            concurrent_to=_text(headers.get_header("WARC-Concurrent-To")),
+            method=_text(http.protocol) or "GET",
+            headers=_lines(http.headers),
+        )
+    if record.rec_type not in _WANTED:
+        return None
+    extra = {name: headers.get_header(header) for name, header in EXTRA.items()}
+    content_type = _text((headers if http is None else http).get_header("Content-Type"))
+    features: dict[str, Any] = {
+        "date": _text(headers.get_header("WARC-Date")),
+        "type": record.rec_type,
+        "record_id": _text(headers.get_header("WARC-Record-ID")),
+        "ip": _text(headers.get_header("WARC-IP-Address")),
+        "truncated": _text(headers.get_header("WARC-Truncated")),
+        "elapsed": _number(extra["elapsed"], float),
+        "depth": _number(extra["depth"], int),
+        "referrer": _text(extra["referrer"]),
+        "final_url": _text(extra["final_url"]),
+    }
+    others = [(name, value) for name, value in headers.headers if name.lower() not in _KEPT_ELSEWHERE]
+    if http is not None:
+        status = http.get_statuscode()
+        features["status"] = int(status) if status and status.isdigit() else 0
+        features["reason"] = _text(http.statusline.partition(" ")[2])
+        features["protocol"] = _text(http.protocol)
+        spoken = [value for name, value in others if name.lower() == "warc-protocol"]
+        if len(spoken) == 1 and spoken[0] in PROTOCOLS:
+            features["protocol"] = PROTOCOLS[spoken[0]]
+            others = [(name, value) for name, value in others if name.lower() != "warc-protocol"]
+    body = body_of(record, most)
+    given = _text(headers.get_header("WARC-Payload-Digest"))
+    if record.rec_type == "revisit":
+        features["digest"] = given  # of the content that is elsewhere
+    page = pages.page(
+        _text(headers.get_header("WARC-Target-URI")),
+        body,
+        headers=_lines(http.headers) if http is not None else b"",
+        content_type=content_type,
+    )
+    page.update(features, warc_headers=_lines(others))
+    if extra["charset"] is not None:
+        page["charset"] = _text(extra["charset"])
+    return Page(page, _text(headers.get_header("WARC-Concurrent-To")))
+
+
+def encoded(page: Page, most: int) -> bytes:
+    """Its record.
+
+    Raises:
+        TooLargeError: it has more than ``most`` bytes.
+    """
+    record = pages.PAGE.encode(page.features)
+    if len(record) > most:
+        raise TooLargeError(f"a record of {len(record):,} bytes, more than {most:,}")
+    return record
+
+
+def _text(value: Any) -> str:
+    """As text that UTF-8 can hold: what was none in the file is replaced."""
+    return str(value or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _lines(headers: list[tuple[str, str]]) -> bytes:
+    return "\n".join(f"{name}: {value}" for name, value in headers).encode("utf-8", "surrogateescape")
+
+
+def _number(value: str | None, kind: type[int] | type[float]) -> Any:
+    try:
+        return kind(value or 0)
+    except ValueError:
+        return 0

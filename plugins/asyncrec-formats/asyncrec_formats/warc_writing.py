@@ -1,0 +1,199 @@
+"""Pages to WARC, plain or a GZIP member for each record: what `asyncrec.pages` stores becomes response records.
+
+A page with request headers, or of another method than GET, gets a request record behind it. Where the content was
+stored without its encodings, the headers that name them go, and Content-Length says what is there; otherwise the
+headers are written as they were. A page without status and headers is a resource.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from asyncrec import FixedLen, Schema, pages
+from asyncrec.errors import ExampleError, SchemaError
+
+from .warc_pages import EXTRA, PROTOCOLS
+
+__all__ = ["WarcEncoder"]
+
+# Text is taken as the bytes it is stored as: what an older asyncrec converted may be no UTF-8.
+_STORED = Schema(
+    {
+        name: FixedLen((), "bytes", default=None if entry.default is None else entry.default.encode())
+        if isinstance(entry, FixedLen) and entry.dtype == "str"
+        else entry
+        for name, entry in pages.PAGE.features.items()
+    },
+    allow_extra=True,
+)
+_SPOKEN = {name: short for short, name in PROTOCOLS.items()}
+_BREAKS = re.compile(rb"[\r\n]+[ \t]*")
+# Path and query of a URL.
+_TARGET = re.compile(rb"://[^/?#]*([^#]*)")
+_FRACTION = b"."
+_EMPTY = (b"", b"0", b"0.0")
+
+
+class WarcEncoder:
+    """Makes a file of pages."""
+
+    def __init__(self, name: str, schema: Mapping[str, Any] | None) -> None:
+        self._compressed = name.lower().endswith(".gz")
+        self._name = name.rpartition("/")[2]
+        self._number = 0
+        self._begun = False
+
+    def encode(self, records: Sequence[bytes], /) -> bytes:
+        """The next bytes of the file.
+
+        Raises:
+            SchemaError, DecodeError: a record is no page.
+        """
+        parts = [] if self._begun else [self._member(self._info())]
+        self._begun = True
+        for record in records:
+            parts += [self._member(each) for each in self._page(record)]
+            self._number += 1
+        return b"".join(parts)
+
+    def finish(self) -> bytes:
+        return b"" if self._begun else self.encode(())
+
+    def _member(self, record: bytes) -> bytes:
+        return gzip.compress(record, compresslevel=6, mtime=0) if self._compressed else record
+
+    def _info(self) -> bytes:
+        date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+        headers = [
+            (b"WARC-Type", b"warcinfo"),
+            (b"WARC-Record-ID", b"<urn:uuid:%s>" % str(uuid.uuid4()).encode()),
+            (b"WARC-Date", date),
+            (b"WARC-Filename", self._name.encode("utf-8", "surrogateescape")),
+            (b"Content-Type", b"application/warc-fields"),
+        ]
+        return _record(headers, b"software: asyncrec\r\nformat: WARC File Format 1.1\r\n", date)
+
+    def _page(self, record: bytes) -> list[bytes]:
+        try:
+            page = _STORED.decode(record)
+        except ExampleError as error:
+            raise SchemaError(
+                f"record {self._number:,} is no page (asyncrec.pages.PAGE), and WARC holds pages: {error}"
+            ) from None
+        url, date, content = page["url"], page["date"], page["content"]
+        kind = page["type"] or b"response"
+        http = kind != b"resource" and bool(page["status"] or page["headers"])
+        if not http and kind == b"response":
+            kind = b"resource"
+        digest = page["digest"] if kind == b"revisit" else pages.payload_digest(content).encode()
+        name = b" ".join((url, date, digest, b"%d" % self._number)).decode("utf-8", "surrogateescape")
+        own = str(uuid.uuid5(uuid.NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
+        identity = page["record_id"] or b"<urn:uuid:%s>" % own.encode()
+        headers = [(b"WARC-Type", kind), (b"WARC-Record-ID", identity), (b"WARC-Date", date), (b"WARC-Target-URI", url)]
+        headers += _told(
+            (b"WARC-IP-Address", page["ip"]),
+            (b"WARC-Truncated", page["truncated"]),
+            (b"WARC-Protocol", _spoken(page["protocol"]) if http else b""),
+            (b"WARC-Payload-Digest", digest),
+        )
+        headers += _told(*((EXTRA[name].encode(), _plain(page[name])) for name in EXTRA if name != "charset"))
+        if page["charset"] != _charset_of(page["content_type"]):
+            headers.append((EXTRA["charset"].encode(), page["charset"]))
+        headers += _pairs(page["warc_headers"])
+        if http:
+            headers.append((b"Content-Type", b"application/http; msgtype=response"))
+            block = _response_head(page) + content
+        else:
+            headers += _told((b"Content-Type", page["content_type"]))
+            block = content
+        made = [_record(headers, block, date)]
+        if page["request_headers"] or page["method"] not in (b"GET", b""):
+            headers = [
+                (b"WARC-Type", b"request"),
+                (b"WARC-Record-ID", b"<urn:uuid:%s>" % str(uuid.uuid5(uuid.NAMESPACE_URL, f"{own} request")).encode()),
+                (b"WARC-Date", date),
+                (b"WARC-Target-URI", url),
+                (b"WARC-Concurrent-To", identity),
+                (b"Content-Type", b"application/http; msgtype=request"),
+            ]
+            made.append(_record(headers, _request_head(page), date))
+        return made
+
+
+def _record(headers: list[tuple[bytes, bytes]], block: bytes, date: bytes) -> bytes:
+    version = b"WARC/1.1" if _FRACTION in date else b"WARC/1.0"
+    digest = b"sha1:" + base64.b32encode(hashlib.sha1(block, usedforsecurity=False).digest())
+    lines = [version, *(b"%s: %s" % (name, _BREAKS.sub(b" ", value)) for name, value in headers)]
+    lines += [b"WARC-Block-Digest: " + digest, b"Content-Length: %d" % len(block), b"", b""]
+    return b"\r\n".join(lines) + block + b"\r\n\r\n"
+
+
+def _response_head(page: Mapping[str, Any]) -> bytes:
+    protocol = page["protocol"] if page["protocol"].startswith(b"HTTP/1") else b"HTTP/1.1"
+    status = b"%s %03d %s" % (protocol, page["status"], _BREAKS.sub(b" ", page["reason"]))
+    given = _pairs(page["headers"])
+    removed = _removed(page, given)
+    size = b"%d" % len(page["content"])
+    kept = [pair for pair in given if pair[0].lower() not in removed]
+    lengths = [value for name, value in kept if name.lower() == b"content-length"]
+    whole = not page["truncated"] and page["type"] != b"revisit" and page["method"] != b"HEAD"
+    if removed or (whole and any(value != size for value in lengths)):
+        kept = [(name, size if name.lower() == b"content-length" else value) for name, value in kept]
+        if not lengths:
+            kept.append((b"Content-Length", size))
+    return b"\r\n".join([status, *(b"%s: %s" % pair for pair in kept), b"", b""])
+
+
+def _removed(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> set[bytes]:
+    """Headers of encodings that the content no longer has."""
+    if page["type"] == b"revisit":
+        return set()
+    there = {name.lower(): value.lower() for name, value in headers}
+    removed = {b"transfer-encoding"} & there.keys()
+    # With a coding that nobody removed, the content is as it came.
+    coding = there.get(b"content-encoding")
+    if coding is not None and coding != page["encoding"].lower():
+        removed.add(b"content-encoding")
+    return removed
+
+
+def _request_head(page: Mapping[str, Any]) -> bytes:
+    found = _TARGET.search(page["url"])
+    target = found[1] if found is not None else b"/"
+    if not target.startswith(b"/"):
+        target = b"/" + target
+    lines = [b"%s %s HTTP/1.1" % (page["method"] or b"GET", _BREAKS.sub(b"", target).replace(b" ", b"%20"))]
+    return b"\r\n".join([*lines, *(b"%s: %s" % pair for pair in _pairs(page["request_headers"])), b"", b""])
+
+
+def _pairs(lines: bytes) -> list[tuple[bytes, bytes]]:
+    pairs = []
+    for line in lines.splitlines():
+        name, colon, value = line.partition(b":")
+        if colon and name.strip():
+            pairs.append((name.strip(), value.strip()))
+    return pairs
+
+
+def _told(*pairs: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in pairs if value not in _EMPTY]
+
+
+def _spoken(protocol: bytes) -> bytes:
+    return _SPOKEN.get(protocol.decode("utf-8", "replace"), "").encode()
+
+
+def _plain(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
+def _charset_of(content_type: bytes) -> bytes:
+    found = pages.page("", headers=[(b"Content-Type", content_type)])["charset"]
+    return bytes(found.encode())

@@ -1,0 +1,198 @@
+"""Pages become WARC, and WARC that another tool wrote comes back as it was, checked by warcio."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncrec_formats.warc_writing import WarcEncoder
+from warcio.archiveiterator import ArchiveIterator
+from warcio.cli import main as warcio_main
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
+
+import asyncrec
+from asyncrec import pages, tools
+from asyncrec.errors import SchemaError
+
+pytestmark = pytest.mark.anyio
+
+# Digests, ids and headers that the two files must have alike.
+HEADERS = ("WARC-Type", "WARC-Record-ID", "WARC-Date", "WARC-Target-URI", "WARC-Payload-Digest", "X-Other")
+
+
+def clean(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What ``warcio check`` says of the file is that nothing is wrong."""
+    with pytest.raises(SystemExit) as ended:
+        warcio_main(["check", str(path)])
+    assert ended.value.code == 0
+    assert "fail" not in capsys.readouterr().out
+
+
+def records(path: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
+    with path.open("rb") as file:
+        return [
+            (
+                {name: record.rec_headers.get_header(name) for name in HEADERS},
+                [(record.http_headers.statusline, ""), *record.http_headers.headers] if record.http_headers else [],
+                record.content_stream().read(),
+            )
+            for record in ArchiveIterator(file)
+            if record.rec_type != "warcinfo"
+        ]
+
+
+def written_by_warcio(count: int, *, compressed: bool) -> bytes:
+    """Its temporary files it leaves to the garbage collector, which is no concern of these tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        return _written_by_warcio(count, compressed=compressed)
+
+
+def _written_by_warcio(count: int, *, compressed: bool) -> bytes:
+    chance = random.Random(1)
+    out = io.BytesIO()
+    writer = WARCWriter(out, gzip=compressed)
+    for number in range(count):
+        body = b"page %d " % number + chance.randbytes(chance.randrange(300))
+        url = f"http://example.org/{number}?q=é"
+        headers = [
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+            ("X-N", str(number)),
+        ]
+        extra = {"WARC-Date": f"2026-11-22T07:00:{number % 60:02}Z", "WARC-IP-Address": "127.0.0.1", "X-Other": "1"}
+        if number % 10 == 7:
+            record = writer.create_revisit_record(
+                url, "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ", "http://example.org/0", "2026-11-21T00:00:00Z",
+                http_headers=StatusAndHeaders("200 OK", headers, protocol="HTTP/1.1"), warc_headers_dict=extra,
+            )  # fmt: skip
+        elif number % 10 == 8:
+            record = writer.create_warc_record(
+                url, "resource", payload=io.BytesIO(body), warc_content_type="text/plain", warc_headers_dict=extra
+            )
+        else:
+            record = writer.create_warc_record(
+                url, "response", payload=io.BytesIO(body), warc_headers_dict=extra,
+                http_headers=StatusAndHeaders("404 Not Found at all", headers, protocol="HTTP/1.1"),
+            )  # fmt: skip
+        if number % 10 == 3:
+            request = writer.create_warc_record(
+                url, "request", warc_headers_dict=extra, payload=io.BytesIO(b""),
+                http_headers=StatusAndHeaders("/ HTTP/1.1", [("Accept", "*/*")], protocol="POST", is_http_request=True),
+            )  # fmt: skip
+            writer.write_request_response_pair(request, record)
+        else:
+            writer.write_record(record)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+async def test_a_warc_of_another_tool_comes_back_as_it_was(
+    tmp_path: Path, compressed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suffix = ".warc.gz" if compressed else ".warc"
+    source, back = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    source.write_bytes(written_by_warcio(200, compressed=compressed))
+    report = await tools.convert(source, tmp_path / "crawl/pages")
+    assert (report.records, report.bad_count) == (200, 0)
+    await tools.convert(tmp_path / "crawl/pages", back)
+    clean(back, capsys)
+    assert back.read_bytes().startswith(b"\x1f\x8b") == compressed
+    given, found = records(source), records(back)
+
+    def pages_of(all_: list[Any]) -> list[Any]:
+        return [each for each in all_ if each[0]["WARC-Type"] != "request"]
+
+    assert pages_of(given) == pages_of(found)
+    (one, *_), others = [[each for each in all_ if each[0]["WARC-Type"] == "request"] for all_ in (given, found)]
+    assert len(others) == 20
+    assert one[1][1] == ("Accept", "*/*")
+    assert ("Accept", "*/*") in others[0][1]
+    again = await tools.convert(back, tmp_path / "crawl/again")
+    assert again.records == 200
+    async with asyncrec.open_dataset(tmp_path / "crawl/pages") as one_set:
+        async with asyncrec.open_dataset(tmp_path / "crawl/again") as other_set:
+            assert [page async for page in one_set.examples()] == [page async for page in other_set.examples()]
+
+
+async def test_a_body_that_was_chunked_and_compressed_is_stored_plain_and_written_as_it_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = gzip.compress(b"hello " * 100)
+    chunked = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (packed[:20], packed[20:])) + b"0\r\n\r\n"
+    http = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n"
+        + chunked
+    )
+    (tmp_path / "in.warc").write_bytes(
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+        b"WARC-Target-URI: http://x/\r\nContent-Type: application/http; msgtype=response\r\n"
+        b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
+    )
+    await tools.convert(tmp_path / "in.warc", tmp_path / "pages")
+    await tools.convert(tmp_path / "pages", tmp_path / "out.warc.gz")
+    clean(tmp_path / "out.warc.gz", capsys)
+    ((_, headers, content),) = records(tmp_path / "out.warc.gz")
+    assert content == b"hello " * 100
+    assert headers == [("200 OK", ""), ("Content-Type", "text/plain"), ("Content-Length", "600")]
+
+
+async def test_pages_of_a_crawl_come_back_with_every_feature(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [
+        pages.page(
+            "http://a/b?c=d",
+            b"<p>",
+            status=200,
+            reason="OK",
+            protocol="HTTP/2",
+            headers=[("Content-Type", "text/html")],
+            request_headers=[("Accept", "*/*"), ("Referer", "http://from/")],
+            final_url="http://a/last",
+            elapsed=0.5,
+            charset="latin-1",
+            depth=3,
+            referrer="http://from/",
+            ip="127.0.0.1",
+            truncated="length",
+        ),
+        pages.page("http://a/", b"", status=204, method="POST", protocol="HTTP/1.0", headers=[("X", "é")]),
+        pages.page("ftp://a/", b"file", content_type="text/plain", type="resource"),
+    ]
+    await asyncrec.write_examples(tmp_path / "pages.tfrecord", made, schema=pages.PAGE)
+    for suffix in ("warc", "warc.gz"):
+        out = tmp_path / f"out.{suffix}"
+        await tools.convert(tmp_path / "pages.tfrecord", out)
+        clean(out, capsys)
+        await tools.convert(out, tmp_path / f"back-{suffix}.tfrecord")
+        async with asyncrec.open_reader(tmp_path / f"back-{suffix}.tfrecord") as reader:
+            found = [page async for page in reader.examples(pages.PAGE)]
+        for one, other in zip(made, found, strict=True):
+            assert {name: other[name] for name in one} == one
+
+
+async def test_a_record_that_is_no_page_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    await asyncrec.write_examples(tmp_path / "x.tfrecord", [{"a": 1}])
+    with pytest.raises(SchemaError, match=r"record 0 is no page.*'url'"):
+        await tools.convert(tmp_path / "x.tfrecord", tmp_path / "x.warc")
+    assert not (tmp_path / "x.warc").exists()
+
+
+def test_a_value_cannot_end_its_header() -> None:
+    page = pages.page("http://a/\r\nWARC-Type: metadata", b"", status=200, reason="OK\r\nX: y", headers=b"A: b")
+    out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
+    *_, record = ArchiveIterator(io.BytesIO(out))
+    assert record.rec_type == "response"
+    assert record.http_headers.headers == [("A", "b")]
+
+
+def test_a_file_without_pages_is_one_that_says_who_made_it() -> None:
+    (record,) = ArchiveIterator(io.BytesIO(WarcEncoder("x.warc.gz", None).finish()))
+    assert record.rec_type == "warcinfo"

@@ -1,0 +1,184 @@
+"""The makers take what each client's response has: aiohttp and httpx themselves, fakes of the others' attributes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import httpx2
+import pytest
+from aiohttp import web
+
+from asyncrec import pages
+
+BODY = b"<p>\xc3\xa9</p>"
+
+
+async def _serve(work: Any) -> Any:
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(body=BODY, headers={"Content-Type": "text/html; charset=utf-8", "X-Two": "b"})
+
+    async def away(request: web.Request) -> web.Response:
+        raise web.HTTPFound("/page")
+
+    async def large(request: web.Request) -> web.Response:
+        return web.Response(body=bytes(1 << 20))
+
+    app = web.Application()
+    app.router.add_route("*", "/page", page)
+    app.router.add_get("/away", away)
+    app.router.add_get("/large", large)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        return await work(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await runner.cleanup()
+
+
+def stored(page: dict[str, Any]) -> dict[str, Any]:
+    """What is there after it was stored: that it fits the schema, too."""
+    return pages.PAGE.decode(pages.PAGE.encode(page))
+
+
+def test_aiohttp() -> None:
+    async def work(root: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{root}/page", headers={"Referer": "http://from/"}) as response:
+                page = stored(await pages.from_aiohttp(response, depth=2))
+            assert (page["url"], page["final_url"]) == (f"{root}/page", "")
+            assert (page["status"], page["reason"], page["protocol"]) == (200, "OK", "HTTP/1.1")
+            assert page["content"] == BODY
+            assert (page["content_type"], page["charset"]) == ("text/html; charset=utf-8", "utf-8")
+            assert b"X-Two: b" in page["headers"].split(b"\n")
+            assert b"Referer: http://from/" in page["request_headers"].split(b"\n")
+            assert (page["referrer"], page["depth"]) == ("http://from/", 2)
+            async with session.get(f"{root}/away") as response:
+                page = stored(await pages.from_aiohttp(response))
+            assert (page["url"], page["final_url"], page["status"]) == (f"{root}/away", f"{root}/page", 200)
+            async with session.post(f"{root}/page", data=b"q") as response:
+                page = stored(await pages.from_aiohttp(response))
+            assert page["method"] == "POST"
+            async with session.get(f"{root}/large") as response:
+                page = stored(await pages.from_aiohttp(response, max_bytes=700_000))
+            assert (len(page["content"]), page["truncated"]) == (700_000, "length")
+            assert page["ip"] == "127.0.0.1"  # while the connection is still the response's own
+
+    asyncio.run(_serve(work))
+
+
+def test_httpx() -> None:
+    async def work(root: str) -> None:
+        async with httpx2.AsyncClient(follow_redirects=True) as client:
+            page = stored(await pages.from_httpx(await client.get(f"{root}/away", headers={"Referer": "http://from/"})))
+            assert (page["url"], page["final_url"], page["status"]) == (f"{root}/away", f"{root}/page", 200)
+            assert (page["content"], page["protocol"], page["reason"]) == (BODY, "HTTP/1.1", "OK")
+            assert b"X-Two: b" in page["headers"].split(b"\n")
+            assert page["referrer"] == "http://from/"
+            assert page["elapsed"] > 0
+            async with client.stream("GET", f"{root}/page") as response:
+                page = stored(await pages.from_httpx(response))
+            assert (page["content"], page["ip"]) == (BODY, "127.0.0.1")
+            made = httpx2.Response(204, request=httpx2.Request("GET", "http://a/"))
+            assert stored(await pages.from_httpx(made))["status"] == 204
+
+    asyncio.run(_serve(work))
+
+
+def scrapy_response(**changes: Any) -> Any:
+    request = SimpleNamespace(
+        url="http://a/b",
+        method="GET",
+        headers={b"Referer": [b"http://from/"], "Referer": b"http://from/"},
+        meta={"download_latency": 0.25, "depth": 3},
+    )
+    return SimpleNamespace(
+        **{
+            "url": "http://a/b",
+            "status": 404,
+            "headers": {b"Content-Type": [b"text/html"], b"Set-Cookie": [b"a=1", b"b=2"]},
+            "body": BODY,
+            "request": request,
+            "protocol": "HTTP/1.1",
+            "ip_address": None,
+            "encoding": "utf-8",
+            "flags": [],
+            **changes,
+        }
+    )
+
+
+def test_scrapy() -> None:
+    page = stored(pages.from_scrapy(scrapy_response()))
+    assert (page["url"], page["status"], page["elapsed"], page["depth"]) == ("http://a/b", 404, 0.25, 3)
+    assert page["headers"] == b"Content-Type: text/html\nSet-Cookie: a=1\nSet-Cookie: b=2"
+    assert (page["charset"], page["referrer"], page["truncated"]) == ("utf-8", "http://from/", "")
+    assert stored(pages.from_scrapy(scrapy_response(flags=["partial"])))["truncated"] == "disconnect"
+    response = scrapy_response(url="http://a/c")
+    response.request.meta["redirect_urls"] = ["http://a/first", "http://a/b"]
+    page = stored(pages.from_scrapy(response))
+    assert (page["url"], page["final_url"]) == ("http://a/first", "http://a/c")
+    page = stored(pages.from_scrapy(scrapy_response(request=None)))
+    assert (page["url"], page["request_headers"]) == ("http://a/b", b"")
+
+
+class Playwright:
+    """The attributes and methods of a response of Playwright."""
+
+    url = "http://a/last"
+    status = 200
+    status_text = "OK"
+
+    def __init__(self) -> None:
+        first = SimpleNamespace(url="http://a/first", method="GET", redirected_from=None)
+        self.request = self
+        self.method = "GET"
+        self.redirected_from = first
+        self.timing = {"responseEnd": 120.0}
+
+    async def body(self) -> bytes:
+        return BODY
+
+    async def headers_array(self) -> list[dict[str, str]]:
+        return [{"name": "Content-Type", "value": "text/html"}, {"name": "X", "value": "1"}]
+
+    async def server_addr(self) -> dict[str, Any]:
+        return {"ipAddress": "127.0.0.1", "port": 80}
+
+    async def all_headers(self) -> dict[str, str]:
+        return {":method": "GET", "referer": "http://from/"}
+
+
+def test_playwright() -> None:
+    page = stored(asyncio.run(pages.from_playwright(Playwright())))
+    assert (page["url"], page["final_url"], page["status"]) == ("http://a/first", "http://a/last", 200)
+    assert (page["content"], page["headers"]) == (BODY, b"Content-Type: text/html\nX: 1")
+    assert (page["request_headers"], page["referrer"]) == (b"referer: http://from/", "http://from/")
+    assert page["ip"] == "127.0.0.1"
+    assert page["elapsed"] == pytest.approx(0.12)
+
+
+class Answer:
+    """Of Crawlee's HTTP clients."""
+
+    http_version = "HTTP/2"
+    status_code = 200
+
+    def __init__(self) -> None:
+        self.headers = {"content-type": "text/plain"}
+
+    async def read(self) -> bytes:
+        return BODY
+
+
+def test_crawlee() -> None:
+    request = SimpleNamespace(url="http://a/", loaded_url="http://a/b", method="GET", headers={"a": "b"}, crawl_depth=1)
+    page = stored(asyncio.run(pages.from_crawlee(SimpleNamespace(request=request, http_response=Answer()))))
+    assert (page["url"], page["final_url"], page["depth"]) == ("http://a/", "http://a/b", 1)
+    assert (page["content_type"], page["protocol"]) == ("text/plain", "HTTP/2")
+    page = stored(asyncio.run(pages.from_crawlee(SimpleNamespace(request=request, response=Playwright()))))
+    assert (page["url"], page["final_url"], page["depth"]) == ("http://a/", "http://a/last", 1)

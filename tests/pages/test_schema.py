@@ -1,0 +1,87 @@
+"""A page is made of its parts, and is what the schema of pages takes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from asyncrec import FixedLen, Schema, encode_example, pages
+from asyncrec.errors import ArgumentError
+
+
+def test_a_page_is_what_the_schema_takes_and_gives_back() -> None:
+    page = pages.page(
+        "http://a/",
+        b"<p>",
+        status=200,
+        headers={"Content-Type": 'text/html; charset="UTF-8"', "Set-Cookie": ["a=1", "b=2"]},
+        request_headers=[("Accept", "*/*")],
+        elapsed=0.5,
+        date=datetime(2026, 11, 22, 8, tzinfo=timezone(timedelta(hours=1))),
+    )
+    read = pages.PAGE.decode(pages.PAGE.encode(page))
+    assert {name: read[name] for name in page} == page
+    assert read["date"] == "2026-11-22T07:00:00Z"
+    assert read["headers"] == b'Content-Type: text/html; charset="UTF-8"\nSet-Cookie: a=1\nSet-Cookie: b=2'
+    assert read["request_headers"] == b"Accept: */*"
+    assert (read["content_type"], read["charset"]) == ('text/html; charset="UTF-8"', "utf-8")
+    assert (read["method"], read["type"], read["truncated"], read["final_url"]) == ("GET", "response", "", "")
+
+
+def test_the_digest_is_the_one_of_web_archives() -> None:
+    """That of the empty content is known from every archive."""
+    assert pages.payload_digest(b"") == "sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"
+    assert pages.page("http://a/")["digest"] == pages.payload_digest(b"")
+
+
+def test_the_time_is_now_in_utc_unless_it_is_given() -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    made = datetime.fromisoformat(pages.page("http://a/")["date"])
+    assert before <= made <= datetime.now(UTC)
+    assert pages.page("http://a/", date="2020-01-01T00:00:00.5Z")["date"] == "2020-01-01T00:00:00.5Z"
+    with pytest.raises(ArgumentError, match="time zone"):
+        pages.page("http://a/", date=datetime(2020, 1, 1))  # that is what is refused
+
+
+def test_a_long_content_is_cut_and_says_so() -> None:
+    page = pages.page("http://a/", b"x" * 10, max_bytes=4)
+    assert (page["content"], page["truncated"]) == (b"xxxx", "length")
+    assert page["digest"] == pages.payload_digest(b"xxxx")
+    assert pages.page("http://a/", b"x" * 4, max_bytes=4)["truncated"] == ""
+    assert pages.page("http://a/", b"x", truncated="time")["truncated"] == "time"
+    with pytest.raises(ArgumentError):
+        pages.page("http://a/", max_bytes=-1)
+
+
+def test_a_header_cannot_smuggle_in_another() -> None:
+    page = pages.page("http://a/", headers=[("X", "1\r\nY: 2")])
+    assert page["headers"] == b"X: 1 Y: 2"
+
+
+def test_a_feature_that_a_page_has_not_is_named() -> None:
+    with pytest.raises(TypeError, match="'stats' is no feature of a page"):
+        pages.page("http://a/", stats=200)
+
+
+def test_the_key_is_the_url_unless_more_was_asked() -> None:
+    page = pages.page("http://a/")
+    assert pages.page_key(page) == "http://a/"
+    assert pages.page_key({**page, "method": "POST"}, b"a=1") == f"POST http://a/ {pages.payload_digest(b'a=1')}"
+    assert pages.page_key({**page, "method": "HEAD"}) == "HEAD http://a/"
+    assert pages.page_key(page, b"q") != pages.page_key(page)
+
+
+def test_pages_of_a_warc_that_an_older_asyncrec_converted_decode() -> None:
+    older = Schema(
+        {
+            **{
+                name: FixedLen((), "bytes")
+                for name in ("url", "date", "type", "record_id", "content_type", "headers", "content")
+            },
+            "status": FixedLen((), "int64", default=0),
+        }
+    )
+    record = encode_example(dict.fromkeys(older.features, b"x") | {"status": 200})
+    assert pages.PAGE.decode(record)["url"] == "x"
+    assert pages.PAGE.decode(record)["method"] == "GET"

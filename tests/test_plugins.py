@@ -13,7 +13,7 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
 PUBLIC = {
     "asyncrec",
-    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "plugins", "storage", "testing", "tools")),
+    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "pages", "plugins", "storage", "testing", "tools")),
 }
 
 

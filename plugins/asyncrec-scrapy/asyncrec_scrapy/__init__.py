@@ -1,0 +1,19 @@
+"""Scrapy's pages and items, in asyncrec data sets.
+
+    ADDONS = {"asyncrec_scrapy.Addon": 500}
+    ASYNCREC_PAGES = "crawl/pages"      # each response, as a page (asyncrec.pages)
+    ASYNCREC_ITEMS = "crawl/items"      # each item, as an Example
+
+_addon      the add-on, and its settings
+_store      the data sets of one crawl, held open by a task of their own
+_pages      the downloader middleware: responses are stored; what is known is replayed, or skipped
+_items      the item pipeline, and what becomes of an item
+_seen       the filter of duplicates that JOBDIR does not keep
+"""
+
+from asyncrec_scrapy._addon import Addon
+from asyncrec_scrapy._items import ItemsPipeline, features_of
+from asyncrec_scrapy._pages import PagesMiddleware
+from asyncrec_scrapy._seen import DupeFilter
+
+__all__ = ["Addon", "DupeFilter", "ItemsPipeline", "PagesMiddleware", "features_of"]

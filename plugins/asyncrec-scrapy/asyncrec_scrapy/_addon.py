@@ -1,0 +1,47 @@
+"""`Addon`: one line in ``ADDONS`` switches on what the settings ask for.
+
+ASYNCREC_PAGES           the data set of pages; without it none are stored
+ASYNCREC_ITEMS           the data set of items; without it none are stored
+ASYNCREC_KNOWN           what becomes of a request whose page is there from an earlier run: "replay" (the default)
+                         serves it from the data set, "skip" ignores it, "fetch" fetches and stores it again
+ASYNCREC_ITEM_KEY        the field that names an item: one that is there is not stored again
+ASYNCREC_FLUSH_SECONDS   what is written is on the disk after so many seconds; 5
+ASYNCREC_OPTIONS         of `asyncrec.open_sharded_writer`, for both
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy.exceptions import NotConfigured
+
+__all__ = ["Addon"]
+
+# Behind Redirect, HttpCompression, MetaRefresh and Retry: responses are final, and decoded.
+_PAGES_ORDER = 545
+# Behind pipelines that clean and drop.
+_ITEMS_ORDER = 900
+
+
+class Addon:
+    """For ``ADDONS``; see the module."""
+
+    def update_settings(self, settings: Any) -> None:
+        if not settings.get("ASYNCREC_PAGES") and not settings.get("ASYNCREC_ITEMS"):
+            raise NotConfigured("asyncrec_scrapy: neither ASYNCREC_PAGES nor ASYNCREC_ITEMS names a data set")
+        known = settings.get("ASYNCREC_KNOWN", "replay")
+        if known not in ("replay", "skip", "fetch"):
+            raise ValueError(f"ASYNCREC_KNOWN is 'replay', 'skip' or 'fetch', not {known!r}")
+        if settings.get("ASYNCREC_PAGES"):
+            _add(settings, "DOWNLOADER_MIDDLEWARES", "asyncrec_scrapy.PagesMiddleware", _PAGES_ORDER)
+            if known == "replay" and settings.get("JOBDIR"):
+                settings.set("DUPEFILTER_CLASS", "asyncrec_scrapy.DupeFilter", priority="addon")
+        if settings.get("ASYNCREC_ITEMS"):
+            _add(settings, "ITEM_PIPELINES", "asyncrec_scrapy.ItemsPipeline", _ITEMS_ORDER)
+
+
+def _add(settings: Any, name: str, component: str, order: int) -> None:
+    """Unless the user has it at another place."""
+    components = dict(settings.getdict(name))
+    if component not in components:
+        settings.set(name, {**components, component: order}, priority=max(20, settings.getpriority(name) or 0))

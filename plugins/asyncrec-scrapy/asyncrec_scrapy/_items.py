@@ -1,0 +1,129 @@
+"""`ItemsPipeline`: each item becomes an Example, whatever it holds. No item is lost for what is in it.
+
+a value                                  becomes
+text, bytes, a number, a bool            itself
+None, an empty list                      nothing: the feature is left out
+a date, a time, a Decimal, a UUID, ...   its text; dates and times in ISO 8601
+a mapping, an item within an item        features of their own: outer/inner
+a list of such values of one kind        a feature of many values
+any other list, or a number too large    JSON
+what JSON does not hold                  its repr, within the JSON
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from typing import Any
+
+from itemadapter import ItemAdapter
+from scrapy.exceptions import NotConfigured
+
+import asyncrec
+from asyncrec_scrapy._store import store_of
+
+__all__ = ["ItemsPipeline", "features_of"]
+
+_DEEPEST = 20
+
+
+class ItemsPipeline:
+    """For ``ITEM_PIPELINES``; see `Addon` for the settings."""
+
+    def __init__(self, crawler: Any) -> None:
+        if not crawler.settings.get("ASYNCREC_ITEMS"):
+            raise NotConfigured("ASYNCREC_ITEMS names no data set")
+        self._store = store_of(crawler)
+        self._key = crawler.settings.get("ASYNCREC_ITEM_KEY")
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> ItemsPipeline:
+        return cls(crawler)
+
+    async def process_item(self, item: Any, spider: Any = None) -> Any:
+        features = features_of(item)
+        key = features.get(self._key) if self._key is not None else None
+        if self._key is not None and key is None:
+            self._store.count("items/without_key")
+        await self._store.write(
+            "items",
+            asyncrec.encode_example(features),
+            key if key is None or isinstance(key, str | bytes) else json.dumps(key, default=repr),
+        )
+        return item
+
+
+def features_of(item: Any) -> dict[str, Any]:
+    """The features of an item of any type that Scrapy takes: a dict, an Item, a dataclass, an attrs class, ..."""
+    fields = item if isinstance(item, Mapping) else ItemAdapter(item)
+    features: dict[str, Any] = {}
+    for name, value in fields.items():
+        _put(features, str(name), value, 0)
+    return features
+
+
+def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
+    if depth < _DEEPEST and (isinstance(value, Mapping) or ItemAdapter.is_item(value)):
+        for inner, each in (value if isinstance(value, Mapping) else ItemAdapter(value)).items():
+            _put(features, f"{name}/{inner}", each, depth + 1)
+        return
+    made = _value(value)
+    if made is None:
+        return
+    while name in features:  # {"a": {"b": 1}, "a/b": 2}: both are kept
+        name += "_"
+    features[name] = made
+
+
+def _value(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    if isinstance(value, list | tuple):
+        if not value:
+            return None
+        if any(
+            isinstance(each, list | tuple | set | Mapping | type(None)) or ItemAdapter.is_item(each) for each in value
+        ):
+            return _json(value)
+        value = [_plain(each) for each in value]
+    else:
+        value = _plain(value)
+    try:
+        asyncrec.encode_example({"": value})
+    except Exception:
+        return _json(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        # What UTF-8 cannot hold is kept, as escapes.
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    try:
+        asyncrec.encode_example({"": value})
+    except Exception:
+        return value if isinstance(value, int | float) else str(value)
+    return value
+
+
+def _json(value: Any) -> str:
+    try:
+        text = json.dumps(value, default=_shown)
+    except (TypeError, ValueError, RecursionError):  # keys that are no text, a list within itself
+        text = json.dumps(repr(value))
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if ItemAdapter.is_item(value):
+        return dict(ItemAdapter(value))
+    return _plain(value) if isinstance(value, datetime | date | time) else str(value)

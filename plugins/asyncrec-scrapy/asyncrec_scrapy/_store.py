@@ -1,0 +1,166 @@
+"""`Store`: the data sets of one crawl, opened when its spider is, and committed when it closes.
+
+A context has to be left by the task that entered it, and Scrapy calls from many: so one task owns the writers. Scrapy
+logs what fails in a handler, and ends with exit status 0; what fails here stops the crawl with the reason
+``asyncrec_failed``, is in the statistics under ``asyncrec/failed``, and makes the process end with status 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from scrapy import signals
+from scrapy.exceptions import NotConfigured
+
+import asyncrec
+from asyncrec.pages import PAGE
+
+__all__ = ["Store", "store_of"]
+
+_log = logging.getLogger(__name__)
+_stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
+
+_SHARD_BYTES = 64 << 20
+
+
+def store_of(crawler: Any) -> Store:
+    """The one store of a crawler."""
+    store = _stores.get(crawler)
+    if store is None:
+        store = _stores[crawler] = Store(crawler)
+    return store
+
+
+class Store:
+    """What a crawl writes to.
+
+    Attributes:
+        known: the pages of earlier runs; `None` where there are none.
+        error: what failed, and stopped the crawl.
+    """
+
+    def __init__(self, crawler: Any) -> None:
+        settings = crawler.settings
+        self._crawler = crawler
+        self._paths = {"pages": settings.get("ASYNCREC_PAGES"), "items": settings.get("ASYNCREC_ITEMS")}
+        self._key = settings.get("ASYNCREC_ITEM_KEY")
+        self._replays = settings.get("ASYNCREC_KNOWN", "replay") != "fetch"
+        self._flush_seconds = settings.getfloat("ASYNCREC_FLUSH_SECONDS", 5.0)
+        if self._flush_seconds <= 0:
+            raise NotConfigured(f"ASYNCREC_FLUSH_SECONDS is {self._flush_seconds:g}; it is greater than 0")
+        self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **settings.getdict("ASYNCREC_OPTIONS")}
+        self._writers: dict[str, asyncrec.ShardedWriter] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._opened = asyncio.Event()
+        self._end = asyncio.Event()
+        self.known: asyncrec.Dataset | None = None
+        self.error: BaseException | None = None
+        crawler.signals.connect(self._open, signals.spider_opened)
+        crawler.signals.connect(self._close, signals.spider_closed)
+        crawler.signals.connect(self._tell, signals.engine_stopped)
+
+    async def opened(self) -> bool:
+        """Wait until everything is open; whether it is, and nothing has failed since."""
+        await self._opened.wait()
+        return self.error is None
+
+    async def write(self, name: str, record: Any, key: str | bytes | None) -> None:
+        """Take a record of ``"pages"`` or ``"items"``. An error stops the crawl, and is raised nowhere else."""
+        if not await self.opened():
+            return
+        writer = self._writers[name]
+        duplicates = writer.stats().duplicates
+        try:
+            await writer.write(record, key=key)
+        except Exception as error:
+            self._failed(error)
+        else:
+            stored = writer.stats().duplicates == duplicates
+            self.count(f"{name}/stored" if stored else f"{name}/known")
+
+    def has(self, key: str) -> bool:
+        """Whether a page of this key was written, in this run or before."""
+        return "pages" in self._writers and self._writers["pages"].has(key)
+
+    def count(self, name: str, number: int = 1) -> None:
+        self._crawler.stats.inc_value(f"asyncrec/{name}", number)
+
+    async def _open(self) -> None:
+        try:
+            self._task = asyncio.get_running_loop().create_task(self._own())
+        except RuntimeError:
+            self._failed(RuntimeError("asyncrec needs Scrapy's asyncio reactor, which TWISTED_REACTOR chooses"))
+            self._opened.set()
+            return
+        await self._opened.wait()
+
+    async def _own(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                for name, path in self._paths.items():
+                    if path:
+                        await self._enter(stack, name, str(path))
+                self._opened.set()
+                while not self._end.is_set():
+                    try:
+                        await asyncio.wait_for(self._end.wait(), self._flush_seconds)
+                    except TimeoutError:
+                        for writer in self._writers.values():
+                            await writer.flush()
+        except BaseException as error:
+            self._failed(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._opened.set()
+            for name, writer in self._writers.items():
+                stats = writer.stats()
+                self._crawler.stats.set_value(f"asyncrec/{name}/committed", stats.committed_records)
+                self._crawler.stats.set_value(f"asyncrec/{name}/committed_bytes", stats.committed_bytes)
+
+    async def _enter(self, stack: AsyncExitStack, name: str, path: str) -> None:
+        recovery = await asyncrec.recover(path)
+        if recovery.records:
+            self.count(f"{name}/recovered", recovery.records)
+        if name == "pages" and self._replays:
+            try:
+                self.known = await stack.enter_async_context(asyncrec.open_dataset(path))
+            except asyncrec.ObjectNotFoundError:
+                self.known = None  # the first run
+        by_key = self._replays if name == "pages" else self._key is not None
+        options: dict[str, Any] = {"schema": PAGE, "validate": "none"} if name == "pages" else {}
+        options |= {"on_duplicate": "skip" if by_key else "write", **self._options}
+        self._writers[name] = await stack.enter_async_context(asyncrec.open_sharded_writer(path, **options))
+
+    def _failed(self, error: BaseException) -> None:
+        if self.error is not None:
+            return
+        self.error = error
+        self._crawler.stats.set_value("asyncrec/failed", f"{type(error).__name__}: {error}")
+        _log.error("asyncrec: what was crawled cannot be stored, and the crawl stops: %s", error, exc_info=error)
+        engine = self._crawler.engine
+        if not self._end.is_set() and engine is not None:
+            task = asyncio.get_running_loop().create_task(self._stop(engine))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._stopping = task
+
+    async def _stop(self, engine: Any) -> None:
+        """Not awaited by who failed: the engine waits for that."""
+        if hasattr(engine, "close_spider_async"):
+            await engine.close_spider_async(reason="asyncrec_failed")
+        else:  # before 2.14
+            engine.close_spider(self._crawler.spider, "asyncrec_failed")
+
+    async def _close(self) -> None:
+        self._end.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def _tell(self) -> None:
+        """Scrapy's commands end with status 1 for a crawler that has no spider in the end."""
+        if self.error is not None:
+            self._crawler.spider = None

@@ -1,0 +1,115 @@
+"""Real crawls by Scrapy, in processes of their own, killed and started again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncrec import blocking, pages
+
+from .conftest import Crawl, stat
+
+
+def urls(path: Path) -> list[str]:
+    with blocking.open_dataset(path) as dataset:
+        return [page["url"] for page in dataset.examples()]
+
+
+def test_each_response_is_stored_as_a_page_with_what_was_asked_and_answered(crawl: Crawl, tmp_path: Path) -> None:
+    status, output = crawl.run()
+    assert status == 0, output
+    assert stat(output, "pages/stored") == stat(output, "pages/committed") == 150
+    with blocking.open_dataset(tmp_path / "crawl/pages") as dataset:
+        assert dataset.schema == pages.PAGE
+        page = pages.PAGE.decode(dataset.get_by_key(f"{crawl.site.root}/7"))
+        assert len(dataset) == 150
+    assert page["url"] == f"{crawl.site.root}/7"
+    assert b"<title>Page 7</title>" in page["content"]
+    assert (page["status"], page["depth"], page["charset"]) == (200, 2, "utf-8")
+    assert b"Content-Type: text/html" in page["headers"]
+    assert b"User-Agent" in page["request_headers"]
+
+
+def test_a_second_run_replays_what_is_there_and_asks_the_site_for_nothing(crawl: Crawl, tmp_path: Path) -> None:
+    crawl.settings |= {"ASYNCREC_ITEMS": "crawl/items", "ASYNCREC_ITEM_KEY": "url"}
+    assert crawl.run()[0] == 0
+    asked = dict(crawl.site.asked)
+    status, output = crawl.run()
+    assert status == 0, output
+    assert crawl.site.asked == asked
+    assert stat(output, "pages/replayed") == 150
+    assert stat(output, "items/known") == 150
+    assert len(urls(tmp_path / "crawl/pages")) == 150
+    with blocking.open_dataset(tmp_path / "crawl/items") as dataset:
+        titles = sorted(example["title"][0] for example in dataset.examples())
+    assert titles == sorted(b"Page %d" % number for number in range(150))
+
+
+def test_skip_fetches_nothing_again_but_where_the_crawl_begins(crawl: Crawl) -> None:
+    assert crawl.run()[0] == 0
+    status, output = crawl.run(ASYNCREC_KNOWN="skip")
+    assert status == 0, output
+    assert stat(output, "pages/skipped") == 3
+    assert Counter(crawl.site.asked.values()) == {1: 149, 2: 1}
+
+
+def test_fetch_stores_all_again(crawl: Crawl, tmp_path: Path) -> None:
+    assert crawl.run(ASYNCREC_KNOWN="fetch")[0] == 0
+    assert crawl.run(ASYNCREC_KNOWN="fetch")[0] == 0
+    assert Counter(Counter(urls(tmp_path / "crawl/pages")).values()) == {2: 150}
+
+
+@pytest.mark.parametrize("jobdir", [False, True])
+def test_killed_and_started_again_it_has_every_page_once(crawl: Crawl, tmp_path: Path, jobdir: bool) -> None:
+    crawl.settings |= {"ASYNCREC_ITEMS": "crawl/items", "ASYNCREC_ITEM_KEY": "url", "ASYNCREC_FLUSH_SECONDS": 0.05}
+    crawl.site.pause = 0.02
+    if jobdir:
+        crawl.settings["JOBDIR"] = "job"
+    for asked in (20, 60, 61, 120):
+        crawl.kill_after(asked)
+    status, output = crawl.run()
+    assert status == 0, output
+    wanted = sorted(f"{crawl.site.root}/{number}" for number in range(150))
+    assert sorted(urls(tmp_path / "crawl/pages")) == wanted
+    with blocking.open_dataset(tmp_path / "crawl/items") as dataset:
+        assert sorted(example["url"][0].decode() for example in dataset.examples()) == wanted
+    # What was not on the disk yet when it was killed was asked for once more: by far not all.
+    assert sum(crawl.site.asked.values()) < 300
+
+
+def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl: Crawl, tmp_path: Path) -> None:
+    (tmp_path / "crawl").write_text("a file where a folder should be")
+    status, output = crawl.run()
+    assert status == 1
+    assert "what was crawled cannot be stored" in output
+    assert "asyncrec/failed" in output
+    assert "(asyncrec_failed)" in output
+    assert sum(crawl.site.asked.values()) <= 1
+
+
+def test_a_store_that_fails_while_it_crawls_stops_it_too(crawl: Crawl, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("")
+    spider = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nimport signal\n"
+    spider += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    crawl.prelude = spider
+    crawl.site.pause = 0.01
+    status, output = crawl.run(ASYNCREC_FLUSH_SECONDS=0.05, ASYNCREC_OPTIONS={"compression": ""})
+    assert status == 1, output
+    assert "(asyncrec_failed)" in output
+    assert sum(crawl.site.asked.values()) < 150
+
+
+def test_without_a_data_set_the_add_on_is_off_and_says_so(crawl: Crawl) -> None:
+    status, output = crawl.run(ASYNCREC_PAGES=None)
+    assert status == 0
+    assert "neither ASYNCREC_PAGES nor ASYNCREC_ITEMS" in output
+
+
+@pytest.mark.parametrize("settings", [{"ASYNCREC_KNOWN": "some"}, {"ASYNCREC_FLUSH_SECONDS": 0}])
+def test_settings_that_are_none_are_refused(crawl: Crawl, settings: Any) -> None:
+    status, output = crawl.run(**settings)
+    assert next(iter(settings)) in output
+    assert not sum(crawl.site.asked.values()) or status == 0

@@ -90,7 +90,7 @@ def png(size: int) -> bytes:
 
 async def written(rows: list[dict[str, Any]], **options: Any) -> MemoryStorage:
     storage = MemoryStorage()
-    async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, validate="none", **options) as writer:
         for row in rows:
             await writer.write(asyncrec.encode_example(row))
     return storage

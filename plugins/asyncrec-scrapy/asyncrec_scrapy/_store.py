@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 
 _SHARD_BYTES = 64 << 20
+# Of the loop, from the signal that the engine starts until it runs.
+_MOST_TURNS = 1000
 
 
 def store_of(crawler: Any) -> Store:
@@ -57,9 +59,11 @@ class Store:
         self._task: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
         self._end = asyncio.Event()
+        self._started = asyncio.Event()
         self.known: asyncrec.Dataset | None = None
         self.error: BaseException | None = None
         crawler.signals.connect(self._open, signals.spider_opened)
+        crawler.signals.connect(self._note_start, signals.engine_started)
         crawler.signals.connect(self._close, signals.spider_closed)
         crawler.signals.connect(self._tell, signals.engine_stopped)
 
@@ -149,11 +153,22 @@ class Store:
             self._stopping = task
 
     async def _stop(self, engine: Any) -> None:
-        """Not awaited by who failed: the engine waits for that."""
+        """Not awaited by who failed: the engine waits for that.
+
+        A spider that is closed before the engine runs leaves one that ends without a word.
+        """
+        await self._started.wait()
+        for _ in range(_MOST_TURNS):
+            if engine.running:
+                break
+            await asyncio.sleep(0)
         if hasattr(engine, "close_spider_async"):
             await engine.close_spider_async(reason="asyncrec_failed")
         else:  # before 2.14
             engine.close_spider(self._crawler.spider, "asyncrec_failed")
+
+    def _note_start(self) -> None:
+        self._started.set()
 
     async def _close(self) -> None:
         self._end.set()

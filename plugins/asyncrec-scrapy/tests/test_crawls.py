@@ -93,7 +93,7 @@ def test_a_store_that_fails_while_it_crawls_stops_it_too(crawl: Crawl, tmp_path:
     spider = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nimport signal\n"
     spider += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     crawl.prelude = spider
-    crawl.site.pause = 0.01
+    crawl.site.pause = 0.3  # longer than the store needs to fail
     status, output = crawl.run(ASYNCREC_FLUSH_SECONDS=0.05, ASYNCREC_OPTIONS={"compression": ""})
     assert status == 1, output
     assert "(asyncrec_failed)" in output

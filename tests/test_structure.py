@@ -32,7 +32,6 @@ MOST_PARAMETERS = 8
 
 # "file: class" -> why it may be larger.
 LARGE_CLASSES = {
-    "asyncrec/_framing/compression/decompressor.py: Decompressor": "zlib's state, spelt out: a value for each fact",
     "asyncrec/_framing/salvage/frames.py: FrameSalvager": "one search, whose steps share where it stands",
     "asyncrec/_records/writing/memory_budget.py: ByteBudget": "one number, and all that may change it",
     "asyncrec/_shards/journal/header.py: JobHeader": "the fields of a stored format",

@@ -153,7 +153,7 @@ async def test_an_unknown_word_is_refused() -> None:
 
 async def test_the_error_names_the_ways_to_go_on() -> None:
     storage = await stored(flipped(framed(RECORDS), BORDERS[2] + 12))
-    with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip'.*asyncrec\.tools\.repair"):
+    with pytest.raises(CorruptRecordError, match=r"on_corrupt='skip'.*asyncrec repair"):
         await asyncrec.read_records("x", storage=storage)
 
 

@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = (
     "asyncrec/blocking",
     "asyncrec/compat",
-    "asyncrec/integrations",
     "asyncrec/plugins",
     "asyncrec/storage",
     "asyncrec/testing",

@@ -20,7 +20,7 @@ __all__ = ["walk"]
 def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
     """Yield ``(key, status)`` of the regular files whose keys begin with ``prefix`` and come after ``start_after``.
 
-    Unfinished files alone when ``partial``, else all but those. Symbolic links are followed, but for one that leads
+    Unfinished files alone when ``partial``, else all but those. Symbolic links are followed, except one that leads
     back to a folder it lies in. What vanishes meanwhile is left out; no descriptor stays open between two items.
 
     Raises:

@@ -4,7 +4,7 @@ Sources: https://cloud.google.com/storage/docs/performing-resumable-uploads and
 https://cloud.google.com/storage/docs/json_api/v1/objects.
 
 A resumable upload is a session: a POST opens it and answers with its address; each PUT carries the next bytes, whole
-multiples of 256 KiB but for the last; 308 says how many are stored; the PUT that names the total publishes the object.
+multiples of 256 KiB, except the last; 308 says how many are stored; the PUT that names the total publishes the object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`GcsSink`: chunks handed to a resumable upload, one on its way while the next one fills.
 
-The last 1 to 256 KiB of what was sent are held back: GCS takes whole units of 256 KiB only, but for the last request,
+The last 1 to 256 KiB of what was sent are held back: GCS takes whole units of 256 KiB only, except in the last request,
 which publishes the object, names its size, and must not be sent before the context exits. So the last request is a
 short one, and always carries bytes unless there are none, or all were flushed.
 """

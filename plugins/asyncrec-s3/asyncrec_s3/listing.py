@@ -77,6 +77,6 @@ class Listing:
         if self._last and raw <= self._last:
             raise StorageError(
                 f"{self._what}: {key!r} came after {self._last.decode()!r}. The store does not list in the order of "
-                "UTF-8 bytes, as S3 does but for its directory buckets; what relies on it would miss objects"
+                "UTF-8 bytes, as S3 does except in its directory buckets; what relies on it would miss objects"
             )
         self._last = raw

@@ -398,3 +398,16 @@ async def test_without_verification_flipped_payloads_are_given_out_behind_damage
     found, _, _ = await read(await stored(pack(data)), on_corrupt="skip")
     assert b"four" in found
     assert bytes([b"t"[0] ^ 0x10]) + b"hree" not in found
+
+
+@pytest.mark.parametrize("how", ["stop", "skip"])
+@pytest.mark.parametrize("byte", [0, 1, 2])
+async def test_damage_where_a_later_member_begins_is_not_said_to_be_in_the_one_before(how: str, byte: int) -> None:
+    members = [gzip.compress(framed(RECORDS[n : n + 4])) for n in range(0, 40, 4)]
+    begin = sum(map(len, members[:3]))
+    found, damage, stats = await read(
+        await stored(flipped(b"".join(members), begin + byte)), compression="GZIP", on_corrupt=how
+    )
+    assert found == (RECORDS[:12] if how == "stop" else RECORDS[:12] + RECORDS[16:40])
+    assert [each.offset for each in damage] == [begin]
+    assert stats.lost_bytes == sum(map(len, members[3:] if how == "stop" else members[3:4]))

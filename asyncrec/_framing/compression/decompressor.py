@@ -140,6 +140,7 @@ class Decompressor:
                 self._input.advance(len(piece) - len(bytes(piece).lstrip(b"\0")))
                 continue
             if self._type == "GZIP" and piece[0] != 0x1F:
+                self._began = (self.consumed, self._made)  # the one before is whole
                 raise self._corrupt(
                     f"what follows the GZIP member that ends at byte {self.consumed:,} is not GZIP; {READ_ON}"
                     if self._members

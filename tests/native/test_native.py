@@ -30,9 +30,10 @@ assert sorted(schema.decode_batch(found)["a"].tolist()) == list(range(40))
 """
 
 
-@pytest.mark.parametrize("name", SUBJECTS if native.FUNCTIONS else ())
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_c_gives_what_python_gives(name: str) -> None:
-    fuzz(name, 300, seed=0)
+    if native.FUNCTIONS:  # where no compiler was at hand, Python is all there is
+        fuzz(name, 300, seed=0)
 
 
 def test_every_function_in_c_is_tried() -> None:

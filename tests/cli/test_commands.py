@@ -146,7 +146,6 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["reshard", "data/pages", "out/x", "--max-shard-bytes", "many"], "many"),
         (["reshard", "data/pages", "out/x", "--compression", "zstd"], "ZSTD"),
         (["index", "data/pages", "--layout", "mine"], "mine"),
-        (["convert", "data/pages", "out.warc"], "is no page"),
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),

@@ -79,7 +79,7 @@ def _inflated(raw: bytes, bits: int) -> Iterator[bytes]:
 
 
 def _brotli(raw: bytes) -> Iterator[bytes]:
-    import brotli  # type: ignore[import-not-found,unused-ignore]  # where warcio's users have it
+    import brotli  # type: ignore[import-not-found,import-untyped,unused-ignore]  # where warcio's users have it
 
     decompressor = brotli.Decompressor()
     with memoryview(raw) as view:

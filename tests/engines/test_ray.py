@@ -296,3 +296,9 @@ def test_a_thousand_tasks(tmp_path: Path) -> None:
     assert report.rows == 2000
     assert ids(tmp_path / "d") == list(range(2000))
     check_clean(tmp_path / "d")
+
+
+def test_a_node_that_is_lost_with_what_it_held_loses_and_doubles_no_row(tmp_path: Path) -> None:
+    script = Path(__file__).parent / "lost_node.py"
+    ran = subprocess.run([sys.executable, script, tmp_path], check=False, capture_output=True, text=True)
+    assert "4000 1 True True" in ran.stdout, ran.stdout + ran.stderr

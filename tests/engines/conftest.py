@@ -18,6 +18,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 def started_ray() -> Iterator[None]:
     import ray
 
-    ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()

@@ -1,4 +1,4 @@
-"""Two nodes write, and one is taken away in the middle, with what it held: `python tests/engines/lost_node.py FOLDER`."""
+"""Two nodes write, and one is taken away with what it held: `python tests/engines/lost_node.py FOLDER`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ def main(folder: Path) -> None:
     alive = sum(node["Alive"] for node in ray.nodes())
     ids = sorted(read_batches(folder / "d", columns=["id"]).read_all().column("id").to_pylist())
     print(report.rows, alive, ids == list(range(4000)), len(report.shards) == len(list(folder.glob("d-*.tfrecord"))))
+    ray.shutdown()
+    cluster.shutdown()
 
 
 if __name__ == "__main__":

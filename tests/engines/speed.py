@@ -87,7 +87,7 @@ def main() -> None:
     to_records(batch)
     print(f"to_records: {(time.process_time() - begun) / batch.num_rows * 1e6:.1f} us")
 
-    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     from pyarrow import parquet
 

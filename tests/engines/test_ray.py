@@ -256,7 +256,7 @@ import ray
 from asyncrec.integrations.ray import read_asyncrec, write_asyncrec
 
 folder = Path(sys.argv[1])
-ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+ray.init("local", num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
 
 def slow(batch):
     time.sleep(1)

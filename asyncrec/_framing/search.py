@@ -1,4 +1,4 @@
-"""`FrameSearch` looks for a frame in bytes of which nothing is known.
+"""`FrameSearch` looks for the next frame behind damage, in bytes of which nothing is known.
 
 A frame is found at the first byte where a length and its checksum agree and the data's checksum holds. Any byte may
 begin one, and each of a million headers may claim 64 MiB, so two things keep the search linear: headers are looked for

@@ -1,0 +1,11 @@
+"""One file or object of records is written and read: in batches, with positions, and with what a torn end is.
+
+A room imports from those above it in this list.
+
+position      where a record stands, so that reading can be taken up there
+index         where each record begins, as text
+record_size   when a record is large
+torn_end      what a writer that died left behind its last whole record
+writing       `asyncrec.open_writer`, and the object writers that sharded writers use, too
+reading       `asyncrec.open_reader`
+"""

@@ -1,4 +1,4 @@
-"""Objects that look like a data set's and are in no manifest: found, adopted, or deleted.
+"""What `verify` finds that looks like a data set's and is in no manifest, and what of it may be adopted or deleted.
 
 Whatever a job makes lies under names that hold its own, and its mark stays until it has ended
 (`_shards.ownership.marks`). So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What

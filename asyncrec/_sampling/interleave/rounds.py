@@ -1,4 +1,4 @@
-"""`InterleaveRounds` puts whole rounds of an interleave in order at once, by slices. Pure.
+"""`InterleaveRounds` lays out whole rounds at once, by slices, in the order that `order` defines. Pure.
 
 A round is one block of each input in turn. Of inputs that have blocks for many rounds at hand, all those rounds are
 laid out by a few slices for each input, instead of a step for each block: a tenth of the time where blocks are small.

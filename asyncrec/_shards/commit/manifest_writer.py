@@ -1,4 +1,4 @@
-"""`ManifestWriter`: the segments of one writer, each a commit that happens entirely or not at all.
+"""A `ManifestWriter` commits: it creates the segments of one writer, each entirely or not at all.
 
 A segment is created exclusively, under a name that only its writer uses. So a commit has one moment; it can be tried
 again when its answer was lost, and whoever gave the writer up meanwhile is found in its place.

@@ -1,4 +1,4 @@
-"""`clear_up`: what is left of a job that has ended is taken away, the mark last."""
+"""`clear_up` takes away what is left of a job that has ended: what it made in the store, and its mark last."""
 
 from __future__ import annotations
 

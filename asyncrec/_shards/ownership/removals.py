@@ -1,4 +1,6 @@
-"""The log of removals has a numbered place, won by exclusive creation, for each job that removes or replaces shards.
+"""The log of removals decides which of several jobs that remove or replace shards wins: it has one place for each.
+
+A place is a number, won by exclusive creation.
 
 Appending never takes a place. Whoever removes or replaces does, just before it commits, and its closing segment names
 the place: so a place counts when its job's closing segment is there, is void when its job was abandoned, and until then

@@ -1,4 +1,4 @@
-"""`CommitCoordinator`: what becomes of the shards of a sharded writer, from their names to their commits.
+"""A `CommitCoordinator` decides when the shards of a sharded writer are published and committed.
 
 Rolling shards are committed one by one. Shards that belong together (fixed ones, and all that replace others) are all
 written before the first is published, and committed by one segment.

@@ -1,4 +1,4 @@
-"""A `LocalSink` writes a file that nobody sees until it is whole, and that is its user's alone until then (mode 0600).
+"""A `LocalSink` writes a file that nobody sees until it is whole: the async side of an `UnfinishedFile`.
 
 What happens on the disk is in `unfinished`, and runs in worker threads that are waited for, so that neither a
 descriptor nor a file is left by a cancellation. Only chunks for a filesystem that lives in memory are copied there and

@@ -1,4 +1,4 @@
-"""An `UnfinishedFile` becomes an object. Everything here blocks, and is called in worker threads.
+"""An `UnfinishedFile` becomes an object: its name, its rights (mode 0600 until then), and its publication. Blocks.
 
 The bytes go to ``.<name>.<id>.partial`` beside the target, made by the first write, or on opening where the storage
 has an owner (`LocalStorage.owned_by`), whose id is then in the name. Publishing is the mode that an object has, fsync,

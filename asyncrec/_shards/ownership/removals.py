@@ -1,10 +1,9 @@
 """The log of removals decides which of several jobs that remove or replace shards wins: it has one place for each.
 
-A place is a number, won by exclusive creation.
-
-Appending never takes a place. Whoever removes or replaces does, just before it commits, and its closing segment names
-the place: so a place counts when its job's closing segment is there, is void when its job was abandoned, and until then
-nobody can take the next. Of two that replace the same data set, the second therefore sees the first's commit.
+A place is a number, won by exclusive creation. Appending never takes a place. Whoever removes or replaces does, just
+before it commits, and its closing segment names the place: so a place counts when its job's closing segment is there,
+is void when its job was abandoned, and until then nobody can take the next. Of two that replace the same data set,
+the second therefore sees the first's commit.
 """
 
 from __future__ import annotations

@@ -162,13 +162,16 @@ class Bucket:
         if start_after:
             params["StartAfter"] = start_after
         marks = {"ContinuationToken": "NextContinuationToken"}
-        return Listing(self, "list_objects_v2", self.what("list", prefix), params, "Contents", marks, ordered=True)
+        what = self.what("list", prefix)
+        ask = partial(self._page, "list_objects_v2", what)
+        return Listing(ask, what, params, "Contents", marks, ordered=True)
 
     def uploads(self, prefix: str) -> Listing:
         """List the entries of the multipart uploads begun and not ended."""
         marks = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         what = self.what("list the unfinished uploads of", prefix)
-        return Listing(self, "list_multipart_uploads", what, {"Prefix": prefix}, "Uploads", marks, ordered=False)
+        ask = partial(self._page, "list_multipart_uploads", what)
+        return Listing(ask, what, {"Prefix": prefix}, "Uploads", marks, ordered=False)
 
     async def has_parts(self, key: str, upload_id: str) -> bool:
         what = self.what("list the parts of an upload to", key)
@@ -179,7 +182,11 @@ class Bucket:
         """List the entries of the parts that the store has of an upload."""
         marks = {"PartNumberMarker": "NextPartNumberMarker"}
         what = self.what("list the parts of an upload to", key)
-        return Listing(self, "list_parts", what, {"Key": key, "UploadId": upload_id}, "Parts", marks, ordered=False)
+        ask = partial(self._page, "list_parts", what)
+        return Listing(ask, what, {"Key": key, "UploadId": upload_id}, "Parts", marks, ordered=False)
+
+    async def _page(self, verb: str, what: str, params: dict[str, Any]) -> dict[str, Any]:
+        return await self.repeat(partial(self.call, verb, what, **params), what)
 
     async def abort(self, key: str, upload_id: str) -> None:
         """End an upload without publishing; one that is gone already is no error."""

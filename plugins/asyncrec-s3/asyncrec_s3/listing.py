@@ -5,14 +5,10 @@ A class and no generator: left early, there is nothing to close.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from asyncrec.errors import StorageError
-
-if TYPE_CHECKING:
-    from .bucket import Bucket
 
 __all__ = ["Listing"]
 
@@ -21,7 +17,9 @@ class Listing:
     """An async iterator over the entries of a listing.
 
     Args:
-        verb, params: of the SDK's request.
+        ask: makes a request of these parameters, tried again where that may help, and gives the answer.
+        what: is said where the store is wrong.
+        params: of the first request.
         entries: where an answer has them.
         marks: parameters of the next request, and where an answer has their values.
         ordered: whether keys that do not ascend are an error.
@@ -29,8 +27,7 @@ class Listing:
 
     def __init__(
         self,
-        bucket: Bucket,
-        verb: str,
+        ask: Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]],
         what: str,
         params: dict[str, Any],
         entries: str,
@@ -38,8 +35,7 @@ class Listing:
         *,
         ordered: bool,
     ) -> None:
-        self._bucket = bucket
-        self._verb = verb
+        self._ask = ask
         self._what = what
         self._params: dict[str, Any] | None = params
         self._entries = entries
@@ -60,8 +56,7 @@ class Listing:
         return self._page.pop()
 
     async def _fetch(self, params: dict[str, Any]) -> None:
-        request = partial(self._bucket.call, self._verb, self._what, **params)
-        answer = await self._bucket.repeat(request, self._what)
+        answer = await self._ask(params)
         page = answer.get(self._entries, [])
         if self._ordered:
             for entry in page:

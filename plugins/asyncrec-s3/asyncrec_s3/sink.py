@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -29,10 +29,8 @@ from .bucket import writer_metadata
 from .errors import CompletingError, InvalidPartError
 from .parts import MAX_PARTS, MIB, Digest, base64_of_crc, part_size
 from .publication import Content, Publication
+from .shared import Shared
 from .upload import MultipartUpload
-
-if TYPE_CHECKING:
-    from .storage import S3Storage
 
 __all__ = ["S3Sink"]
 
@@ -48,14 +46,14 @@ _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
 class S3Sink(ByteSink):
     """A sink of one object, which `S3Storage.open_sink` makes; its own context."""
 
-    def __init__(self, storage: S3Storage, key: str, *, exclusive: bool) -> None:
-        self.chunk_size = storage.options.chunk_size
-        self._storage = storage
-        self._bucket = storage.bucket
-        self._key = storage.options.prefix + key
+    def __init__(self, shared: Shared, key: str, *, exclusive: bool) -> None:
+        self.chunk_size = shared.options.chunk_size
+        self._shared = shared
+        self._bucket = shared.bucket
+        self._key = shared.options.prefix + key
         self._writer = uuid.uuid4().hex
         self._publication = Publication(self._bucket, self._key, key, self._writer, exclusive=exclusive)
-        self._upload = MultipartUpload(storage, self._key, self._writer, self._publication.refuse_existing)
+        self._upload = MultipartUpload(shared, self._key, self._writer, self._publication.refuse_existing)
         # Of the whole object, where the store may turn out to compare it.
         self._crc: int | None = None if self._bucket.checksum == "md5" else 0
         self._size = 0
@@ -64,7 +62,7 @@ class S3Sink(ByteSink):
         self._state = SinkState(self._bucket.shown(self._key))
 
     async def __aenter__(self) -> S3Sink:
-        self._storage.check()
+        self._shared.check()
         with self._state.entering():
             self._publication.refuse_unable()
             await anyio.lowlevel.checkpoint()
@@ -108,19 +106,19 @@ class S3Sink(ByteSink):
                 await self._send_part(buffers, size)
 
     async def _send_part(self, buffers: Sequence[Buffer], size: int) -> None:
-        slots = self._storage.slots.of(size)
-        await self._storage.slots.acquire(slots)
-        part = self._storage.buffers.take(size)
+        slots = self._shared.slots.of(size)
+        await self._shared.slots.acquire(slots)
+        part = self._shared.buffers.take(size)
         try:
             self._upload.check()
             await self._copy(buffers, size, part)
         except BaseException:
-            self._storage.buffers.give(part, reusable=True)
-            self._storage.slots.release(slots)
+            self._shared.buffers.give(part, reusable=True)
+            self._shared.slots.release(slots)
             raise
         self._upload.start(part, slots)
         if self._upload.started < MAX_PARTS:
-            self.chunk_size = part_size(self._upload.started + 1, self._storage.options.chunk_size)
+            self.chunk_size = part_size(self._upload.started + 1, self._shared.options.chunk_size)
 
     async def flush(self, tail: Sequence[Buffer]) -> int:
         """Return 0, for nothing of an unfinished upload can be read back. Raises what a part has failed with."""
@@ -130,7 +128,7 @@ class S3Sink(ByteSink):
 
     def _check(self) -> None:
         self._state.check()
-        self._storage.check()
+        self._shared.check()
         self._upload.check()
 
     async def _copy(self, buffers: Sequence[Buffer], size: int, into: B) -> B:
@@ -139,7 +137,7 @@ class S3Sink(ByteSink):
             await anyio.lowlevel.checkpoint()
             self._crc = _gather(buffers, into, self._crc)
         else:
-            self._crc = await in_thread(_gather, buffers, into, self._crc, limiter=self._storage.threads)
+            self._crc = await in_thread(_gather, buffers, into, self._crc, limiter=self._shared.threads)
         self._size += size
         return into
 
@@ -180,7 +178,7 @@ class S3Sink(ByteSink):
             except Exception as error:
                 outcome.append(error)
 
-        await self._storage.settle(job)
+        await self._shared.settle(job)
         if outcome:
             raise outcome[0]
         if self.published is None:
@@ -194,7 +192,7 @@ class S3Sink(ByteSink):
             # The one that shows what the store does must not replace anything.
             await self._publication.refuse_existing()
         data = self._short
-        threads = self._storage.threads
+        threads = self._shared.threads
         # Asking what the store knows is for parts: a put that is refused for it would not show what it was refused for.
         kind = "crc32c" if self._bucket.checksum == "crc32c" else "md5"
         if len(data) <= MIB // 4:
@@ -209,7 +207,7 @@ class S3Sink(ByteSink):
                 what,
                 size=len(data),
                 Key=self._key,
-                Body=await body_of(data, hashed=self._storage.options.payload_signing, limiter=threads),
+                Body=await body_of(data, hashed=self._shared.options.payload_signing, limiter=threads),
                 Metadata=writer_metadata(self._writer),
                 **digest.params,
                 **self._publication.condition,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -18,9 +17,7 @@ from asyncrec.errors import ArgumentValueError, ObjectChangedError, TransientSto
 from asyncrec.storage import ByteSource
 
 from .parts import MIB
-
-if TYPE_CHECKING:
-    from .storage import S3Storage
+from .shared import Shared
 
 __all__ = ["S3Source"]
 
@@ -34,10 +31,10 @@ bytes(WINDOW)
 class S3Source(ByteSource):
     """A source of one object, which `S3Storage.open_source` makes; its own context."""
 
-    def __init__(self, storage: S3Storage, key: str, start: int, end: int | None, etag: str | None) -> None:
-        self._storage = storage
+    def __init__(self, shared: Shared, key: str, start: int, end: int | None, etag: str | None) -> None:
+        self._shared = shared
         self._shown = key
-        self._key = storage.options.prefix + key
+        self._key = shared.options.prefix + key
         self._position = start
         self._end = end
         # By the caller, or by the first bytes read.
@@ -47,7 +44,7 @@ class S3Source(ByteSource):
         self._open = False
 
     async def __aenter__(self) -> S3Source:
-        self._storage.check()
+        self._shared.check()
         await self._pin()
         self._open = True
         return self
@@ -64,7 +61,7 @@ class S3Source(ByteSource):
             raise anyio.ClosedResourceError(f"{self._what()}: its context is not open")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes is at least 1, not {max_bytes}")
-        self._storage.check()
+        self._shared.check()
         # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
         # reading costs, and after at most `WINDOW` there is one.
         while not self._blocks:
@@ -75,7 +72,7 @@ class S3Source(ByteSource):
                 await anyio.lowlevel.checkpoint()
                 return b""
             try:
-                self._blocks = await self._storage.bucket.read(self._key, self._position, end, self.info.etag)
+                self._blocks = await self._shared.bucket.read(self._key, self._position, end, self.info.etag)
             except ObjectChangedError as error:
                 await self._changed(error)
                 continue
@@ -92,7 +89,7 @@ class S3Source(ByteSource):
     async def _pin(self) -> None:
         """Find the version to read; one that contradicts the etag asked for is looked at twice: answers get damaged."""
         for last in (False, True):
-            found = await self._storage.bucket.head(self._key, shown=self._shown)
+            found = await self._shared.bucket.head(self._key, shown=self._shown)
             if self._pinned is None or found.info.etag == self._pinned:
                 self.info = found.info
                 return
@@ -102,7 +99,7 @@ class S3Source(ByteSource):
     async def _changed(self, error: ObjectChangedError) -> None:
         """An answer says it is another version: believed if HEAD agrees. Forgiven while nothing was read or pinned, and
         the size is what it was: the caller counts on it."""
-        found = await self._storage.bucket.head(self._key, shown=self._shown)
+        found = await self._shared.bucket.head(self._key, shown=self._shown)
         if found.info.etag == self.info.etag:
             raise TransientStorageError(f"{self._what()}: an answer had another etag than the object has") from error
         if self._pinned is not None or found.info.size != self.info.size:
@@ -110,4 +107,4 @@ class S3Source(ByteSource):
         self.info = found.info
 
     def _what(self) -> str:
-        return self._storage.bucket.what("read", self._key)
+        return self._shared.bucket.what("read", self._key)

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -21,10 +21,8 @@ from .body import body_of
 from .bucket import bare, writer_metadata
 from .parts import Digest
 from .sent import SentParts
+from .shared import Shared
 from .tasks import Tasks
-
-if TYPE_CHECKING:
-    from .storage import S3Storage
 
 __all__ = ["MultipartUpload"]
 
@@ -43,12 +41,12 @@ class MultipartUpload:
         sent: the parts that the store has.
     """
 
-    def __init__(self, storage: S3Storage, key: str, writer: str, prepare: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, shared: Shared, key: str, writer: str, prepare: Callable[[], Awaitable[None]]) -> None:
         self.started = 0
         self.whole = False
         self.sent = SentParts()
-        self._storage = storage
-        self._bucket = storage.bucket
+        self._shared = shared
+        self._bucket = shared.bucket
         self._key = key
         self._writer = writer
         self._prepare = prepare
@@ -56,7 +54,7 @@ class MultipartUpload:
         self._created = anyio.Event()
         self._stray = False
         self._attempts: Counter[int] = Counter()
-        self._tasks = Tasks(storage.tasks, storage.slots.release)
+        self._tasks = Tasks(shared.tasks, shared.slots.release)
         self._creating = anyio.CancelScope(shield=True)
 
     def start(self, data: memoryview, slots: int) -> None:
@@ -79,7 +77,7 @@ class MultipartUpload:
         await self._tasks.wait()
         self.check()
         if len(self.sent) != self.started:
-            raise anyio.ClosedResourceError(f"{self._storage.root} was closed while {self._key} was written")
+            raise anyio.ClosedResourceError(f"{self._shared.options.root} was closed while {self._key} was written")
 
     @property
     def completion(self) -> dict[str, Any]:
@@ -113,12 +111,12 @@ class MultipartUpload:
         self._tasks.cancel()
         self._creating.deadline = anyio.current_time() + _CLEAN_SECONDS / 2
         if self.started:
-            await self._storage.settle(self._clean)
+            await self._shared.settle(self._clean)
 
     async def tidy(self) -> None:
         """Remove, after the end, what a lost answer may have left behind."""
         if self._stray:
-            await self._storage.settle(self._clean)
+            await self._shared.settle(self._clean)
 
     # Requests ----------------------------------------------------------------------------------------------------
 
@@ -155,15 +153,14 @@ class MultipartUpload:
             await self._upload_part(number, data)
         finally:
             # After an answer nothing reads it any more; after a fault a connection that is being closed might.
-            self._storage.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
+            self._shared.buffers.give(data, reusable=number in self.sent and self._attempts[number] == 1)
 
     async def _upload_part(self, number: int, data: memoryview) -> None:
-        storage = self._storage
         await self._created.wait()
         if self._id is None:
             return  # `_create` has failed, and its error is the one to raise
         kind = "crc32c" if self.whole else self._bucket.checksum
-        digest = await in_thread(Digest, data, kind, limiter=storage.threads)
+        digest = await in_thread(Digest, data, kind, limiter=self._shared.threads)
         what = f"{self._bucket.what('upload to', self._key)}, part {number}"
         try:
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
@@ -172,13 +169,13 @@ class MultipartUpload:
                 raise
             # Refused, and not for a reason that has a name: some stores do so with every header they do not know.
             self._bucket.known.learn_crc32c(False)
-            digest = await in_thread(Digest, data, "md5", limiter=storage.threads)
+            digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
             part = await self._bucket.repeat(partial(self._upload_once, number, data, digest, what), what)
         self.sent.add(number, part, len(data))
 
     async def _upload_once(self, number: int, data: memoryview, digest: Digest, what: str) -> dict[str, Any]:
         self._attempts[number] += 1
-        body = await body_of(data, hashed=self._storage.options.payload_signing, limiter=self._storage.threads)
+        body = await body_of(data, hashed=self._shared.options.payload_signing, limiter=self._shared.threads)
         answer = await self._bucket.call(
             "upload_part",
             what,
@@ -199,7 +196,7 @@ class MultipartUpload:
                 raise TransientStorageError(f"{what}: the answer's CRC32C is not that of what was sent")
             if echo is None and digest.md5 is None:
                 # It compared nothing, whatever it did before: then its ETag is what there is to go by.
-                digest = await in_thread(Digest, data, "md5", limiter=self._storage.threads)
+                digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
         self.sent.judge(number, answer, digest, what)
         part: dict[str, Any] = {"PartNumber": number, "ETag": f'"{etag}"'}
         if self.whole and echo is not None:

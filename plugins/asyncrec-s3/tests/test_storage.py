@@ -20,7 +20,8 @@ from asyncrec_s3 import publication
 from asyncrec_s3.dates import parse_date
 from asyncrec_s3.parts import base64_of_crc
 from asyncrec_s3.plugin import open_s3
-from asyncrec_s3.storage import S3Storage, Slots
+from asyncrec_s3.shared import Slots
+from asyncrec_s3.storage import S3Storage
 
 import asyncrec
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
@@ -140,7 +141,7 @@ async def test_of_a_store_that_encrypts_no_part_is_sent_twice_for_its_etag(
     proxy.echoes = False
     data = os.urandom(2 * CHUNK)
     async with open_storage(max_concurrency=1) as storage:
-        call = storage.bucket.call
+        call = storage.shared.bucket.call
 
         async def encrypted(name: str, what: str, **params: Any) -> dict[str, Any]:
             answer = await call(name, what, **params)
@@ -148,7 +149,7 @@ async def test_of_a_store_that_encrypts_no_part_is_sent_twice_for_its_etag(
                 answer |= {"ETag": '"00000000000000000000000000000000"', "ServerSideEncryption": "aws:kms"}
             return answer
 
-        monkeypatch.setattr(storage.bucket, "call", encrypted)
+        monkeypatch.setattr(storage.shared.bucket, "call", encrypted)
         await storage.put("large", data)
         monkeypatch.undo()
         assert await storage.get("large") == data
@@ -160,9 +161,9 @@ async def test_one_attempt_is_one_request(open_storage: Open, proxy: Any) -> Non
     proxy.plan = lambda request: "500"
     async with open_storage() as storage:
         with pytest.raises(TransientStorageError, match="looking"):
-            await storage.bucket.call("head_object", "looking", Key="x")
+            await storage.shared.bucket.call("head_object", "looking", Key="x")
         with pytest.raises(TransientStorageError, match="putting"):
-            await storage.bucket.call("put_object", "putting", Key="x", Body=b"x")
+            await storage.shared.bucket.call("put_object", "putting", Key="x", Body=b"x")
     assert proxy.operations() == ["HeadObject", "PutObject"]
 
 
@@ -220,11 +221,11 @@ async def test_a_sink_of_which_a_send_was_cancelled_takes_and_publishes_nothing_
     async with open_storage(max_concurrency=1) as storage:
         with pytest.raises(StorageError, match="not published, because writing it failed or was cancelled"):
             async with storage.open_sink("x") as sink:
-                await storage.slots.acquire(1)
+                await storage.shared.slots.acquire(1)
                 with anyio.move_on_after(0.01) as scope:
                     await sink.send([bytes(CHUNK)])
                 assert scope.cancelled_caught
-                storage.slots.release(1)
+                storage.shared.slots.release(1)
                 for late in (sink.send([b"behind"]), sink.flush([])):
                     with pytest.raises(StorageError, match="only be abandoned"):
                         await late
@@ -314,7 +315,7 @@ async def test_back_pressure(open_storage: Open, proxy: Any) -> None:
             group.start_soon(write, storage, "x")
             group.start_soon(write, storage, "y")
             await until(lambda: proxy.operations().count("UploadPart") == 4)
-            await until(lambda: storage.slots.waiting)
+            await until(lambda: storage.shared.slots.waiting)
             assert taken == 4
             proxy.release()
         assert taken == 8
@@ -364,7 +365,7 @@ async def test_clients_are_shared_and_closed(open_storage: Open, proxy: Any) -> 
     """Storages that agree share one, closed with the last of them; another region is another client."""
     async with open_storage() as one:
         async with open_storage(chunk_size=2 * CHUNK) as two, open_storage(region="eu-west-1") as other:
-            mine = [storage.bucket._connection.client for storage in (one, two, other)]
+            mine = [storage.shared.bucket._connection.client for storage in (one, two, other)]
             assert mine[0] is mine[1]
             assert mine[0] is not mine[2]
             await two.put("x", b"x")

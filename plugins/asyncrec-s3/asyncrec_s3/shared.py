@@ -1,0 +1,140 @@
+"""`Shared`: what the sinks and sources of one storage have in common, from the requests to the room for parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+
+import anyio
+import anyio.lowlevel
+
+from asyncrec.storage import TaskScope
+
+from .bucket import Bucket
+from .buffers import Buffers
+from .client import connect
+from .options import Options
+
+__all__ = ["Shared", "Slots"]
+
+
+class Slots:
+    """Room for parts on their way, in pieces of one chunk, shared by all sinks of a storage.
+
+    A part that has grown takes as many as it is chunks long, and all of them where it is longer.
+    """
+
+    def __init__(self, count: int, chunk_size: int) -> None:
+        self._count = count
+        self._chunk = chunk_size
+        self._free = anyio.Semaphore(count)
+        # One takes at a time: two that each held half would wait for each other.
+        self._turn = anyio.Lock()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits for room."""
+        return self._turn.statistics().locked
+
+    def of(self, size: int) -> int:
+        """Count the slots that a part of ``size`` bytes takes."""
+        return min(self._count, -(-size // self._chunk))
+
+    async def acquire(self, slots: int) -> None:
+        """Wait for so many slots; cancelled, take none."""
+        async with self._turn:
+            taken = 0
+            try:
+                while taken < slots:
+                    await self._free.acquire()
+                    taken += 1
+            except BaseException:
+                self.release(taken)
+                raise
+
+    def release(self, slots: int) -> None:
+        for _ in range(slots):
+            self._free.release()
+
+
+class Shared:
+    """What a storage opens when it is entered, and its sinks and sources use until it is left.
+
+    It owns the tasks that upload parts, so sinks may be opened and closed in any order, by any task. It belongs to the
+    process and the event loop that entered it: used from another, as after a fork, it raises instead of hanging.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.bucket: Bucket
+        self.slots = Slots(options.max_concurrency, options.chunk_size)
+        self.buffers = Buffers(options.chunk_size)
+        # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
+        self.threads = anyio.CapacityLimiter(options.max_concurrency)
+        self.tasks = TaskScope()
+        self._stack = AsyncExitStack()
+        self._owner: tuple[int, object] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Shared:
+        if self._owner is not None:
+            raise RuntimeError(f"{self._shown} is entered once")
+        self._owner = (os.getpid(), anyio.lowlevel.current_token())
+        async with AsyncExitStack() as stack:
+            connection = await stack.enter_async_context(connect(self.options.client()))
+            self.bucket = Bucket(connection, self.options)
+            await stack.enter_async_context(self.tasks)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed = True
+        await self._stack.__aexit__(exc_type, exc, traceback)
+
+    @property
+    def _shown(self) -> str:
+        return f"S3Storage({self.options.root!r})"
+
+    def check(self) -> None:
+        """Raise unless it can be used here and now.
+
+        Raises:
+            RuntimeError: opened in another process or on another event loop.
+            anyio.ClosedResourceError: not open.
+        """
+        if self._owner is None or self._closed:
+            raise anyio.ClosedResourceError(f"{self._shown} is not open")
+        if self._owner[0] != os.getpid():
+            raise RuntimeError(
+                f"{self._shown} was opened in another process: a fork cannot use its connections. Open another"
+            )
+        if self._owner[1] != anyio.lowlevel.current_token():
+            raise RuntimeError(f"{self._shown} was opened on another event loop: open one on each")
+
+    async def settle(self, job: Callable[[], Awaitable[None]]) -> None:
+        """Run ``job`` to its end in a task of this storage, whatever happens to the caller, and only then go on.
+
+        ``job`` keeps its own errors and limits its own time. An interruption of the caller is raised afterwards.
+        """
+        done = anyio.Event()
+
+        async def run() -> None:
+            try:
+                await job()
+            finally:
+                done.set()
+
+        self.tasks.start_soon(run)
+        interruption: BaseException | None = None
+        while not done.is_set():
+            try:
+                with anyio.CancelScope(shield=True):
+                    await done.wait()
+            except BaseException as error:  # asyncio's own cancellation, which knows no shield
+                interruption = error
+        if interruption is not None:
+            raise interruption

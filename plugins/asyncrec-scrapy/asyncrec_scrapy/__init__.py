@@ -11,9 +11,9 @@ _items      the item pipeline, and what becomes of an item
 _seen       the filter of duplicates that JOBDIR does not keep
 """
 
-from asyncrec_scrapy._addon import Addon
-from asyncrec_scrapy._items import ItemsPipeline, features_of
-from asyncrec_scrapy._pages import PagesMiddleware
-from asyncrec_scrapy._seen import DupeFilter
+from ._addon import Addon
+from ._items import ItemsPipeline, features_of
+from ._pages import PagesMiddleware
+from ._seen import DupeFilter
 
 __all__ = ["Addon", "DupeFilter", "ItemsPipeline", "PagesMiddleware", "features_of"]

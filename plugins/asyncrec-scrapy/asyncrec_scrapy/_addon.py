@@ -15,6 +15,8 @@ from typing import Any
 
 from scrapy.exceptions import NotConfigured
 
+from asyncrec.errors import ArgumentValueError
+
 __all__ = ["Addon"]
 
 # Behind Redirect, HttpCompression, MetaRefresh and Retry: responses are final, and decoded.
@@ -31,7 +33,7 @@ class Addon:
             raise NotConfigured("asyncrec_scrapy: neither ASYNCREC_PAGES nor ASYNCREC_ITEMS names a data set")
         known = settings.get("ASYNCREC_KNOWN", "replay")
         if known not in ("replay", "skip", "fetch"):
-            raise ValueError(f"ASYNCREC_KNOWN is 'replay', 'skip' or 'fetch', not {known!r}")
+            raise ArgumentValueError(f"ASYNCREC_KNOWN is 'replay', 'skip' or 'fetch', not {known!r}")
         if settings.get("ASYNCREC_PAGES"):
             _add(settings, "DOWNLOADER_MIDDLEWARES", "asyncrec_scrapy.PagesMiddleware", _PAGES_ORDER)
             if known == "replay" and settings.get("JOBDIR"):

@@ -21,7 +21,8 @@ from itemadapter import ItemAdapter
 from scrapy.exceptions import NotConfigured
 
 import asyncrec
-from asyncrec_scrapy._store import store_of
+
+from ._store import store_of
 
 __all__ = ["ItemsPipeline", "features_of"]
 

@@ -9,7 +9,8 @@ from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
 
 from asyncrec import pages
-from asyncrec_scrapy._store import store_of
+
+from ._store import store_of
 
 __all__ = ["PagesMiddleware"]
 

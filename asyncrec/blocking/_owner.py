@@ -54,6 +54,7 @@ class Owner(Generic[A]):
         held = self._held
         self._task = Call(self._portal, held.hold)
         try:
+            self._task.begin()
             held.entered.wait()
         except BaseException:
             self._task.cancel()

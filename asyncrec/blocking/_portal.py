@@ -14,10 +14,11 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Generic, TypeVar, TypeVarTuple
 
+import anyio
 from anyio.from_thread import start_blocking_portal
 
 from asyncrec._concurrency.forks import on_fork
@@ -82,50 +83,72 @@ class Portal:
 
 
 class Call(Generic[T]):
-    """A call on its way, which begins when this is made."""
+    """A call on the loop. An interruption at any point of `begin` or `result` cancels it, if it has begun."""
 
     def __init__(self, portal: Portal, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> None:
+        self._portal = portal
+        self._operation: Callable[[], Awaitable[T]] = lambda: func(*args)
+        self._future: Future[T] | None = None
+        self._scope: anyio.CancelScope | None = None
         self._ended = threading.Event()
         self._fatal: BaseException | None = None
 
-        async def run() -> T:
+    async def _run(self) -> T:
+        with anyio.CancelScope() as self._scope:
             try:
-                return await func(*args)
+                return await self._operation()
             except (KeyboardInterrupt, SystemExit) as error:
                 # Raised by a user's function, and meant for whoever called: asyncio would end the loop for it.
                 self._fatal = error
                 raise RuntimeError("raised again for the caller") from error
             finally:
                 self._ended.set()
+        raise RuntimeError("cancelled, and nobody waits for it")
 
-        self._portal = portal
-        self._future = portal.portal.start_task_soon(run)
+    def begin(self) -> None:
+        """Hand it to the loop."""
+        self._future = self._portal.portal.start_task_soon(self._run)
 
     def result(self) -> T:
-        """Wait for its result.
+        """Wait for its result, beginning it first unless that was done.
 
         Raises:
             RuntimeError: the loop ended, because Python does.
         """
         try:
+            if self._future is None:
+                self.begin()
+            assert self._future is not None
             return self._future.result()
         except CancelledError:
             raise RuntimeError("cancelled, because Python is ending") from None
         except BaseException:
             if self._fatal is not None:
                 raise self._fatal from None
-            if not self._future.done():
+            if not self._ended.is_set():
                 self.cancel()
             raise
 
     def cancel(self) -> None:
-        """Cancel it, and wait until it has ended."""
-        self._future.cancel()
+        """Cancel it if it has begun, and wait until it has ended."""
+        if self._future is not None:
+            self._future.cancel()
+        else:
+            # Interrupted inside `begin`: whether the loop has it is seen behind it in the loop's queue.
+            self._portal.portal.call(_nothing)
+            if self._scope is None:
+                return
+            self._portal.call_soon(self._scope.cancel)
         self._ended.wait()
 
     def abandon(self) -> None:
         """Cancel it, and do not wait: for what was dropped, and is finalised anywhere."""
-        self._portal.call_soon(self._future.cancel)
+        if self._future is not None:
+            self._portal.call_soon(self._future.cancel)
+
+
+def _nothing() -> None:
+    pass
 
 
 class _OfThisProcess:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -161,6 +162,31 @@ def test_an_interruption_cancels_the_call_cleans_up_and_leaves_the_context(tmp_p
     done = run(INTERRUPT, tmp_path)
     assert done.stdout.splitlines() == ["cleaned up", "interrupted", "[]", "17"], done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_an_interruption_while_a_call_is_handed_over_cancels_it_or_it_never_begins(
+    handed_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portal, done = current_portal(), []
+    hand_over = portal.portal.start_task_soon
+
+    async def for_ever() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            done.append("cleaned up")
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.undo()
+        if handed_over:
+            hand_over(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(portal.portal, "start_task_soon", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(for_ever)
+    assert done == ["cleaned up"] * handed_over
 
 
 FORK = """

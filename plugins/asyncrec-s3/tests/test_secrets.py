@@ -51,7 +51,7 @@ async def test_no_credential_is_ever_shown(
     proxy.plan = lambda request: fault
     shown: list[str] = []
     async with open_s3(f"s3://{store.bucket}/{prefix}", **options) as storage:
-        shown += [repr(storage), str(vars(storage)["options"])]
+        shown += [repr(storage), str(vars(storage)["shared"].options)]
 
         async def large(key: str) -> None:
             await storage.put(key, bytes(SMALLEST_PART))

@@ -35,6 +35,7 @@ from asyncrec.errors import (
     TransientStorageError,
 )
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.disk import Disk
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import LaxStorage
@@ -886,6 +887,33 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
         await asyncrec.recover("pages", storage=storage)
     assert await storage.get("pages-00000-of-00002.tfrecord") == before
     assert sorted(tmp_path.glob(".pages-*.tfrecord.*.partial")) == journals
+
+
+async def test_what_was_taken_back_is_durably_gone_before_the_header_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power cut could bring back an index of which nobody knows whose it was."""
+    calls: list[tuple[str, str]] = []
+    unlink, sync = os.unlink, Disk.sync_folder
+
+    def unlink_and_tell(path: str, **options: Any) -> None:
+        unlink(path, **options)
+        calls.append(("unlink", os.fspath(path)))
+
+    def sync_and_tell(disk: Disk, path: str) -> None:
+        sync(disk, path)
+        calls.append(("sync", os.path.join(path, "")))
+
+    monkeypatch.setattr(os, "unlink", unlink_and_tell)
+    monkeypatch.setattr(Disk, "sync_folder", sync_and_tell)
+    with pytest.raises(ObjectExistsError):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=2, writer_id="w") as writer:
+            await writer.write_many([b"x"] * 4)
+            (tmp_path / "pages-00001-of-00002.tfrecord").write_bytes(b"somebody else's")
+    header = calls.index(("unlink", str(tmp_path / ".pages.w.partial")))
+    for name in ("pages-00000-of-00002.tfrecord", "_index/pages-w-00000-of-00002.tfrecord.index"):
+        gone = calls.index(("unlink", str(tmp_path / name)))
+        assert ("sync", os.path.join(tmp_path, os.path.dirname(name), "")) in calls[gone:header], name
 
 
 async def test_a_note_whose_folder_cannot_be_synced_is_left_under_no_name(

@@ -38,6 +38,7 @@ __all__ = [
     "header_path",
     "remove_small_leftovers",
     "remove_unnamed_headers",
+    "sync_deletions",
 ]
 
 _ACKNOWLEDGED = b"acknowledged\n"
@@ -156,11 +157,18 @@ class Journal:
         """Remove the header; what was removed before it stays removed, even after a power cut."""
         path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
-            # What was taken away may not come back, by a power cut, without the header.
-            for folder in ("", "_index", "_keys") if self.header.spool else (jobs_prefix(self.header.name),):
-                with suppress(FileNotFoundError):
-                    self.folder.disk.sync_folder(os.path.join(self.folder.folder, folder))
+            sync_deletions(self.folder, self.header.name)
             self.folder.disk.system.unlink(path)
+
+
+def sync_deletions(folder: LocalStorage, name: str) -> None:
+    """Make durable what a job has deleted, before its header or mark goes: a power cut would bring it back as nobody's.
+
+    Deleting itself syncs nothing, for a job may delete thousands of objects. Blocks.
+    """
+    for part in ("", "_index", "_keys", jobs_prefix(name)):
+        with suppress(FileNotFoundError):
+            folder.disk.sync_folder(os.path.join(folder.folder, part))
 
 
 def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tuple[str, JobHeader]]:

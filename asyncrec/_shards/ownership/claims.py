@@ -14,12 +14,12 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal, find_job_headers, has_header
-from asyncrec._shards.manifest.names import claim_key, mark_key
+from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.ownership.liveness import Life
-from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, uses_plain_names
+from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, remove_mark, uses_plain_names
 from asyncrec._shards.ownership.unlisted import ever_listed, published_by
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._base import Storage
@@ -111,7 +111,7 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
                 display_path, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)"
             )
         await abandon(folder, mark, plain=plain)
-        await folder.delete(mark_key(mark.name, mark.writer))
+        await remove_mark(folder, mark.name, mark.writer)
         ended = True
     finally:
         if life is not None:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from asyncrec._concurrency.tasks import surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import claim_key, mark_key
+from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.abandonment import delete_replaced, delete_unlisted
 from asyncrec._shards.ownership.claims import take_life
-from asyncrec._shards.ownership.marks import find_claims
+from asyncrec._shards.ownership.marks import find_claims, remove_mark
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
 
@@ -28,7 +28,7 @@ async def clear_up(target: Storage, header: JobHeader, *, plain: bool) -> None:
     for claim in await find_claims(target, header.name):
         if claim.writer == header.writer and (local or not closing.abandoned):
             await target.delete(claim_key(header.name, claim.number))
-    await target.delete(mark_key(header.name, header.writer))
+    await remove_mark(target, header.name, header.writer)
     if header.life:
         with suppress(StorageError):  # whoever gave the job up holds it, and ends it
             life = await take_life(header)

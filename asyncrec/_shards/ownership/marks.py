@@ -19,7 +19,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
-from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.journal import find_job_headers, sync_deletions
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -34,6 +34,7 @@ __all__ = [
     "load_mark",
     "put_claim",
     "put_mark",
+    "remove_mark",
     "remove_own_mark",
     "uses_plain_names",
 ]
@@ -85,6 +86,14 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
             f"{join(folder.root, header.name)}: a writer with the id {header.writer} lives, or has left its mark; "
             "recover the data set first (asyncrec.recover), or use another writer_id"
         ) from error
+
+
+async def remove_mark(folder: Storage, name: str, writer: str) -> None:
+    """Remove the mark of a job that has ended, when nothing that it deleted can come back."""
+    local = local_folder(folder)  # of a job with a spool: its header is in that
+    if local is not None:
+        await in_thread(sync_deletions, local, name)
+    await folder.delete(mark_key(name, writer))
 
 
 async def remove_own_mark(folder: Storage, header: JobHeader) -> None:

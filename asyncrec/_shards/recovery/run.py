@@ -12,11 +12,10 @@ import anyio
 from asyncrec._concurrency.tasks import surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import mark_key
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
 from asyncrec._shards.ownership.claims import abandon_local, claim_journal, take_life
 from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.marks import uses_plain_names
+from asyncrec._shards.ownership.marks import remove_mark, uses_plain_names
 from asyncrec._shards.recovery.local_recovery import LocalWriterRecovery
 from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, UnfinishedJob
 from asyncrec._shards.recovery.writer_recovery import RemoteWriterRecovery
@@ -111,7 +110,7 @@ class RecoveryRun:
             elif self._is_given_up(header):
                 if await abandon_job(target, header, plain=plain):
                     self._done.append(RecoveredWriter(abandoned=[header.writer]))
-                await target.delete(mark_key(header.name, header.writer))
+                await remove_mark(target, header.name, header.writer)
             elif life is None or header.spool:
                 self._unfinished.append(UnfinishedJob.of(header))
                 return

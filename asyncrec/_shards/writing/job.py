@@ -31,12 +31,12 @@ from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal, leftovers_of
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import claim_key, mark_key
+from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.abandonment import delete_replaced
 from asyncrec._shards.ownership.liveness import Life
-from asyncrec._shards.ownership.marks import Claim
+from asyncrec._shards.ownership.marks import Claim, remove_mark
 from asyncrec._shards.ownership.removals import take_place
 from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec.errors import (
@@ -205,5 +205,5 @@ class Job:
         if doubtful:
             return False
         if marked:
-            await self.store.delete(mark_key(name, self.header.writer))
+            await remove_mark(self.store, name, self.header.writer)
         return True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,4 +139,59 @@ async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
     await tools.reshard(str(tmp_path / "set"), str(tmp_path / "again"), num_shards=2)
     assert (await tools.verify(str(tmp_path / "again"))).ok
     await report(str(tmp_path / "again"))
+    assert blocking_calls == []
+
+
+async def test_a_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:
+    options: dict[str, Any] = {"storage": MemoryStorage(), "spool": tmp_path, "max_shard_records": 20}
+    async with asyncrec.open_sharded_writer("pages", **options) as writer:
+        for number in range(50):
+            await writer.write(b"%d" % number, key=str(number))
+            await writer.flush()
+    assert blocking_calls == []
+
+
+@pytest.mark.parametrize("given", ["by a generator", "by an async generator"])
+async def test_a_generator_makes_a_data_set_that_is_shuffled_on_disk(
+    tmp_path: Path, blocking_calls: list[str], given: str
+) -> None:
+    image = tmp_path / "image.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBB", 13, b"IHDR", 3, 2, 8, 2))
+    del blocking_calls[:]
+
+    def examples(split: str) -> Iterator[tuple[str, dict[str, object]]]:
+        for number in range(200):
+            yield str(number), {"n": number, "body": b"x" * 100, "image": str(image)}
+
+    async def later(split: str) -> AsyncIterator[tuple[str, dict[str, object]]]:
+        for example in examples(split):
+            yield example
+
+    writer = asyncrec.DatasetWriter(
+        examples if given == "by a generator" else later, None, tmp_path / "set", "train", memory_limit=4_000
+    )
+    await writer.create_records()
+    async with asyncrec.open_split(tmp_path / "set", "train") as split:
+        assert len([record async for record in split]) == 200
+    assert blocking_calls == []
+
+
+async def test_streams_and_samplers(tmp_path: Path, blocking_calls: list[str]) -> None:
+    schema = asyncrec.Schema({"n": asyncrec.FixedLen([], "int64")})
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=4, schema=schema) as writer:
+        for number in range(200):
+            await writer.write({"n": number % 5})
+    files = await asyncrec.list_shards(tmp_path / "pages")
+    async with asyncrec.interleave(files, cycle_length=2, shuffle_buffer=20, seed=1) as stream:
+        taken = [await anext(stream) for _ in range(30)]
+        state = stream.state_dict()
+    async with asyncrec.interleave(files, cycle_length=2, shuffle_buffer=20, seed=1) as stream:
+        stream.load_state_dict(state)
+        assert len(taken + [record async for record in stream]) == 200
+    for _ in range(2):  # the classes are stored by the first, and read by the second
+        async with (
+            asyncrec.open_dataset(tmp_path / "pages") as dataset,
+            asyncrec.ClassBalancedSampler(dataset, 2, 2, class_feature="n", seed=1) as sampler,
+        ):
+            assert len(await anext(aiter(sampler))) == 4
     assert blocking_calls == []

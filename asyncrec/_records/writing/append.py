@@ -17,7 +17,7 @@ from functools import partial
 
 import anyio
 
-from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._records.torn_end import whole_end, zeros_from
@@ -99,7 +99,8 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
             await in_thread(_cut, lock.fd, path, compression)
         raise
     finally:
-        lock.release()
+        # Closing a file that was written may wait for its server.
+        await surely_in_thread(lock.release)
 
 
 def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:

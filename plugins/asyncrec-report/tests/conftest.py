@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 import asyncrec
 from asyncrec.cli import main
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -1,0 +1,111 @@
+"""A page tells what a data set of any kind holds: records, shards, features, classes and writers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from asyncrec_report import report
+from report_pages import page_of, png, written
+
+import asyncrec
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> None:
+    rows = [{"label": i % 4, "text": f"row {i}", "emb": np.full(8, i, np.float32)} for i in range(400)]
+    schema = asyncrec.Schema(
+        {
+            "label": asyncrec.FixedLen((), "int64"),
+            "text": asyncrec.FixedLen((), "str"),
+            "emb": asyncrec.VarLen("float32"),
+        }
+    )
+    options = {"max_shard_records": 100, "compression": "GZIP", "schema": schema, "writer_id": "crawler_7"}
+    storage = await written(rows, **options, metadata={"source": "a test"})
+    page = await page_of("pages", storage)
+    for told in (
+        "400 records in 4 shards",
+        "All of it was read for this page, and every checksum holds.",
+        "described by a schema",
+        "4 classes",
+        "equally large",
+        "schema: VarLen, float32",
+        "8 values a record",
+        "pages-crawler_7-000003.tfrecord",
+        "crawler_7",
+        "closed",
+        "a test",
+        "none in 400 records read",
+    ):
+        assert told in page, told
+    assert page.bars > 50
+    manifest = await asyncrec.read_manifest("pages", storage=storage)
+    assert manifest.id in page
+
+
+@pytest.mark.parametrize("how", ["no shard", "no record"])
+async def test_an_empty_data_set_is_told_to_be_empty(how: str) -> None:
+    storage = MemoryStorage()
+    if how == "no shard":
+        async with asyncrec.open_sharded_writer("pages", storage=storage):
+            pass
+    else:
+        await asyncrec.write_records("pages", [], storage=storage)
+    page = await page_of("pages", storage)
+    assert f"0 records in {0 if how == 'no shard' else 1} shard" in page
+    assert "nothing was read" in page
+
+
+async def test_a_writer_that_is_still_open_is_told() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=5) as writer:
+        for i in range(10):
+            await writer.write(asyncrec.encode_example({"i": i}))
+        await writer.commit()
+        assert "10 records in 2 shards" in await page_of("pages", storage)
+        assert "1 writer not closed yet." in await page_of("pages", storage)
+    assert "not closed yet" not in await page_of("pages", storage)
+
+
+async def test_records_that_are_no_examples_are_shown_as_what_they_are() -> None:
+    storage = MemoryStorage()
+    await asyncrec.write_records("a", [b'{"url": "https://example.org"}', b"<html><p>hi", b"\xff\x00"], storage=storage)
+    page = await page_of("a", storage)
+    assert "The records are no Examples: JSON 33 %, HTML 33 %, binary 33 %." in page
+    assert '{"url": "https://example.org"}' in page
+    assert "ff 00" in page
+
+
+async def test_a_folder_of_several_data_sets_is_one_page() -> None:
+    storage = MemoryStorage()
+    for split in ("train", "eval"):
+        async with asyncrec.open_sharded_writer(f"data/{split}", storage=storage, num_shards=2) as writer:
+            for i in range(10):
+                await writer.write(asyncrec.encode_example({"i": i}))
+    page = await page_of("data", storage)
+    assert "20 records in 4 shards" in page
+    assert "Data set" in page
+
+
+async def test_the_class_feature_may_be_named_and_a_wrong_name_is_an_error() -> None:
+    storage = await written([{"shape": ["disc", "square"][i % 2], "i": i} for i in range(10)])
+    assert "2 classes" not in await page_of("pages", storage)
+    assert "2 classes" in await page_of("pages", storage, class_feature="shape")
+    with pytest.raises(ValueError, match="no record read has the feature 'colour'; there are: i, shape"):
+        await report("pages", storage=storage, class_feature="colour")
+
+
+async def test_of_many_classes_the_largest_are_listed_and_all_are_drawn() -> None:
+    storage = await written([{"label": i % (1 + i % 40)} for i in range(800)])
+    page = await page_of("pages", storage)
+    assert "40 classes, by the feature label" in page
+    assert "all 40 classes, from the largest to the smallest" in page
+
+
+async def test_classes_that_are_numbers_have_the_names_that_the_manifest_has() -> None:
+    rows = [{"label": i % 3, "image": png(2)} for i in range(12)]
+    page = await page_of("pages", await written(rows, metadata={"labels": ["disc", "square"]}))
+    assert {image["alt"] for image in page.images} == {"disc", "square", "2"}
+    assert "disc 4 33 %" in page

@@ -6,15 +6,18 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import anyio.to_thread
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
 
-from s3_proxy import Proxy, running_proxy  # found by the line above
-from s3_store import SMALLEST_PART, Store, running_store
+from s3_opening import Open, opener  # found by the line above
+from s3_proxy import Proxy, running_proxy
+from s3_store import CHUNK, IMPATIENT, SMALLEST_PART, Store, running_store
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -55,6 +58,29 @@ def proxy(_proxy: Proxy) -> Iterator[Proxy]:
     refused = list(_proxy.refused)
     _proxy.reset()
     assert not refused
+
+
+@pytest.fixture
+def open_storage(store: Store, proxy: Proxy, prefix: str) -> Open:
+    """Opens a storage on the test's folder, with S3's smallest parts."""
+    return opener(store, proxy, prefix, chunk_size=5 << 20)
+
+
+@pytest.fixture
+def open_impatient(store: Store, proxy: Proxy, prefix: str, small_parts: None) -> Open:
+    """The same with the test store's smallest parts, and a client that soon gives up a request that hangs."""
+    return opener(store, proxy, prefix, chunk_size=CHUNK, read_timeout=IMPATIENT)
+
+
+@pytest.fixture
+def whole(store: Store, prefix: str) -> Callable[..., Any]:
+    """Looks past the plugin: the object holds this, and no upload is left."""
+
+    async def look(key: str, data: bytes | None) -> None:
+        assert await anyio.to_thread.run_sync(store.get, f"{prefix}/{key}") == data
+        assert await anyio.to_thread.run_sync(store.unfinished, prefix) == []
+
+    return look
 
 
 class _NoJitter(random.Random):

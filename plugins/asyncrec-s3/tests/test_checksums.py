@@ -1,0 +1,182 @@
+"""Each body is sent with the checksum that its store compares, and an answer is held against it."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import crc32c
+import pytest
+from asyncrec_s3 import client as clients
+from asyncrec_s3 import publication
+from asyncrec_s3.parts import base64_of_crc
+from s3_opening import Open
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 5 << 20
+
+
+def checksums_sent(proxy: Any, operation: str) -> list[str]:
+    """For each such request so far, in the order of keys and parts: which checksums came with its body."""
+    names = {"Content-MD5": "md5", "x-amz-checksum-crc32c": "crc32c"}
+    sent = [request for request in proxy.requests if request.operation == operation]
+    return ["+".join(short for name, short in names.items() if name in request.headers) for request in sent]
+
+
+async def test_a_store_that_compares_crc32c_is_sent_no_other(open_storage: Open, proxy: Any) -> None:
+    """MD5 costs thirty times as much. It is sent until an answer has shown that CRC32C is compared."""
+    proxy.echoes = True
+    async with open_storage(max_concurrency=1) as storage:
+        await storage.put("first", os.urandom(3 * CHUNK))
+        assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "crc32c", "crc32c"]
+        await storage.put("small", b"small")
+        assert checksums_sent(proxy, "PutObject") == ["crc32c"]
+        async with open_storage() as other:
+            await other.put("second", os.urandom(2 * CHUNK))
+        assert checksums_sent(proxy, "UploadPart")[3:] == ["crc32c", "crc32c"], "what one learns the others know"
+
+
+async def test_a_store_that_does_not_know_crc32c_is_sent_md5(open_storage: Open, proxy: Any) -> None:
+    proxy.echoes = False
+    async with open_storage(max_concurrency=1) as storage:
+        await storage.put("large", os.urandom(3 * CHUNK))
+        await storage.put("small", b"small")
+    assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "md5", "md5"]
+    assert checksums_sent(proxy, "PutObject") == ["md5"]
+
+
+async def test_a_store_that_refuses_what_it_does_not_know_is_sent_md5(open_storage: Open, proxy: Any) -> None:
+    proxy.plan = lambda request: "501" if "x-amz-checksum-crc32c" in request.headers else None
+    data = os.urandom(3 * CHUNK)
+    async with open_storage(max_concurrency=1) as storage:
+        await storage.put("large", data)
+        assert await storage.get("large") == data
+    assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "md5", "md5", "md5"]
+
+
+async def test_a_store_that_compares_crc32c_no_more_is_sent_md5_again(open_storage: Open, proxy: Any) -> None:
+    """The part whose CRC32C nobody compared is held against its ETag; a wrong one is uploaded again."""
+    proxy.echoes = True
+    wrong: list[str] = []
+
+    def plan(request: Any) -> str | None:
+        # The second part: the store forgets what it knew, and answers with an ETag of something else.
+        if request.operation == "UploadPart" and "Content-MD5" not in request.headers and not wrong:
+            proxy.echoes = False
+            wrong.append(request.key)
+            return "etag"
+        return None
+
+    proxy.plan = plan
+    data = os.urandom(3 * CHUNK)
+    async with open_storage(max_concurrency=1) as storage:
+        await storage.put("large", data)
+        assert await storage.get("large") == data
+    assert wrong
+    assert checksums_sent(proxy, "UploadPart") == ["md5+crc32c", "crc32c", "crc32c", "md5"]
+
+
+async def test_a_wrong_etag_of_a_part_is_asked_for_again(open_storage: Open, proxy: Any) -> None:
+    """Without an MD5 nothing tells that it is wrong but the store's refusal to put the parts together."""
+    proxy.echoes = True
+    wrong: list[str] = []
+
+    def plan(request: Any) -> str | None:
+        if request.operation == "UploadPart" and "Content-MD5" not in request.headers and not wrong:
+            wrong.append(request.key)
+            return "etag"
+        return None
+
+    proxy.plan = plan
+    data = os.urandom(3 * CHUNK)
+    async with open_storage(max_concurrency=1) as storage:
+        info = await storage.put("large", data)
+        assert await storage.get("large") == data
+        assert await storage.head("large") == info
+    assert wrong
+    assert proxy.operations().count("ListParts") == 1
+
+
+async def test_of_a_store_that_encrypts_no_part_is_sent_twice_for_its_etag(
+    open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it encrypts has another ETag than the MD5 of what was sent, though it may look like one."""
+    proxy.echoes = False
+    data = os.urandom(2 * CHUNK)
+    async with open_storage(max_concurrency=1) as storage:
+        call = storage.shared.bucket.call
+
+        async def encrypted(name: str, what: str, **params: Any) -> dict[str, Any]:
+            answer = await call(name, what, **params)
+            if name == "upload_part":
+                answer |= {"ETag": '"00000000000000000000000000000000"', "ServerSideEncryption": "aws:kms"}
+            return answer
+
+        monkeypatch.setattr(storage.shared.bucket, "call", encrypted)
+        await storage.put("large", data)
+        monkeypatch.undo()
+        assert await storage.get("large") == data
+    assert proxy.operations().count("UploadPart") == 2
+
+
+async def test_the_checksum_of_the_whole_goes_with_its_completion_where_the_store_compares_it(
+    open_storage: Open, proxy: Any
+) -> None:
+    """And its size; elsewhere neither, for other stores refuse what they do not know."""
+    data = os.urandom(2 * CHUNK)
+    proxy.echoes = False
+    async with open_storage(connect_timeout=9.5) as storage:
+        await storage.put("md5", data)
+    proxy.echoes = True
+    async with open_storage(connect_timeout=9.25, checksum="crc32c") as storage:
+        await storage.put("crc32c", data)
+    md5, crc = [request.headers for request in proxy.requests if request.operation == "CompleteMultipartUpload"]
+    assert crc["x-amz-checksum-crc32c"] == base64_of_crc(crc32c.crc32c(data))
+    assert crc["x-amz-mp-object-size"] == str(len(data))
+    assert not {"x-amz-checksum-crc32c", "x-amz-mp-object-size"} & set(md5)
+
+
+@pytest.mark.parametrize(
+    ("url", "aws"),
+    [
+        ("https://s3.eu-west-1.amazonaws.com", True),
+        ("https://s3.cn-north-1.amazonaws.com.cn", True),
+        ("https://s3.amazonaws.com.evil.example", False),
+        ("https://minio.example:9000", False),
+        ("unknown", False),
+    ],
+)
+def test_only_the_endpoints_of_aws_are_known_to_honour_everything(url: str, aws: bool) -> None:
+    events = SimpleNamespace(unregister=lambda *args: None, register=lambda *args: None)
+    connection = clients.Connection(SimpleNamespace(meta=SimpleNamespace(endpoint_url=url, events=events)))
+    expected, known = True if aws else None, connection.known
+    assert connection.is_aws is aws
+    assert (known.crc32c, known.excludes_puts, known.excludes_parts) == (expected, expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "crc", "etag", "expected"),
+    [
+        ({"ETag": '"e"', "ChecksumCRC32C": base64_of_crc(5)}, 5, "e", True),
+        ({"ETag": '"e"', "ChecksumCRC32C": base64_of_crc(6)}, 5, "e", False),
+        ({"ETag": "", "ChecksumCRC32C": base64_of_crc(5)}, 5, None, False),
+        ({"ETag": '"e"'}, None, "e", True),
+        ({"ETag": '"other"'}, None, "e", False),
+        ({}, None, None, False),
+    ],
+)
+def test_an_answer_to_a_put_confirms_what_it_names(
+    answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
+) -> None:
+    """By the checksum where one was sent along, else by the ETag; without an ETag it confirms nothing."""
+    content = publication.Content(size=1, crc32c=crc, etag=etag, certain=False)
+    assert publication._confirmed(answer, content) is expected
+
+
+def test_an_object_of_which_no_answer_named_the_etag_has_one_that_is_none() -> None:
+    content = publication.Content(size=1, crc32c=None, etag=None, certain=False)
+    made = publication.Publication(SimpleNamespace(), "p/x", "x", "writer", exclusive=False)  # type: ignore[arg-type]  # not asked
+    assert made._of_answer({}, content).etag == "unknown"
+    assert made._of_answer({"ETag": '"e"'}, content).etag == "e"

@@ -1,0 +1,115 @@
+"""Storages share a client, made once, closed with the last of them, and used only where it was opened."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from asyncrec_s3 import client as clients
+from asyncrec_s3.dates import parse_date
+from asyncrec_s3.storage import S3Storage
+from s3_opening import Open, until
+
+import asyncrec
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 5 << 20
+
+
+async def test_found_by_its_scheme(store: Any, proxy: Any, prefix: str) -> None:
+    """Installed, it answers to s3:// wherever asyncrec takes a path."""
+    root = f"s3://{store.bucket}/{prefix}"
+    async with asyncrec.open_storage(root, endpoint_url=proxy.endpoint) as storage:
+        await storage.put("x", b"here")
+    assert store.get(f"{prefix}/x") == b"here"
+
+
+async def test_clients_are_shared_and_closed(open_storage: Open, proxy: Any) -> None:
+    """Storages that agree share one, closed with the last of them; another region is another client."""
+    async with open_storage() as one:
+        async with open_storage(chunk_size=2 * CHUNK) as two, open_storage(region="eu-west-1") as other:
+            mine = [storage.shared.bucket._connection.client for storage in (one, two, other)]
+            assert mine[0] is mine[1]
+            assert mine[0] is not mine[2]
+            await two.put("x", b"x")
+        await one.put("y", b"y")
+    assert not clients._shared.get()
+    await until(lambda: proxy.connections == 0)
+
+
+async def test_opened_at_once_one_client_is_made(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    make = clients._make
+
+    async def counting(*args: Any) -> Any:
+        nonlocal made
+        made += 1
+        return await make(*args)
+
+    monkeypatch.setattr(clients, "_make", counting)
+
+    async def work() -> None:
+        async with open_storage() as storage:
+            await storage.put("x", b"x")
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(work)
+    assert made == 1
+
+
+async def test_another_event_loop_is_refused(open_storage: Open, anyio_backend: str) -> None:
+    """Used from a loop it was not opened on, it raises instead of hanging."""
+
+    async def use(storage: S3Storage) -> None:
+        await storage.put("x", b"x")
+
+    async with open_storage() as storage:
+        for backend in ("asyncio", "trio"):
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await anyio.to_thread.run_sync(lambda backend=backend: anyio.run(use, storage, backend=backend))
+
+
+async def test_after_a_fork_it_is_refused(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child has the parent's connections, and must not speak on them."""
+    async with open_storage() as storage:
+        await storage.put("x", b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: -1)
+            for operation in (storage.head, storage.get, storage.delete, lambda key: storage.put(key, b"y")):
+                with pytest.raises(RuntimeError, match="another process"):
+                    await operation("x")
+            with pytest.raises(RuntimeError, match="another process"):
+                storage.list_objects()
+
+
+async def test_closed_it_says_so(open_storage: Open) -> None:
+    async with open_storage() as storage:
+        source = storage.open_source("x")
+    with pytest.raises(anyio.ClosedResourceError):
+        await storage.put("x", b"x")
+    with pytest.raises(anyio.ClosedResourceError):
+        await source.__aenter__()
+    with pytest.raises(TypeError, match="open one in each"):
+        pickle.dumps(storage)
+
+
+async def test_dates_are_not_parsed_in_the_way_that_holds_the_loop(
+    open_storage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[Any] = []
+
+    def parse(value: Any) -> Any:
+        parsed.append(value)
+        return parse_date(value)
+
+    monkeypatch.setattr(clients, "parse_date", parse)
+    async with open_storage(connect_timeout=9.75) as storage:  # a client of its own
+        await storage.put("x", b"data")
+        parsed.clear()
+        assert [info.key async for info in storage.list_objects()] == ["x"]
+    assert parsed

@@ -1,0 +1,98 @@
+"""Options and credentials reach the store; where they cannot be used, the error says what to do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncrec_s3.plugin import open_s3
+from s3_opening import Open
+
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
+
+pytestmark = pytest.mark.anyio
+
+CHUNK = 5 << 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"checksum": "crc32c"}, {"payload_signing": True}, {"addressing_style": "path"}, {"region": "eu-west-1"}],
+)
+async def test_options_reach_the_store(open_storage: Open, proxy: Any, options: dict[str, Any]) -> None:
+    """With each, small and large objects are written and read; the proxy checks every checksum it is sent."""
+    data = os.urandom(CHUNK + 10)
+    async with open_storage(**options) as storage:
+        await storage.put("small", data[:10])
+        info = await storage.put("large", data)
+        assert await storage.get("large") == data
+        assert await storage.head("large") == info
+    sent = [r.headers for r in proxy.requests if r.operation in ("UploadPart", "PutObject")]
+    assert len(sent) == 3
+    for headers in sent:
+        assert ("Content-MD5" in headers) == (options.get("checksum") != "crc32c")
+        assert (headers["X-Amz-Content-SHA256"] != "UNSIGNED-PAYLOAD") == bool(options.get("payload_signing"))
+        assert "Expect" not in headers
+        if region := options.get("region"):
+            assert f"/{region}/s3/" in headers["Authorization"]
+
+
+async def test_a_missing_profile_is_said_by_name(open_storage: Open) -> None:
+    with pytest.raises(StoragePermissionError, match="nobody"):
+        async with open_storage(profile="nobody"):
+            pass
+
+
+async def test_no_credentials_is_said_with_a_remedy(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    async with open_storage() as storage:
+        with pytest.raises(StoragePermissionError, match="anonymous=True"):
+            await storage.put("x", b"x")
+
+
+async def test_a_profile_gives_credentials(
+    open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Found as the SDK finds them, in its configuration files."""
+    (tmp_path / "config").write_text("[profile two]\naws_access_key_id = AKIAOFPROFILETWO\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    proxy.plan = lambda request: "403"
+    async with open_storage(profile="two") as storage:
+        with pytest.raises(StoragePermissionError):
+            await storage.put("x", b"x")
+    assert "AKIAOFPROFILETWO" in proxy.requests[0].headers["Authorization"]
+
+
+async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:
+    proxy.plan = lambda request: "403"
+    async with open_storage(anonymous=True) as storage:
+        with pytest.raises(StoragePermissionError):
+            await storage.head("x")
+    assert "Authorization" not in proxy.requests[0].headers
+
+
+@pytest.mark.parametrize("how", ["verify", "AWS_CA_BUNDLE", "ca_bundle"])
+@pytest.mark.parametrize(("kind", "words"), [("missing", "No such file"), ("no bundle", "PEM"), ("folder", "director")])
+async def test_authorities_that_cannot_be_used_are_named_at_once(
+    proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str, words: str
+) -> None:
+    """And by whom they were named: no request is sent, and nothing is tried again."""
+    path = tmp_path / "authorities.pem"
+    if kind == "no bundle":
+        path.write_text("no certificate")
+    if kind == "folder":
+        path.mkdir()
+    if how == "AWS_CA_BUNDLE":
+        monkeypatch.setenv(how, str(path))
+    if how == "ca_bundle":
+        (tmp_path / "config").write_text(f"[default]\nca_bundle = {path}\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    options = {"verify": str(path)} if how == "verify" else {}
+    with pytest.raises(StorageError, match=rf"authorities.pem, the authorities named by .*{how}.*{words}") as caught:
+        async with open_s3("s3://crawl", endpoint_url=proxy.endpoint, **options):
+            pass
+    assert not isinstance(caught.value, TransientStorageError)
+    assert proxy.requests == []

@@ -1,0 +1,146 @@
+"""A fault that lasts reaches the caller: what was acknowledged is there, and of what was not, nothing is left."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+from asyncrec_s3.plugin import open_s3
+from asyncrec_s3.storage import S3Storage
+from s3_opening import Open
+from s3_store import CHUNK, KIND
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectChangedError,
+    ObjectExistsError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+
+pytestmark = pytest.mark.anyio
+
+SMALL = random.Random(1).randbytes(1_000)
+LARGE = random.Random(2).randbytes(CHUNK + 1_000)
+
+
+def always(operation: str, fault: str) -> Callable[[Any], str | None]:
+    return lambda request: fault if request.operation == operation else None
+
+
+@pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "PutObject"])
+@pytest.mark.parametrize("fault", ["500", "403", "reset"])
+async def test_a_fault_for_good_reaches_the_caller(
+    open_impatient: Open, proxy: Any, whole: Any, operation: str, fault: str
+) -> None:
+    """Nothing is published, nothing left, an older object untouched."""
+    data = SMALL if operation == "PutObject" else LARGE
+    async with open_impatient() as storage:
+        await storage.put("x", b"older")
+        proxy.plan = always(operation, fault)
+        expected = StoragePermissionError if fault == "403" else TransientStorageError
+        with pytest.raises(expected, match="x"):
+            await storage.put("x", data)
+        await whole("x", b"older")
+
+
+@pytest.mark.parametrize("operation", ["CompleteMultipartUpload", "PutObject"])
+async def test_an_answer_that_never_comes_is_settled_by_looking(
+    open_impatient: Open, proxy: Any, whole: Any, operation: str
+) -> None:
+    """The effect takes place and every answer is lost: it was published, and is said to be."""
+    data = SMALL if operation == "PutObject" else LARGE
+    async with open_impatient() as storage:
+        proxy.plan = always(operation, "500-after")
+        info = await storage.put("x", data, exclusive=True)
+        assert info.size == len(data)
+        await whole("x", data)
+
+
+async def test_unknown_outcome_is_said_to_be_unknown(open_impatient: Open, proxy: Any) -> None:
+    """When even looking fails, the error says that the object may be there."""
+    async with open_impatient() as storage:
+        proxy.plan = lambda request: {"PutObject": "500-after", "HeadObject": "500"}.get(request.operation)
+        with pytest.raises(TransientStorageError) as caught:
+            await storage.put("x", SMALL)
+        assert any("unknown" in note for note in caught.value.__notes__)
+
+
+async def test_acknowledged_but_absent_is_an_integrity_error(
+    open_impatient: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """A store that completes an upload and does not have the object is not believed."""
+
+    def plan(request: Any) -> None:
+        if request.operation == "HeadObject" and "CompleteMultipartUpload" in proxy.operations():
+            store.client.delete_object(Bucket=store.bucket, Key=f"{prefix}/x")
+
+    async with open_impatient() as storage:
+        proxy.plan = plan
+        with pytest.raises(IntegrityError, match="does not have it"):
+            await storage.put("x", LARGE)
+
+
+@pytest.mark.parametrize("data", [SMALL, LARGE], ids=["put", "upload"])
+@pytest.mark.parametrize("fault", [None, "500-after", "reset-after"])
+async def test_of_two_exclusive_writers_one_wins(
+    open_impatient: Open, proxy: Any, whole: Any, data: bytes, fault: str | None
+) -> None:
+    """Also where both write the same bytes and the answers to the last requests are lost."""
+    outcomes: list[str] = []
+    last = "PutObject" if data is SMALL else "CompleteMultipartUpload"
+    seen = 0
+
+    def plan(request: Any) -> str | None:
+        nonlocal seen
+        seen += request.operation == last
+        return fault if request.operation == last and seen <= 2 else None
+
+    async def write(storage: S3Storage) -> None:
+        try:
+            await storage.put("x", data, exclusive=True)
+            outcomes.append("won")
+        except ObjectExistsError:
+            outcomes.append("lost")
+
+    async with open_impatient() as storage:
+        proxy.plan = plan
+        async with anyio.create_task_group() as group:
+            group.start_soon(write, storage)
+            group.start_soon(write, storage)
+        assert sorted(outcomes) == ["lost", "won"]
+        await whole("x", data)
+
+
+async def test_an_object_replaced_before_its_first_byte_by_one_of_another_size_is_changed(
+    open_impatient: Open, proxy: Any, store: Any, prefix: str
+) -> None:
+    """What was said of it on opening no longer holds: whoever counts on its size would read less than there is."""
+    async with open_impatient() as storage:
+        await storage.put("x", SMALL)
+
+        def plan(request: Any) -> None:
+            if request.operation == "GetObject" and request.number < 5:
+                store.put(f"{prefix}/x", SMALL + b"and more")
+
+        async with storage.open_source("x") as source:
+            proxy.plan = plan
+            with pytest.raises(ObjectChangedError):
+                await source.receive(len(SMALL))
+
+
+async def test_errors_of_a_missing_bucket_name_it(proxy: Any) -> None:
+    """A bucket that is not there is a plain error, at once, for each operation."""
+    async with open_s3("s3://no-such-bucket-here", endpoint_url=proxy.endpoint) as storage:
+        operations: list[Callable[[str], Awaitable[object]]] = [storage.get, storage.head, storage.delete]
+        if KIND != "seaweedfs":  # it makes a bucket for an administrator who writes into it
+            operations.append(lambda key: storage.put(key, b"x"))
+        for operation in operations:
+            with pytest.raises(StorageError, match="no-such-bucket-here"):
+                await operation("x")
+        with pytest.raises(StorageError, match="no-such-bucket-here"):
+            await anext(aiter(storage.list_objects()))

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import gc
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any
 
-import anyio
-
-from asyncrec.errors import AsyncRecError
-
-from . import contents, seams, sources
-from .book import Book, Run, identity
-from .disk import Machine, failure
+from . import seams, sources
+from .book import Book, Run
+from .disk import Machine
+from .lives import Lives
 from .operations import OPERATIONS
-from .process import PROCESS, Killed, Process
+from .process import Killed, Process
 from .scheduler import EventLog, Hung, Loop
 from .store import Bucket
+from .striking import Striker
 from .system import System
 from .threads import Threads
 from .timing import Timing
@@ -57,13 +53,11 @@ class World:
         self.scopes: list[Any] = []
         self.calm = False
         self.power_cuts = self.kills = self.faults = self.operations = 0
-        self._calls = 0
-        self._power_at = {fault["at"]: fault for fault in plan["faults"] if fault["kind"] == "power"}
-        self._disk_fails = 0  # so many calls more
-        self._tmpfs = settings.get("memory", False) and not self._power_at
-        self.timing = Timing(self._strike)
-        self._bodies: dict[Process, tuple[asyncio.Task[Any], anyio.CancelScope]] = {}
-        self.loop.on_step = self._step
+        self._tmpfs = settings.get("memory", False) and not any(each["kind"] == "power" for each in plan["faults"])
+        self.lives = Lives(self)
+        self.striker = Striker(self)
+        self.timing = Timing(self.striker.strike)
+        self.loop.on_step = self.striker.step
         self.bucket.on_publish = self.timing.publishes
         for machine in self.machines.values():
             machine.links_work = settings["links"]
@@ -97,17 +91,10 @@ class World:
         if name in ("link", "replace"):
             self.timing.publishes(process, path)
         if process.strike_at is not None and process.calls >= process.strike_at:
-            self.kill(process)
+            self.striker.kill(process)
             raise Killed
-        if self.calm:
-            return
-        self._calls += 1
-        if self._calls in self._power_at:
-            self.cut_power(self._power_at[self._calls]["machine"])
-        elif self._disk_fails and process.machine.name == "m0" and name not in ("close", "stat", "fstat", "listdir"):
-            self._disk_fails -= 1
-            self.faults += 1
-            raise failure(errno.EIO, path)
+        if not self.calm:
+            self.striker.call(process, name, path)
 
     @asynccontextmanager
     async def running(self, run: Run) -> AsyncIterator[None]:
@@ -125,141 +112,7 @@ class World:
         last = run.last_ticket
         run.promise("committed", last, self.loop.now)
 
-    # -- faults -----------------------------------------------------------------------------------------------------
-
-    def kill(self, process: Process) -> None:
-        if process.dead or process.ended:
-            return
-        self.log.note(f"kill {process.name}")
-        self.kills += 1
-        process.kill()
-        self.bucket.killed(process)
-        self._note_what_reached_the_disk(process)
-
-    def cut_power(self, name: str) -> None:
-        self.log.note(f"power {name}")
-        self.faults += 1
-        self.power_cuts += 1
-        machine = self.machines[name]
-        for process in self.processes:
-            if process.machine is machine:
-                self.kill(process)
-        machine.cut_power(self.rng)
-        for run in self.book.runs:
-            if run.process is not None and run.process.machine is machine:
-                for record in run.records:
-                    record.reached = False
-
-    def _note_what_reached_the_disk(self, process: Process) -> None:
-        """Of what a kill left in plain journals, each whole record comes back, though nobody was promised that."""
-        for run in self.book.runs:
-            options = run.spec.get("options", {})
-            home = options.get("spool") or (run.target.rpartition("/")[0] if run.target.startswith("/") else None)
-            if run.process is not process or run.kind != "rolling" or run.replaces or not run.writer or home is None:
-                continue
-            if options.get("compression"):
-                continue
-            for name, data in contents.tree(self, home).items():
-                if name.endswith(f".tfrecord.{run.writer}.partial") and "/" not in name:
-                    for record in contents.whole_frames(data):
-                        if (number := identity(record)) is not None:
-                            self.book.records[number].reached = True
-
-    def _step(self, process: Process | None) -> None:
-        if process is None or self.calm:
-            return
-        process.steps += 1
-        self.timing.step(process)
-
-    def _strike(self, process: Process, fault: dict[str, Any]) -> bool:
-        """Whether it could be done now."""
-        match fault["kind"]:
-            case "kill":
-                self.kill(process)
-            case "cancel":
-                if process not in self._bodies:
-                    return False
-                task, scope = self._bodies[process]
-                self.faults += 1
-                process.cancelled = True
-                self.log.note(f"cancel {process.name}")
-                if fault["how"] == "anyio":
-                    scope.cancel()
-                else:
-                    task.cancel()
-            case "disk":
-                self.log.note(f"disk {fault['for']}")
-                self._disk_fails = fault["for"]
-            case "down":
-                self.log.note(f"down {fault['for']}")
-                self._down(fault["for"])
-        if "then" in fault:
-            self.timing.arm(process, fault["then"])
-        return True
-
-    # -- the life of processes ----------------------------------------------------------------------------------------
-
-    def spawn(self, name: str, machine: str, main: Callable[[Process], Awaitable[None]]) -> Process:
-        process = Process(name, 100 + len(self.processes), self.machines[machine])
-        self.processes.append(process)
-        if self.settings["skews"] and name.startswith("p"):
-            process.skew = self.rng.uniform(-120.0, 120.0)
-        context = copy_context()
-        context.run(PROCESS.set, process)
-        context.run(lambda: self.loop.create_task(self._live(process, main), context=context))
-        return process
-
-    async def _live(self, process: Process, main: Callable[[Process], Awaitable[None]]) -> None:
-        with anyio.CancelScope() as scope:
-            task = asyncio.current_task()
-            assert task is not None
-            self._bodies[process] = (task, scope)
-            try:
-                await main(process)
-            except Killed:
-                raise
-            except BaseException as error:
-                self._judge(process, error)
-        self._bodies.pop(process, None)
-        await anyio.sleep(0.0)
-        if process.dead:
-            return
-        others = [task for task in self.loop.tasks if task.process is process and not task.done()]
-        others = [task for task in others if task is not asyncio.current_task()]
-        if others:
-            await anyio.sleep(0.001)  # what was just cancelled ends
-            names = [str(each.get_coro()) for each in others if not each.done()]
-            if names:
-                self.book.complain("no task is left", ", ".join(names))
-        if self._open_files(process):
-            await anyio.sleep(10.0)  # a thread that nobody waits for has ended by then, and let go what it returned
-            gc.collect()  # an error's traceback may hold a lock until then
-        files = self._open_files(process)
-        if files and not process.dead:
-            self.book.complain("no descriptor is left", f"{process.name}: {files}")
-        process.ended = True
-        process.machine.close_all(process)
-
-    def _open_files(self, process: Process) -> list[str]:
-        return [file.path for file in process.machine.files.values() if file.process is process]
-
-    def _judge(self, process: Process, error: BaseException) -> None:
-        """Whether this may leave an operation."""
-        from .writing import BodyError
-
-        if process.dead:
-            return
-        errors = [error]
-        while errors:
-            each = errors.pop()
-            if isinstance(each, BaseExceptionGroup):
-                errors += each.exceptions
-            elif isinstance(each, ValueError) and "memory_limit" in str(each):
-                continue
-            elif not isinstance(
-                each, (AsyncRecError, OSError, asyncio.CancelledError, BodyError, anyio.ClosedResourceError)
-            ):
-                self.book.complain("only documented errors are raised", f"{process.name}: {each!r}")
+    # -- how it is played ---------------------------------------------------------------------------------------------
 
     def _cast(self) -> None:
         for number, part in enumerate(self.plan["processes"]):
@@ -268,17 +121,12 @@ class World:
             if fault["kind"] == "full":
                 self.machines[fault["machine"]].spare = fault["spare"]
 
-    def _down(self, seconds: float) -> None:
-        if not self.calm:
-            self.faults += 1
-            self.bucket.down_until = self.loop.now + seconds
-
     def _enter(self, number: int, part: dict[str, Any]) -> None:
         async def main(process: Process) -> None:
             for spec in part["operations"]:
                 await OPERATIONS[spec["kind"]](self, process, spec)
 
-        process = self.spawn(f"p{number}", part["machine"], main)
+        process = self.lives.spawn(f"p{number}", part["machine"], main)
         for fault in self.plan["faults"]:
             if fault.get("process") == number:
                 self.timing.expect(process, fault)
@@ -294,20 +142,10 @@ class World:
             except Exception as error:
                 self.book.complain("a world gets well", f"{what}: {error!r}")
 
-        process = self.spawn(f"{what}", machine, main)
-        if not await self._all_ended([process], patience):
+        process = self.lives.spawn(f"{what}", machine, main)
+        if not await self.lives.all_ended([process], patience):
             self.book.complain("nothing hangs", what)
-            self.kill(process)
-
-    async def _all_ended(self, processes: list[Process], patience: float) -> bool:
-        until = self.loop.now + patience
-        pause = 0.01
-        while any(not (process.dead or process.ended) for process in processes):
-            if self.loop.now >= until:
-                return False
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, 100.0)
-        return True
+            self.striker.kill(process)
 
     async def _play(self) -> None:
         from . import oracle
@@ -318,13 +156,13 @@ class World:
         last = max([part["start"] for part in self.plan["processes"]] or [0.0])
         await asyncio.sleep(last + 1.0)
         everybody = list(self.processes)
-        await self._all_ended(everybody, 3000.0)
+        await self.lives.all_ended(everybody, 3000.0)
         self._clear_up()
-        if not await self._all_ended(everybody, _GETS_WELL):
+        if not await self.lives.all_ended(everybody, _GETS_WELL):
             hung = [process for process in everybody if not (process.dead or process.ended)]
             self.book.complain("nothing hangs", f"{hung} still run after {_GETS_WELL} s of calm")
             for process in hung:
-                self.kill(process)
+                self.striker.kill(process)
         await oracle.examine(self)
 
     def _weather(self, settings: dict[str, Any]) -> None:

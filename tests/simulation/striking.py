@@ -1,0 +1,109 @@
+"""What goes wrong in a world: processes are killed or cancelled, power is cut, disks fail, and the store is down."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from . import contents
+from .book import identity
+from .disk import failure
+from .process import Process
+
+__all__ = ["Striker"]
+
+
+class Striker:
+    """Does what the faults of one world's plan say, and notes what becomes of records by it."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._calls = 0
+        self._power_at = {fault["at"]: fault for fault in world.plan["faults"] if fault["kind"] == "power"}
+        self._disk_fails = 0  # so many calls more
+
+    def kill(self, process: Process) -> None:
+        if process.dead or process.ended:
+            return
+        self._world.log.note(f"kill {process.name}")
+        self._world.kills += 1
+        process.kill()
+        self._world.bucket.killed(process)
+        self._note_what_reached_the_disk(process)
+
+    def cut_power(self, name: str) -> None:
+        self._world.log.note(f"power {name}")
+        self._world.faults += 1
+        self._world.power_cuts += 1
+        machine = self._world.machines[name]
+        for process in self._world.processes:
+            if process.machine is machine:
+                self.kill(process)
+        machine.cut_power(self._world.rng)
+        for run in self._world.book.runs:
+            if run.process is not None and run.process.machine is machine:
+                for record in run.records:
+                    record.reached = False
+
+    def call(self, process: Process, name: str, path: str) -> None:
+        """A call of the system is about to be made, and faults have not stopped."""
+        self._calls += 1
+        if self._calls in self._power_at:
+            self.cut_power(self._power_at[self._calls]["machine"])
+        elif self._disk_fails and process.machine.name == "m0" and name not in ("close", "stat", "fstat", "listdir"):
+            self._disk_fails -= 1
+            self._world.faults += 1
+            raise failure(errno.EIO, path)
+
+    def _note_what_reached_the_disk(self, process: Process) -> None:
+        """Of what a kill left in plain journals, each whole record comes back, though nobody was promised that."""
+        for run in self._world.book.runs:
+            options = run.spec.get("options", {})
+            home = options.get("spool") or (run.target.rpartition("/")[0] if run.target.startswith("/") else None)
+            if run.process is not process or run.kind != "rolling" or run.replaces or not run.writer or home is None:
+                continue
+            if options.get("compression"):
+                continue
+            for name, data in contents.tree(self._world, home).items():
+                if name.endswith(f".tfrecord.{run.writer}.partial") and "/" not in name:
+                    for record in contents.whole_frames(data):
+                        if (number := identity(record)) is not None:
+                            self._world.book.records[number].reached = True
+
+    def step(self, process: Process | None) -> None:
+        if process is None or self._world.calm:
+            return
+        process.steps += 1
+        self._world.timing.step(process)
+
+    def strike(self, process: Process, fault: dict[str, Any]) -> bool:
+        """Whether it could be done now."""
+        match fault["kind"]:
+            case "kill":
+                self.kill(process)
+            case "cancel":
+                body = self._world.lives.bodies.get(process)
+                if body is None:
+                    return False
+                task, scope = body
+                self._world.faults += 1
+                process.cancelled = True
+                self._world.log.note(f"cancel {process.name}")
+                if fault["how"] == "anyio":
+                    scope.cancel()
+                else:
+                    task.cancel()
+            case "disk":
+                self._world.log.note(f"disk {fault['for']}")
+                self._disk_fails = fault["for"]
+            case "down":
+                self._world.log.note(f"down {fault['for']}")
+                self._down(fault["for"])
+        if "then" in fault:
+            self._world.timing.arm(process, fault["then"])
+        return True
+
+    def _down(self, seconds: float) -> None:
+        if not self._world.calm:
+            self._world.faults += 1
+            self._world.bucket.down_until = self._world.loop.now + seconds

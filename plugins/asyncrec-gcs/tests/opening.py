@@ -14,6 +14,9 @@ from asyncrec.storage import BridgedStorage, on_asyncio
 from asyncrec.storage._base import Storage
 from asyncrec.storage._retry import RetryPolicy
 
+# A token. Tests look for it where none may be.
+CANARY = "ya29.c4n4ry-T0ken"
+
 
 def open_quick(url: str = "gs://bucket", *, attempts: int = 10, **options: Any) -> AbstractAsyncContextManager[Storage]:
     parsed, prefix = Options.of(url, **({"chunk_size": UNIT} | options))

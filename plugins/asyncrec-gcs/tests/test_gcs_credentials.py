@@ -1,0 +1,156 @@
+"""Credentials are found, refreshed, and refused in words that help."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from pathlib import Path
+
+import anyio
+import pytest
+from fake_gcs import UNIT, FakeGcs, Fault
+from opening import CANARY, open_quick
+
+from asyncrec.errors import StoragePermissionError, TransientStorageError
+from asyncrec.testing._checks import content
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_credentials_of_this_machine")]
+asyncio_only = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+
+DATA = content(3 * UNIT + 5)
+
+
+async def test_a_given_token_is_sent(gcs: FakeGcs) -> None:
+    gcs.token = CANARY
+    async with open_quick(token=CANARY, endpoint=gcs.url) as storage:
+        await storage.put("key", DATA)
+        assert await storage.get("key") == DATA
+    assert {headers.get("Authorization") for headers in gcs.seen} == {f"Bearer {CANARY}"}
+
+
+async def test_the_emulator_and_anonymous_get_no_credentials(gcs: FakeGcs, service_file: str) -> None:
+    async with open_quick(service_file=service_file) as storage:
+        await storage.put("key", DATA)
+    async with open_quick(anonymous=True, endpoint=gcs.url) as storage:
+        assert await storage.get("key") == DATA
+    assert not any("Authorization" in headers for headers in gcs.seen)
+
+
+@pytest.mark.parametrize("how", ["option", "environment", "gcloud", "metadata"])
+async def test_credentials_are_found_as_usual(
+    gcs: FakeGcs, service_file: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "environment":
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", service_file)
+    if how == "gcloud":
+        Path(service_file).rename(Path(service_file).with_name("application_default_credentials.json"))
+    options = {"service_file": service_file} if how == "option" else {}
+    async with open_quick(endpoint=gcs.url, **options) as storage:
+        await storage.put("key", DATA)
+        assert await storage.get("key") == DATA
+    assert len(gcs.tokens) == 1, "one token serves until it expires"
+    assert gcs.counts["token"] == 1
+
+
+async def test_a_withdrawn_token_is_replaced_in_the_middle_of_an_upload(gcs: FakeGcs, service_file: str) -> None:
+    async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
+        async with storage.open_sink("key") as sink:
+            await sink.send([DATA[:UNIT]])
+            gcs.tokens.append("withdraws the one before")
+            await sink.send([DATA[UNIT : 2 * UNIT]])
+            await sink.send([DATA[2 * UNIT : 3 * UNIT]])
+        assert gcs.objects["bucket", "key"].data == DATA[: 3 * UNIT]
+    assert gcs.counts["token"] == 2
+
+
+async def test_a_token_that_stays_refused_is_a_permission_error_with_a_remedy(gcs: FakeGcs) -> None:
+    gcs.token = "another"
+    async with open_quick(token=CANARY, endpoint=gcs.url) as storage:
+        with pytest.raises(StoragePermissionError, match="GOOGLE_APPLICATION_CREDENTIALS"):
+            await storage.head("key")
+    assert gcs.log == ["meta"]
+
+
+async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_file: str) -> None:
+    gcs.plan = lambda kind, n: Fault("status", 400, words="invalid_grant c4n4ry-refresh") if kind == "token" else None
+    async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
+        with pytest.raises(StoragePermissionError, match="refused a token") as raised:
+            await storage.head("key")
+    assert "c4n4ry" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+async def test_each_way_of_refusing_credentials_is_for_good(gcs: FakeGcs, service_file: str, status: int) -> None:
+    gcs.plan = lambda kind, n: Fault("status", status) if kind == "token" else None
+    async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
+        with pytest.raises(StoragePermissionError, match=f"refused a token: HTTP {status}"):
+            await storage.head("key")
+
+
+@pytest.mark.parametrize("fault", [Fault("status", 500), Fault("reset")])
+async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, service_file: str, fault: Fault) -> None:
+    gcs.put("key", DATA)
+    gcs.plan = lambda kind, n: fault if kind == "token" else None
+    async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
+        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*no token could be had"):
+            await storage.head("key")
+        gcs.plan = lambda kind, n: None
+        assert (await storage.head("key")).size == len(DATA)
+
+
+@asyncio_only
+async def test_who_leaves_while_a_token_is_asked_for_leaves_nothing_running(gcs: FakeGcs, service_file: str) -> None:
+    gcs.plan = lambda kind, n: Fault("stall") if kind == "token" else None
+    before = asyncio.all_tasks()
+    async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(storage.head, "key")
+                await asyncio.to_thread(gcs.reached.wait)
+                scope.cancel()
+    assert asyncio.all_tasks() <= before
+    await asyncio.to_thread(gcs.wait_until_idle)
+
+
+async def test_no_credentials_at_all_are_a_permission_error_that_names_the_ways(gcs: FakeGcs) -> None:
+    gcs.plan = lambda kind, n: Fault("status", 404) if kind == "token" else None
+    async with open_quick(endpoint=gcs.url) as storage:
+        with pytest.raises(StoragePermissionError, match="anonymous=True"):
+            await storage.head("key")
+
+
+@pytest.mark.parametrize("text", ["c4n4ry", "{}", '{"type": "c4n4ry"}', None])
+async def test_a_file_of_credentials_that_cannot_be_used_is_an_error_on_opening(
+    gcs: FakeGcs, tmp_path: Path, text: str | None
+) -> None:
+    """And never means that others are looked for."""
+    path = tmp_path / "broken.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(StoragePermissionError, match=r"broken\.json") as raised:
+        async with open_quick(endpoint=gcs.url, service_file=str(path)):
+            raise AssertionError("opened")
+    assert "c4n4ry" not in "".join(traceback.format_exception(raised.value))
+
+
+async def test_cancelling_one_who_waits_for_a_token_leaves_it_to_the_others(gcs: FakeGcs, service_file: str) -> None:
+    gcs.put("key", DATA)
+    gcs.taking.clear()
+    async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
+        found: list[int] = []
+
+        async def head() -> None:
+            found.append((await storage.head("key")).size)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(head)
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as other:
+                    other.start_soon(head)
+                    while not gcs.counts["token"]:
+                        await anyio.lowlevel.checkpoint()
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()
+            gcs.taking.set()
+    assert found == [len(DATA)]
+    assert gcs.counts["token"] == 1

@@ -1,0 +1,75 @@
+"""Options and URLs are checked before anything is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asyncrec_gcs.options import Options
+
+pytestmark = pytest.mark.usefixtures("no_credentials_of_this_machine")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("gs://", {}, "names no bucket"),
+        ("gs:bucket", {}, "not of the form"),
+        ("gs://user:c4n4ry@bucket/x", {}, "options of their own"),
+        ("gs://bucket", {"token": "c4n4ry\n"}, "printable"),
+        ("gs://bucket", {"token": "c4n4ry", "anonymous": True}, "exclude each other"),
+        ("gs://bucket", {"endpoint": "ftp://c4n4ry"}, "http://"),
+        ("gs://bucket", {"endpoint": "http://user:c4n4ry@host"}, "no credentials"),
+        ("gs://bucket", {"chunk_size": 1000}, "multiple of 256 KiB"),
+        ("gs://bucket", {"max_concurrency": 0}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_opened(url: str, options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        Options.of(url, **options)
+    assert "c4n4ry" not in str(raised.value)
+
+
+def test_an_unknown_option_is_a_type_error_that_lists_the_known() -> None:
+    with pytest.raises(TypeError, match="has no option tokn; it has anonymous, chunk_size"):
+        Options.of("gs://bucket", tokn="x")
+
+
+def test_the_environment_names_a_file_of_credentials_where_no_option_says_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "of-environment.json")
+
+    def chosen(**options: Any) -> tuple[str | None, str | None, bool]:
+        access = Options.of("gs://bucket", **options)[0].access
+        return access.service_file, access.token, access.anonymous
+
+    assert chosen() == ("of-environment.json", None, False)
+    assert chosen(service_file="given.json") == ("given.json", None, False)
+    assert chosen(token="t0ken") == (None, "t0ken", False)
+    assert chosen(anonymous=True) == (None, None, True)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
+    assert chosen() == (None, None, False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", '{"private_key": "c4n4ry"}')
+    with pytest.raises(ValueError, match="GOOGLE_APPLICATION_CREDENTIALS is the path") as caught:
+        chosen()
+    assert "c4n4ry" not in str(caught.value)
+    with pytest.raises(ValueError, match="service_file is the path"):
+        chosen(service_file='{"private_key": "c4n4ry"}')
+
+
+def test_a_url_is_a_bucket_and_a_prefix_without_slashes_around_it() -> None:
+    def parts(url: str) -> tuple[str, str]:
+        options, prefix = Options.of(url)
+        return options.bucket, prefix
+
+    assert parts("gs://bucket") == parts("gs://bucket/") == parts("gcs://bucket") == ("bucket", "")
+    assert parts("gs://bucket/a/b/") == ("bucket", "a/b")
+
+
+def test_an_emulator_may_be_named_without_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
+    access = Options.of("gs://bucket")[0].access
+    assert (access.endpoint, access.emulator) == ("http://localhost:4443", True)
+    access = Options.of("gs://bucket", endpoint="https://storage.example/")[0].access
+    assert (access.endpoint, access.emulator) == ("https://storage.example", False)

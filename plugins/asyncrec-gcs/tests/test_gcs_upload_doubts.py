@@ -1,0 +1,134 @@
+"""An upload counts as published only when the evidence agrees with what the store says of it."""
+
+from __future__ import annotations
+
+import pytest
+from asyncrec_gcs import upload as upload_module
+from fake_gcs import UNIT, FakeGcs, Fault, nth
+from gcs_uploads import DATA, write
+from opening import open_quick
+
+from asyncrec.errors import IntegrityError, StorageError, TransientStorageError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_damage_on_the_way_is_refused_by_the_store_before_it_is_visible(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checksum is of what was sent, and goes with the last request."""
+    monkeypatch.setattr(upload_module, "crc32c_header", lambda value: upload_module_header(value ^ 1))
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError, match="gs://bucket/key"):
+            await write(storage)
+    assert not gcs.objects
+    assert not gcs.unfinished
+
+
+upload_module_header = upload_module.crc32c_header
+
+
+async def test_an_object_stored_with_other_bytes_is_an_error_and_is_deleted(gcs: FakeGcs) -> None:
+    gcs.plan = nth(1, Fault("corrupt"), "last")
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError, match="gs://bucket/key"):
+            await write(storage)
+    assert not gcs.objects
+
+
+async def test_when_the_damaged_object_cannot_be_deleted_the_error_says_so(gcs: FakeGcs) -> None:
+    plan = nth(1, Fault("corrupt"), "last")
+    gcs.plan = lambda kind, n: Fault("status", 403) if kind == "delete" else plan(kind, n)
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError) as raised:
+            await write(storage)
+    assert "could not be deleted" in raised.value.__notes__[0]
+
+
+async def test_of_a_damaged_object_only_its_own_generation_is_deleted(gcs: FakeGcs) -> None:
+    """Another writer has replaced it meanwhile: that object is not ours to take away."""
+    damage = nth(1, Fault("corrupt"), "last")
+
+    def plan(kind: str, n: int) -> Fault | None:
+        if kind == "delete":
+            gcs.put("key", b"another's")
+        return damage(kind, n)
+
+    gcs.plan = plan
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError) as raised:
+            await write(storage)
+    assert gcs.log[-1] == "delete"
+    assert gcs.objects["bucket", "key"].data == b"another's"
+    assert not hasattr(raised.value, "__notes__"), "that it is gone is what was wanted"
+
+
+async def test_a_session_that_lost_acknowledged_bytes_is_an_integrity_error(gcs: FakeGcs) -> None:
+    def plan(kind: str, n: int) -> Fault | None:
+        if n == 3:
+            for session in gcs.sessions.values():
+                session.data.clear()
+            return Fault("reset")
+        return None
+
+    gcs.plan = plan
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError, match="says it has 0 bytes"):
+            await write(storage)
+    assert not gcs.objects
+
+
+@pytest.mark.parametrize("aborts", [404, 499])
+async def test_what_was_published_is_not_said_to_be_absent_when_nothing_can_be_read(gcs: FakeGcs, aborts: int) -> None:
+    """The store answers 499 to taking away a session that it has completed: that is no proof of anything."""
+    gcs.aborts = aborts
+    gcs.page = 200, "{}"
+
+    def plan(kind: str, n: int) -> Fault | None:
+        return {"last": Fault("reset-after"), "query": Fault("answer"), "meta": Fault("answer")}.get(kind)
+
+    gcs.plan = plan
+    async with open_quick(attempts=3) as storage:
+        with pytest.raises(TransientStorageError) as caught:
+            await write(storage)
+    assert gcs.objects["bucket", "key"].data == DATA
+    assert any("whether it was published is not known" in note for note in caught.value.__notes__)
+
+
+async def test_a_store_that_takes_nothing_of_what_it_is_sent_is_not_asked_for_ever(gcs: FakeGcs) -> None:
+    """308 without a byte more, again and again: no progress is a failure that may pass, and patience has an end."""
+    gcs.page = 308, ""
+    gcs.plan = lambda kind, n: Fault("answer") if kind in ("put", "query") else None
+    async with open_quick(attempts=3) as storage:
+        with pytest.raises(TransientStorageError, match="took nothing"):
+            await write(storage)
+    assert gcs.counts["put"] <= 4
+    assert not gcs.objects
+
+
+async def test_an_upload_that_the_store_ends_before_its_last_byte_is_an_error(gcs: FakeGcs) -> None:
+    gcs.page = 200, '{"name": "key", "size": "5", "generation": "1"}'
+    gcs.plan = lambda kind, n: Fault("answer") if kind == "put" else None
+    async with open_quick() as storage:
+        with pytest.raises(StorageError, match="ended the upload before its last byte"):
+            await write(storage)
+    assert not gcs.objects
+
+
+@pytest.mark.parametrize("stored", [5 * UNIT, 3 * UNIT])
+async def test_a_store_that_says_it_has_what_it_was_not_sent_is_not_believed(gcs: FakeGcs, stored: int) -> None:
+    asked = 0
+
+    def plan(kind: str, n: int) -> Fault | None:
+        nonlocal asked
+        if kind == "put":
+            asked += 1
+            if asked == 2:
+                return Fault("status", 308, {"Range": f"bytes=0-{stored - 1}"})
+        return None
+
+    gcs.plan = plan
+    async with open_quick() as storage:
+        with pytest.raises(IntegrityError, match="are possible"):
+            await write(storage)
+    assert not gcs.objects

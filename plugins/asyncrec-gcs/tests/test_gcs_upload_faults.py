@@ -1,0 +1,154 @@
+"""A request that fails is sent again while that may help; then the caller is told, and nothing is half there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from asyncrec_gcs import session as session_module
+from fake_gcs import UNIT, FakeGcs, Fault, nth
+from gcs_uploads import DATA, requests_of_a_write, write
+from opening import open_quick
+
+from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
+from asyncrec.testing._checks import content
+
+pytestmark = pytest.mark.anyio
+
+ONCE = [
+    "status",
+    "status-after",
+    "reset",
+    "reset-after",
+    "truncate",
+    "partial",
+    "partial-reset",
+    "forget-after",
+    "page",
+]
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("how", ONCE)
+async def test_any_request_may_fail_once_in_any_way(gcs: FakeGcs, how: str, exclusive: bool) -> None:
+    """Each in turn; the object is there, whole, and once."""
+    for k in range(1 + (how == "page"), 1 + len(await requests_of_a_write(gcs))):
+        gcs.reset()
+        gcs.plan = nth(k, Fault(how))
+        async with open_quick() as storage:
+            sink = await write(storage, exclusive=exclusive)
+            assert sink.published is not None
+            assert sink.published == await storage.head("key")
+        assert gcs.objects["bucket", "key"].data == DATA
+        assert gcs.generation == 1_700_000_000_000_001, "it was published twice"
+        # A session whose address was lost on the way cannot be taken away: it expires.
+        assert len(gcs.unfinished) == (
+            k == 1 and how in ("status-after", "reset-after", "forget-after", "partial-reset")
+        )
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault("status", 503), TransientStorageError),
+        (Fault("status-after", 503), TransientStorageError),
+        (Fault("reset"), TransientStorageError),
+        (Fault("reset-after"), TransientStorageError),
+        (Fault("status", 403), StoragePermissionError),
+        (Fault("status", 400), StorageError),
+        (Fault("status-after", 400), StorageError),
+    ],
+)
+async def test_a_fault_for_good_at_any_request_reaches_the_caller(
+    gcs: FakeGcs, fault: Fault, error: type[StorageError]
+) -> None:
+    """From the k-th request on nothing but the abort gets through: an error, and no object, unless it says so."""
+    for k in range(1, 1 + len(await requests_of_a_write(gcs))):
+        gcs.reset()
+        gcs.plan = lambda kind, n, k=k: fault if n >= k and kind not in ("abort", "meta") else None  # type: ignore[misc]  # the lambda's default
+        async with open_quick(attempts=3) as storage:
+            published = raised = None
+            try:
+                published = (await write(storage)).published
+            except StorageError as caught:
+                raised = caught
+        if published is None:
+            assert isinstance(raised, error)
+            assert "gs://bucket/key" in str(raised)
+        found = gcs.objects.get(("bucket", "key"))
+        if published is not None:
+            assert found is not None
+            assert found.data == DATA
+        elif fault != Fault("status-after", 400):  # a store that lies about its last answer cannot be helped
+            assert found is None
+        if k > 1:
+            assert not gcs.unfinished
+
+
+async def test_after_a_fault_only_what_is_not_stored_is_sent_again(gcs: FakeGcs) -> None:
+    gcs.plan = nth(1, Fault("partial-reset"), "put")
+    async with open_quick(chunk_size=8 * UNIT) as storage:
+        await write(storage, content(9 * UNIT))
+    spans = [headers["Content-Range"] for headers in gcs.seen if "Content-Range" in headers]
+    assert spans == [
+        f"bytes 0-{7 * UNIT - 1}/*",
+        "bytes */*",
+        f"bytes {3 * UNIT}-{7 * UNIT - 1}/*",
+        f"bytes {7 * UNIT}-{8 * UNIT - 1}/*",
+        f"bytes {8 * UNIT}-{9 * UNIT - 1}/{9 * UNIT}",
+    ]
+
+
+async def test_a_failure_on_the_way_reaches_the_next_call_and_the_exit(gcs: FakeGcs) -> None:
+    gcs.plan = lambda kind, n: Fault("status", 400) if kind == "put" else None
+    async with open_quick() as storage:
+        raised: list[StorageError] = []
+        with pytest.raises(StorageError):
+            async with storage.open_sink("key") as sink:
+                await sink.send([DATA[:UNIT]])
+                for _ in range(3):
+                    try:
+                        await sink.send([DATA[:UNIT]])
+                    except StorageError as error:
+                        raised.append(error)
+        assert len(raised) >= 2
+    assert not gcs.objects
+    assert not gcs.unfinished
+
+
+@pytest.mark.parametrize("kind", ["open", "put", "last"])
+async def test_a_request_in_which_nothing_moves_is_given_up_and_tried_again(
+    gcs: FakeGcs, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_STALLED", 0.2)
+    gcs.plan = nth(1, Fault("stall"), kind)
+    async with open_quick() as storage:
+        await write(storage)
+    assert gcs.objects["bucket", "key"].data == DATA
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_body_sent_in_part_is_not_begun_again_from_its_middle() -> None:
+    async with asyncio.timeout(60) as patience:
+        body = session_module._Body(memoryview(DATA), patience)
+        assert b"".join([piece async for piece in body]) == DATA
+        with pytest.raises(ConnectionResetError):
+            aiter(body)
+
+
+@pytest.mark.parametrize("kind", ["put", "last"])
+async def test_an_expired_session_is_an_error_that_says_what_to_do(gcs: FakeGcs, kind: str) -> None:
+    gcs.plan = nth(1, Fault("expire"), kind)
+    async with open_quick() as storage:
+        with pytest.raises(StorageError, match="session is gone"):
+            await write(storage)
+    assert not gcs.objects
+
+
+@pytest.mark.parametrize("status", [404, 410, 499])
+async def test_a_session_that_the_store_has_ended_is_said_to_be_gone(gcs: FakeGcs, status: int) -> None:
+    gcs.plan = lambda kind, n: Fault("status", status) if kind in ("put", "last", "query") else None
+    async with open_quick() as storage:
+        with pytest.raises(StorageError, match=f"HTTP {status}: the upload session is gone"):
+            await write(storage)
+    assert ("bucket", "key") not in gcs.objects

@@ -1,0 +1,127 @@
+"""Leaving an upload, by an error or cancelled, leaves the whole object or nothing: no session, request or thread."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+from asyncrec_gcs import sink as sink_module
+from asyncrec_gcs import upload as upload_module
+from fake_gcs import UNIT, FakeGcs, Fault, nth
+from gcs_uploads import DATA, requests_of_a_write, write
+from opening import open_quick
+
+from asyncrec.storage._base import ByteSink
+from asyncrec.testing._checks import send_all
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("status", [200, 204, 404, 410, 499])
+async def test_whatever_says_that_a_session_is_gone_ends_an_abort(
+    gcs: FakeGcs, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    gcs.plan = lambda kind, n: Fault("status-after", status) if kind == "abort" else None
+    async with open_quick() as storage:
+        with pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await send_all(sink, DATA)
+                raise KeyError
+    assert gcs.counts["abort"] == 1
+    assert not gcs.unfinished
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(403, 1), (503, 4)])
+async def test_an_abort_that_fails_is_logged_and_hides_nothing(
+    gcs: FakeGcs, status: int, attempts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried a few times, and not with the patience that was lost before; the error is the caller's still."""
+    gcs.plan = lambda kind, n: Fault("status", status) if kind == "abort" else None
+    async with open_quick() as storage:
+        with pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await send_all(sink, DATA)
+                raise KeyError
+    assert gcs.counts["abort"] == attempts
+    told = [record.getMessage() for record in caplog.records if "not confirmed" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("gs://bucket/key: aborting the upload: ")
+
+
+async def test_an_abort_does_not_wait_for_the_chunk_that_is_on_its_way(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "ABORT_SECONDS", 1000.0)
+    gcs.plan = nth(1, Fault("stall"), "put")
+    async with open_quick() as storage:
+        with anyio.fail_after(20), pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await sink.send([DATA[:UNIT]])
+                await sink.send([DATA[UNIT : 2 * UNIT]])
+                await anyio.to_thread.run_sync(gcs.reached.wait)
+                raise KeyError
+        await anyio.to_thread.run_sync(gcs.wait_until_idle)
+    assert not gcs.unfinished
+    assert not gcs.objects
+
+
+async def test_cancelled_at_any_request_that_hangs_nothing_is_left(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No session, no object, no request, no thread."""
+    monkeypatch.setattr(upload_module, "_OPEN_SECONDS", 0.01)
+    monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
+    threads = {thread.name for thread in threading.enumerate()}
+    for k in range(1, 1 + len(await requests_of_a_write(gcs))):
+        gcs.reset()
+        gcs.plan = nth(k, Fault("stall"))
+        async with anyio.create_task_group() as group:
+
+            async def cancel_when_reached(group: anyio.abc.TaskGroup = group) -> None:
+                await anyio.to_thread.run_sync(gcs.reached.wait)
+                group.cancel_scope.cancel()
+
+            group.start_soon(cancel_when_reached)
+            async with open_quick() as storage:
+                await write(storage)
+                raise AssertionError(f"request {k} hangs, and was not missed")
+        assert not gcs.objects
+        assert not gcs.unfinished
+        await anyio.to_thread.run_sync(gcs.wait_until_idle)
+    assert not {name for name in {thread.name for thread in threading.enumerate()} - threads if "bridge" in name}
+
+
+@pytest.mark.parametrize("hangs", ["query", "abort", "meta"])
+async def test_cancelled_after_the_last_request_took_effect_the_object_is_published(
+    gcs: FakeGcs, hangs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is lost, and finding out how it went is interrupted: the object says so, and so does the exit."""
+    monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
+    stall = nth(1, Fault("stall"), hangs)
+
+    def plan(kind: str, n: int) -> Fault | None:
+        if kind == "last":
+            return Fault("reset-after")
+        return stall(kind, n) or (Fault("status", 400) if kind == "query" else None)
+
+    gcs.plan = plan
+    async with open_quick() as storage:
+        sink: ByteSink | None = None
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+
+                async def cancel_when_reached() -> None:
+                    await anyio.to_thread.run_sync(gcs.reached.wait)
+                    scope.cancel()
+
+                group.start_soon(cancel_when_reached)
+                async with storage.open_sink("key") as sink:
+                    await send_all(sink, DATA)
+                await anyio.lowlevel.checkpoint()
+                raise AssertionError("the cancellation comes with the next await")
+        assert sink is not None
+        assert sink.published is not None
+        assert scope.cancelled_caught
+        assert gcs.objects["bucket", "key"].data == DATA

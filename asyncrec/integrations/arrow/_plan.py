@@ -35,7 +35,7 @@ class Part:
         offset: the byte of the file to begin at.
         skip: how many records there are to be passed over first.
         records: how many there are; `None` for all to the end of the file, where nothing has counted them.
-        bytes: that are read of the file, about.
+        bytes: that are read of the file, about; 0 where nothing says.
         index: the file's index, by which any of its records is found, or `None`.
     """
 
@@ -156,7 +156,7 @@ async def _parts_of_split(
             compression=each.compression,
             skip=each.skip,
             records=each.take,
-            bytes=0,
+            bytes=each.bytes,
             index=None if each.index is None else folder + each.index,
         )
         for each in found.slices
@@ -185,10 +185,11 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
     first, stop = part.skip, part.skip + part.records
     starts = index.offsets if index.members is None else index.members
     begins = np.flatnonzero(np.diff(starts, prepend=-1))  # records, or those that begin a member
+    places = starts[begins]
     high = int(starts[stop]) if stop < len(starts) else max(part.bytes, int(starts[-1] + index.sizes[-1]))
     edges = [first]
     while part_bytes is not None and high - starts[edges[-1]] > part_bytes:
-        at = int(np.searchsorted(starts[begins], starts[edges[-1]] + part_bytes, "right")) - 1
+        at = int(np.searchsorted(places, starts[edges[-1]] + part_bytes, "right")) - 1
         following = int(begins[at]) if begins[at] > edges[-1] else _next(begins, edges[-1])
         if following >= stop:
             break

@@ -182,6 +182,21 @@ async def test_parts_cover_all_records_once_whatever_their_size(tmp_path: Path) 
     await anyio.to_thread.run_sync(check, "e")
 
 
+async def test_the_shards_of_a_split_are_cut_into_parts_too(tmp_path: Path) -> None:
+    await write(tmp_path / "train", num_shards=2, max_shard_records=None)
+
+    def check(split: str, expected: range) -> None:
+        plan = plan_batches(tmp_path, split=split, part_bytes=10_000)
+        assert len(plan.parts) > 4
+        assert all(0 < part.bytes <= 10_000 for part in plan.parts)
+        found = read_parts(plan.maker, plan.parts).read_all().column("n").to_pylist()
+        assert found == expected_order[expected.start : expected.stop]
+
+    expected_order = await numbers(tmp_path / "train")
+    await anyio.to_thread.run_sync(check, "train", range(1000))
+    await anyio.to_thread.run_sync(check, "train[100:900]", range(100, 900))
+
+
 async def test_a_reader_of_batches_needs_no_loop_and_is_closed_when_dropped(tmp_path: Path) -> None:
     await write(tmp_path / "d")
 

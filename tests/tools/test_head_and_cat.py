@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from tool_data import change, write_pages
 
@@ -26,6 +28,21 @@ async def test_they_come_in_order_with_their_places(storage: Storage) -> None:
     assert [each.path for each in found[::10]] == [
         shard.path for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards
     ]
+
+
+async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
+    threads = set()
+
+    class Watched(tools.Where):
+        def holds(self, record: bytes) -> bool:
+            threads.add(threading.get_ident())
+            return super().holds(record)
+
+    await write_pages(storage)
+    async with tools.open_records("pages", where=[Watched("label", "1")], storage=storage) as stream:
+        assert len([found async for records in stream for found in records]) == 10
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ async def _export(
             if data:
                 await chunks.write([data])
 
-        seen = 0
+        seen, total = 0, selection.bytes
         async for found in RecordStream(selection, (), stack):
             held += [each.data for each in found]
             while len(held) >= _BATCH or (held and sum(map(len, held)) >= _BATCH_BYTES):
@@ -305,7 +305,7 @@ async def _export(
                 await send(await in_thread(encoder.encode, batch))
             report.records += len(found)
             seen += sum(len(each.data) for each in found)
-            progress(min(seen, selection.bytes), selection.bytes)
+            progress(min(seen, total), total)
         if held:
             await send(await in_thread(encoder.encode, held))
         await send(await in_thread(encoder.finish))

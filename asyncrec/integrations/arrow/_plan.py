@@ -92,7 +92,7 @@ async def make_plan(
     if split is None:
         async with selected(path, storage=storage, storage_options=storage_options) as selection:
             base = selection.base if storage is None else ""
-            parts = share(_parts_of(selection, opened=storage is not None), worker)
+            parts = await in_thread(_parts_of, selection, storage is not None, worker)
             parts = await _cut_all(parts, part_bytes, selection.storage, base)
             found = None if selection.schema is None else Schema.from_json(selection.schema)
             if len(selection.datasets) == 1:
@@ -132,7 +132,8 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
     return found
 
 
-def _parts_of(selection: Selection, *, opened: bool) -> list[Part]:
+def _parts_of(selection: Selection, opened: bool, worker: tuple[int, int]) -> list[Part]:
+    """A worker's share of all. Blocks: there may be a million."""
     parts = []
     for shard in selection.shards:
         entry = shard.entry
@@ -147,7 +148,7 @@ def _parts_of(selection: Selection, *, opened: bool) -> list[Part]:
                 index=None if entry is None or entry.index is None else folder + entry.index.path,
             )
         )
-    return [part for part in parts if part.records != 0]
+    return share((part for part in parts if part.records != 0), worker)
 
 
 async def _parts_of_split(

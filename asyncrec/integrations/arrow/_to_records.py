@@ -23,7 +23,7 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._types import schema_of
 
-__all__ = ["null_columns", "records_from", "to_records"]
+__all__ = ["chunks_of", "null_columns", "records_from", "to_records"]
 
 Array: TypeAlias = Any
 Values: TypeAlias = "list[Any]"  # one for each row; None where it has no such feature
@@ -56,13 +56,19 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
         SchemaError: a column is missing, or its values are not what the schema says: nulls in a FixedLen without a
             default, lists of another length, a number beyond the type; column and row are named.
     """
-    if not isinstance(batch, pa.RecordBatch | pa.Table):
-        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+    parts = chunks_of(batch)
     schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
     records: list[bytes] = []
-    for part in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
+    for part in parts:
         records += records_from(part, schema, narrow=narrow, first=len(records))
     return records
+
+
+def chunks_of(batch: Any) -> list[Any]:
+    """The RecordBatches of a Table, or the one that was given. Raises TypeError for what is neither."""
+    if not isinstance(batch, pa.RecordBatch | pa.Table):
+        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+    return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
 
 
 def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:

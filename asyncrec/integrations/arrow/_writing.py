@@ -13,7 +13,7 @@ from asyncrec._shards.writing.writer import ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._pyarrow import pa
-from asyncrec.integrations.arrow._to_records import records_from
+from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
 __all__ = ["BatchWriter", "open_batch_writer", "pieces", "schemas_of"]
@@ -99,10 +99,8 @@ def schemas_of(
 
 def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
     """RecordBatches of about a MiB, and of one row where that is larger, each with the number of its first row."""
-    if not isinstance(batch, pa.RecordBatch | pa.Table):
-        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     before = 0
-    for part in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
+    for part in chunks_of(batch):
         rows = part.num_rows
         count = max(1, min(rows, part.nbytes // _PIECE_BYTES))
         for number in range(count):

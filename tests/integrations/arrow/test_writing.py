@@ -99,6 +99,8 @@ async def test_any_iterable_of_batches_is_written(tmp_path: Path) -> None:
         assert write_batches(tmp_path / "c", [], schema=Schema({"n": FixedLen((), "int64")})) == 0
         with pytest.raises(SchemaError, match="give schema="):
             write_batches(tmp_path / "e", [])
+        with pytest.raises(TypeError, match="not a dict"):
+            write_batches(tmp_path / "e", [{"n": 1}])
 
     await anyio.to_thread.run_sync(use)
 

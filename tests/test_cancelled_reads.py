@@ -12,6 +12,7 @@ import random
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from asyncrec._datasets.reading.tuples import generate_dataset, get_tfrecord_fil
 from asyncrec._records.position import BEGINNING
 from asyncrec._records.reading.reader import open_reader_at
 from asyncrec._sampling.interleave import cycle_shards
+from asyncrec._sampling.random_access import in_order
 from asyncrec.storage._local import source as local_source
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -207,6 +209,14 @@ async def tuples_of(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
         yield reading
 
 
+@asynccontextmanager
+async def ordered(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
+    async with asyncrec.open_dataset(folder / "*.tfrecord") as dataset:
+        yield dataset.batches()
+
+
+EVERY = tools.Where("none", "x", equal=False)
+
 KINDS: dict[str, Kind] = {
     **{f"reader {getattr(c, 'type', c)}": reader(c) for c in COMPRESSIONS},
     "reader, record by record": reader(GZIP, lists=False),
@@ -230,7 +240,9 @@ KINDS: dict[str, Kind] = {
     "shuffled and skipping": shuffled(GZIP, lists=7, mode="global", on_corrupt="skip"),
     "a split": Kind(a_split, split_of),
     "tuples": Kind(a_split, tuples_of),
+    "a data set in order": Kind(shards(""), ordered),
     "records of the tools": Kind(shards(""), tools.open_records),
+    "records of the tools, chosen": Kind(shards(""), partial(tools.open_records, where=[EVERY])),
 }
 
 
@@ -247,6 +259,8 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
     monkeypatch.setattr(local_source.LocalSource, "__aexit__", left)
     if "many open" in request.node.name:
         monkeypatch.setattr(cycle_shards, "_MOST_OPEN", 1)
+    if "in order" in request.node.name:
+        monkeypatch.setattr(in_order, "_STEP_RECORDS", 7)
 
 
 @pytest.mark.parametrize("how", ["scope", "task", "late"])

@@ -189,3 +189,15 @@ def test_no_page_for_users_names_what_is_private() -> None:
 def test_names_are_found_in_prose_code_and_headings() -> None:
     text = "## `asyncrec.open_writer(path)`\n\nSee asyncrec.Schema. `await asyncrec.read_records(p)`; my_asyncrec.other"
     assert documented(text) == {"open_writer", "Schema", "read_records"}
+
+
+def test_loggers_have_names_that_stay() -> None:
+    """Who filters what is logged writes them down."""
+    package = Path(str(asyncrec.__file__)).parent
+    named = {
+        name
+        for path in [*package.rglob("*.py"), *(package.parent / "plugins").glob("*/asyncrec_*/**/*.py")]
+        for name in re.findall(r"getLogger\(\"(asyncrec[\w.]*)\"\)", path.read_text("utf-8"))
+    }
+    assert {"asyncrec.shards", "asyncrec.storage"} <= named
+    assert not [name for name in named if "._" in name]

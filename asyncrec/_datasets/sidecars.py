@@ -42,7 +42,7 @@ _MAX_BYTES = 256 << 20
 # Each further one means that another writer wrote in between.
 _ATTEMPTS = 10
 
-_log = logging.getLogger("asyncrec._datasets")
+_log = logging.getLogger("asyncrec.datasets")
 
 
 async def read_shard_info(folder: Storage) -> ShardInfo:

@@ -32,7 +32,7 @@ def command(
         str | None, typer.Option("--from", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
     ] = None,
     target_format: Annotated[
-        str | None, typer.Option("--to", metavar="jsonl|parquet|...", help="Where the suffix does not say it.")
+        str | None, typer.Option("--to", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
     ] = None,
     max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
     compression: Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the new shards.")] = "none",
@@ -44,7 +44,7 @@ def command(
     """Other formats to records, and records to other formats: JSON lines, and what plugins bring.
 
     What is bad in a source is skipped and reported, and the exit code is then 1. Run again after an interruption, it
-    passes over the source files that are done. Parquet and WARC (to records only) need asyncrec-formats.
+    passes over the source files that are done. Parquet and WARC need asyncrec-formats.
     """
     from asyncrec import tools
 

@@ -12,6 +12,7 @@ import numpy as np
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import DatasetError, RecordIndexError
 from asyncrec.storage._base import Storage
+from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._selection import selected
 
@@ -27,7 +28,8 @@ async def get_record(
     storage_options: Mapping[str, Any] | None = None,
 ) -> FoundRecord:
     """One record: by its number among all that ``path`` names, counted from 0 (from the end when negative), or the key
-    it was written with. A data set is asked at random; of other files all before it is read.
+    it was written with. A data set is asked at random; of other files all before it is read, and they are counted first
+    where the number is negative.
 
     Raises:
         IndexError: there is no such record.
@@ -49,15 +51,11 @@ async def get_record(
         if key is not None:
             raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
         assert record is not None, "one of the two is given"
+        number = record if record >= 0 else record + sum(await counts_of(selection))
         before = 0
-        last: list[FoundRecord] = []  # as many as a negative number may mean
         async with AsyncExitStack() as stack:
             async for records in RecordStream(selection, (), stack):
-                if 0 <= record < before + len(records):
-                    return records[record - before]
+                if before <= number < before + len(records):
+                    return records[number - before]
                 before += len(records)
-                if record < 0:
-                    last = [*last, *records][record:]
-        if len(last) == -record:
-            return last[0]
         raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {before:,} records")

@@ -24,7 +24,7 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.writing.keys import key_digest
+from asyncrec._shards.writing.keys import key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
@@ -109,7 +109,7 @@ async def convert(
         source: a file, a folder or a pattern; of records also a data set.
         target: of records a data set, or a single file where the name holds ``.tfrec``; else the file to write.
         source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or one of a plugin, as asyncrec-formats brings
-            ``"parquet"`` and ``"warc"`` (as a source); by the suffixes of the names where they are not given.
+            ``"parquet"`` and ``"warc"``; by the suffixes of the names where they are not given.
         max_shard_bytes: of the shards written; 256 MiB. Each source file begins a shard of its own.
         compression: of the records written.
 
@@ -274,8 +274,10 @@ class _Converting:
         self._report.note(converted)
         first = self.number
         self.number += len(converted.records)
-        keys = [key_digest(f"{self._file}#{number}") for number in range(first, self.number)]
-        return KeyedBatch(converted.records, keys)
+        return KeyedBatch(converted.records, await in_thread(self._keys, first, self.number))
+
+    def _keys(self, first: int, end: int) -> list[bytes]:
+        return key_digests([f"{self._file}#{number}" for number in range(first, end)])
 
 
 async def _export(
@@ -295,7 +297,7 @@ async def _export(
             if data:
                 await chunks.write([data])
 
-        seen = 0
+        seen, total = 0, selection.bytes
         async for found in RecordStream(selection, (), stack):
             held += [each.data for each in found]
             while len(held) >= _BATCH or (held and sum(map(len, held)) >= _BATCH_BYTES):
@@ -303,7 +305,7 @@ async def _export(
                 await send(await in_thread(encoder.encode, batch))
             report.records += len(found)
             seen += sum(len(each.data) for each in found)
-            progress(min(seen, selection.bytes), selection.bytes)
+            progress(min(seen, total), total)
         if held:
             await send(await in_thread(encoder.encode, held))
         await send(await in_thread(encoder.finish))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
-__all__ = ["CountReport", "count", "counted", "counted_by_index"]
+__all__ = ["CountReport", "count", "counted", "counted_by_index", "counts_of"]
 
 # At once: enough to hide a store's delays.
 _CONCURRENT = 16
@@ -57,16 +57,20 @@ async def count(
         FormatError: a file without an index is damaged where its lengths or its compression are.
     """
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        report = CountReport(path=selection.path)
-        advance = Advance(progress, selection.bytes)
+        counts = await counts_of(selection, Advance(progress, selection.bytes))
+        paths = [shard.display_path for shard in selection.shards]
+    return CountReport(path=selection.path, shards=list(zip(paths, counts, strict=True)))
 
-        async def look(shard: SelectedShard) -> tuple[str, int]:
-            records = shard.entry.records if shard.entry else await counted(selection, shard)
-            advance(shard.size)
-            return shard.display_path, records
 
-        report.shards = await for_each(look, selection.shards, tasks=_CONCURRENT)
-    return report
+async def counts_of(selection: Selection, advance: Callable[[int], None] = lambda size: None) -> list[int]:
+    """The records of each shard, in order: as its manifest says, or else as `counted`."""
+
+    async def look(shard: SelectedShard) -> int:
+        records = shard.entry.records if shard.entry else await counted(selection, shard)
+        advance(shard.size)
+        return records
+
+    return await for_each(look, selection.shards, tasks=_CONCURRENT)
 
 
 async def counted(selection: Selection, shard: SelectedShard) -> int:

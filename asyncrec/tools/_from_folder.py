@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.partition import weights_of
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.manifest.names import is_data
@@ -51,22 +52,22 @@ async def from_folder(
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         prefix = f"{key.rstrip('/')}/" if key else ""
         names = [info.key[len(prefix) :] async for info in store.list_objects(prefix)]
-        paths = [name for name in names if "/" in name and is_data(name)]
-        if not paths:
+        files = await in_thread(_Files, prefix, names)
+        if not files.strata:
             raise DatasetError(f"{report.source}: no files in folders; a folder's name is the label of what is in it")
-        await write_splits(_Files(prefix, paths), store, options, report, progress)
+        await write_splits(files, store, options, report, progress)
     return report
 
 
 class _Files:
-    """Files below a prefix, each in a folder that is named by its label."""
+    """Files below a prefix, each in a folder that is named by its label; other ``names`` are left out. Blocks."""
 
     schema = Schema({"data": FixedLen((), "bytes"), "label": FixedLen((), "int64"), "path": FixedLen((), "bytes")})
 
-    def __init__(self, prefix: str, paths: Sequence[str]) -> None:
+    def __init__(self, prefix: str, names: Sequence[str]) -> None:
         self._prefix = prefix
-        self._paths = paths
-        self.strata = [path.partition("/")[0] for path in paths]
+        self._paths = [name for name in names if "/" in name and is_data(name)]
+        self.strata = [path.partition("/")[0] for path in self._paths]
         self.labels = sorted(set(self.strata))
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.reader import RecordReader
 from asyncrec.errors import ArgumentValueError, DecodeError
 from asyncrec.example._varints import int64_values
@@ -88,6 +89,7 @@ class RecordStream:
         self._stack = stack
         self._shard: SelectedShard | None = None  # being read
         self._next: SelectedShard | None = None  # being opened
+        self._read: list[FoundRecord] | None = None  # the last batch, until it was looked through
         self._reader: RecordReader
 
     def __aiter__(self) -> RecordStream:
@@ -101,17 +103,22 @@ class RecordStream:
                     raise StopAsyncIteration
                 self._reader = await self._stack.enter_async_context(open_shard(self.selection, self._next))
                 self._shard, self._next = self._next, None
-            batch = await self._reader.next_batch()
-            if batch is None:
-                self._shard = None
-                await self._stack.aclose()
-                continue
-            path = self._shard.display_path
-            found = [FoundRecord(path, number, data) for number, data in enumerate(batch.records, batch.first)]
-            if self._where:
-                found = [each for each in found if all(where.holds(each.data) for where in self._where)]
+            if self._read is None:
+                batch = await self._reader.next_batch()
+                if batch is None:
+                    self._shard = None
+                    await self._stack.aclose()
+                    continue
+                path = self._shard.display_path
+                self._read = [FoundRecord(path, number, data) for number, data in enumerate(batch.records, batch.first)]
+            found = await in_thread(self._chosen, self._read) if self._where else self._read
+            self._read = None
             if found:
                 return found
+
+    def _chosen(self, records: list[FoundRecord]) -> list[FoundRecord]:
+        """Those that meet the conditions. Blocks: each is parsed."""
+        return [each for each in records if all(where.holds(each.data) for where in self._where)]
 
 
 @asynccontextmanager

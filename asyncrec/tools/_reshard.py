@@ -28,7 +28,7 @@ from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
-from asyncrec.tools._count import count
+from asyncrec.tools._count import counts_of
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
@@ -135,7 +135,7 @@ async def reshard(
                     shuffle=shuffle,
                     seed=seed,
                     group_by=group_by,
-                    total=0 if shuffle else await _count(selection),
+                    total=0 if shuffle else sum(await counts_of(selection)),
                 ),
                 keyed=_has_keys(selection),
                 memory_limit=memory_limit,
@@ -149,7 +149,7 @@ async def reshard(
             records = sorter.records
             ordered = Sorted(sorter)
         elif num_shards is not None:
-            records = await _count(selection)
+            records = sum(await counts_of(selection))
         else:
             records = 0
         if max_shard_bytes is None and max_shard_records is None and num_shards is None:
@@ -172,13 +172,6 @@ async def reshard(
 
 def _has_keys(selection: Selection) -> bool:
     return any(shard.entry is not None and shard.entry.keys is not None for shard in selection.shards)
-
-
-async def _count(selection: Selection) -> int:
-    if selection.records is not None:
-        return selection.records
-    counts = [(await count(shard.key, storage=selection.storage)).records for shard in selection.shards]
-    return sum(counts)
 
 
 def _metadata(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -157,7 +157,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
             return Selection(path=display_path, kind="file", storage=store, base=base, shards=(shard,))
         dataset = None if name[0] in "_." else await _dataset(store, key, display_path, given_up)
         if dataset is not None:
-            shards = _shards_of(dataset, base)
+            shards = await in_thread(_shards_of, [dataset], base)
             return Selection(
                 path=display_path, kind="data set", storage=store, base=base, shards=shards, datasets=(dataset,)
             )
@@ -229,20 +229,21 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
             datasets[key] = dataset
         else:
             found = await _finished(store, key, found)
-    shards = [shard for dataset in datasets.values() for shard in _shards_of(dataset, base)]
-    named = {shard.key for shard in shards}
-    shards += _plain([info for info in found if info.key not in named], base)
+    of_datasets = await in_thread(_shards_of, [*datasets.values()], base)
+    named = {shard.key for shard in of_datasets}
+    shards = of_datasets + _plain([info for info in found if info.key not in named], base)
     return Selection(
         path=display_path,
         kind="folder",
         storage=store,
         base=base,
-        shards=tuple(shards),
+        shards=shards,
         datasets=tuple(datasets.values()),
     )
 
 
-def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]:
+def _shards_of(datasets: Iterable[SelectedDataset], base: str) -> tuple[SelectedShard, ...]:
+    """Blocks: there may be a million."""
     return tuple(
         SelectedShard(
             key=dataset.prefix + entry.path,
@@ -251,6 +252,7 @@ def _shards_of(dataset: SelectedDataset, base: str) -> tuple[SelectedShard, ...]
             entry=entry,
             dataset=dataset,
         )
+        for dataset in datasets
         for entry in dataset.manifest.shards
     )
 

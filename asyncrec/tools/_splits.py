@@ -24,6 +24,7 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import DatasetError
 from asyncrec.example._codec import encode_example
+from asyncrec.example._encoding import is_large
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
@@ -69,7 +70,7 @@ class ExampleSource(Protocol):
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
-        strata: of each example in turn; every split gets its share of each.
+        strata: of each example in turn; every split gets its share of each. Asked for in a thread: it may take long.
         schema: of the records.
     """
 
@@ -107,11 +108,10 @@ async def write_splits(
         ObjectNotFoundError: a file is not there. Nothing is changed.
     """
     report.labels = source.labels
-    strata = source.strata
-    dealt = await in_thread(partial(deal, strata, options.weights, seed=options.seed))
+    count, dealt = await in_thread(_dealt, source, options)
     empty = [name for name, numbers in dealt.items() if not numbers]
     if empty:
-        raise DatasetError(f"{report.source}: {len(strata):,} examples, of which none is left for {empty[0]!r}")
+        raise DatasetError(f"{report.source}: {count:,} examples, of which none is left for {empty[0]!r}")
     schema = source.schema
     report.features = sorted(schema.features)
     said = {"labels": report.labels, "seed": options.seed, "source": report.source}
@@ -129,14 +129,15 @@ async def write_splits(
         ) as opened,
     ):
         writers = dict(zip(dealt, opened, strict=True))
-        advance = Advance(progress, len(strata))
+        advance = Advance(progress, count)
 
         async def make(item: tuple[str, int]) -> bytes:
             parts = source.parts(item[1])
             features = dict(parts.features)
             for name, file in parts.files.items():
                 features[name] = await files.get(file, max_bytes=MAX_RECORD_BYTES)
-            return encode_example(features, narrow=True)
+            encode = partial(encode_example, features, narrow=True)
+            return await in_thread(encode) if is_large(features) else encode()
 
         async def write(item: tuple[str, int], record: bytes) -> None:
             await writers[item[0]].take([record], "")
@@ -145,3 +146,9 @@ async def write_splits(
         items = ((name, number) for name, numbers in dealt.items() for number in numbers)
         await ordered_map(items, make, write, concurrency=_CONCURRENT)
     report.records = {name: len(numbers) for name, numbers in dealt.items()}
+
+
+def _dealt(source: ExampleSource, options: SplitOptions) -> tuple[int, dict[str, list[int]]]:
+    """How many examples there are, and the numbers of those of each split. Blocks."""
+    strata = source.strata
+    return len(strata), deal(strata, options.weights, seed=options.seed)

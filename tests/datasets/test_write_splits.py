@@ -311,7 +311,7 @@ async def test_an_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptur
             return [] if self._label == 4 else [self]
 
     storage = await stored_csv(20)
-    with caplog.at_level("INFO", "asyncrec._datasets"):
+    with caplog.at_level("INFO", "asyncrec.datasets"):
         result = await write(storage, Choosy)
     assert result.ignored == 8
     assert sum(result.examples.values()) == 12

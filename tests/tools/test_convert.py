@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from tool_data import change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.writing.keys import key_digests
 from asyncrec.errors import (
     ConflictError,
     FormatError,
@@ -24,6 +27,7 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
+from asyncrec.tools import _convert
 
 pytestmark = pytest.mark.anyio
 
@@ -35,6 +39,24 @@ async def decoded(storage: Storage, path: str) -> list[dict[str, Any]]:
 
 async def convert(storage: Storage, source: str, target: str, **options: Any) -> tools.ConvertReport:
     return await tools.convert(source, target, storage=storage, target_storage=storage, **options)
+
+
+async def test_the_keys_of_many_short_lines_are_made_in_a_thread(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def digests(keys: Iterable[str]) -> list[bytes]:
+        threads.add(threading.get_ident())
+        return key_digests(keys)
+
+    monkeypatch.setattr(_convert, "key_digests", digests)
+    await storage.put("x.jsonl", b"{}\n" * 1000)
+    assert (await convert(storage, "x.jsonl", "set")).records == 1000
+    assert threads
+    assert threading.get_ident() not in threads
+    async with asyncrec.open_dataset("set", storage=storage) as dataset:
+        assert await dataset.find("x.jsonl#999") == 999
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import tracemalloc
+
 import pytest
 from tool_data import change, write_pages
 
@@ -26,6 +29,21 @@ async def test_they_come_in_order_with_their_places(storage: Storage) -> None:
     assert [each.path for each in found[::10]] == [
         shard.path for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards
     ]
+
+
+async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
+    threads = set()
+
+    class Watched(tools.Where):
+        def holds(self, record: bytes) -> bool:
+            threads.add(threading.get_ident())
+            return super().holds(record)
+
+    await write_pages(storage)
+    async with tools.open_records("pages", where=[Watched("label", "1")], storage=storage) as stream:
+        assert len([found async for records in stream for found in records]) == 10
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(
@@ -69,6 +87,18 @@ async def test_one_record_by_number_or_key(storage: Storage) -> None:
         await tools.get_record("pages", key="nobody", storage=storage)
     with pytest.raises(DatasetError, match="only a data set has keys"):
         await tools.get_record("x.tfrecord", key="x", storage=storage)
+
+
+async def test_one_from_the_end_is_read_in_little_memory(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [bytes([n % 256]) * 10_000 for n in range(2500)], storage=storage)
+    tracemalloc.start()
+    try:
+        found = await tools.get_record("x.tfrecord", record=-2400, storage=storage)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.data == bytes([100]) * 10_000
+    assert peak < 8 << 20
 
 
 async def test_what_is_before_damage_comes_first(storage: Storage) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 from tool_data import write_pages
 
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.integrations.arrow import _plan
 from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
+from asyncrec.tools import _selection
 from asyncrec.tools._selection import selected
 
 pytestmark = pytest.mark.anyio
@@ -83,3 +88,25 @@ async def test_a_store_that_refuses_to_say_is_told_of(storage: Storage) -> None:
     with pytest.raises(StoragePermissionError):
         async with selected("data/pages", storage=refusing):
             pass
+
+
+@pytest.mark.parametrize("path", ["data/pages", "data/"])
+async def test_what_is_made_for_each_shard_of_a_data_set_is_made_in_a_thread(
+    storage: Storage, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a million: a microsecond each is a second."""
+    await write_pages(storage, "data/pages")
+    threads = []
+
+    def watched(make: Any) -> Any:
+        def made(*args: Any, **options: Any) -> Any:
+            threads.append(threading.get_ident())
+            return make(*args, **options)
+
+        return made
+
+    monkeypatch.setattr(_selection, "SelectedShard", watched(_selection.SelectedShard))
+    monkeypatch.setattr(_plan, "Part", watched(_plan.Part))
+    plan = await _plan.make_plan(path, storage=storage)
+    assert len(threads) == 2 * len(plan.parts) == 6
+    assert threading.get_ident() not in threads

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from tool_data import names
 
 import asyncrec
-from asyncrec import tools
+from asyncrec import encode_example, tools
+from asyncrec._datasets.from_csv.csv_rows import CsvRows
 from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.tools import _splits
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +74,34 @@ async def test_a_folder_for_each_label(storage: Storage) -> None:
     again = await tools.from_folder("in", "out", ratios=0.8, storage=storage, target_storage=storage)
     assert again.records == report.records
     assert len(await read(storage, "out/train")) == 16
+
+
+async def test_what_takes_long_of_many_rows_and_of_large_files_is_done_in_threads(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = threading.get_ident()
+    encode, row = encode_example, CsvRows.__getitem__
+    threads: list[int] = []
+    rows: list[int] = []
+
+    def encoded(features: Mapping[str, Any], **options: Any) -> bytes:
+        if len(features["file"]) > 1000:
+            threads.append(threading.get_ident())
+        return encode(features, **options)
+
+    def parsed(self: CsvRows, number: int) -> list[str]:
+        if threading.get_ident() == here:
+            rows.append(number)
+        return row(self, number)
+
+    monkeypatch.setattr(_splits, "encode_example", encoded)
+    monkeypatch.setattr(CsvRows, "__getitem__", parsed)
+    await table(storage)
+    await storage.put("in/files/3.bin", bytes(2 << 20))
+    await tools.from_csv("in/table.csv", "out", label="kind", files=["file"], storage=storage, target_storage=storage)
+    assert threads
+    assert here not in threads
+    assert len(rows) == 20, "each once, when its record is made"
 
 
 async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:

@@ -38,7 +38,7 @@ from asyncrec.storage._url import redact, scheme_of
 
 __all__ = ["WrittenSplits", "write_folds", "write_splits_from_csv"]
 
-_log = logging.getLogger("asyncrec._datasets")
+_log = logging.getLogger("asyncrec.datasets")
 
 # TFRecorder's. Small files suit its toy sets; for training from an object store 100 MB and more are usual.
 _MAX_SHARD_BYTES = 1_000_000

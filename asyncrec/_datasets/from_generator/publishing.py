@@ -26,7 +26,7 @@ from asyncrec.storage._url import redact
 
 __all__ = ["SplitTarget"]
 
-_log = logging.getLogger("asyncrec._datasets")
+_log = logging.getLogger("asyncrec.datasets")
 
 # Deleting what the new split replaced; it is not listed any more, so that nothing depends on it.
 _CLEAN_UP_SECONDS = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asyncrec._concurrency.batches import Batches
@@ -30,13 +30,17 @@ __all__ = ["Found", "Slice", "SplitReader", "find_split", "open_folder", "open_s
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some records of one shard."""
+    """Some records of one shard: ``take`` behind the first ``skip``.
+
+    ``bytes`` is their share of the shard's; 0 where nothing says how many it has.
+    """
 
     key: str
     index: str | None
     compression: str
     skip: int
     take: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
         manifest: Manifest | None = await load_manifest(folder, name, path=f"{display_path}/{name}")
         if manifest is not None:
             shards[name] = [
-                Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records)
+                Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records, s.bytes)
                 for s in manifest.shards
             ]
             schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
@@ -180,7 +184,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
         if foreign is None:
             foreign, table = await read_shard_info(folder), await read_table(folder)
         if name in foreign:
-            shards[name] = [Slice(file, None, "auto", 0, count) for file, count in sorted(foreign[name].items())]
+            shards[name] = [Slice(file, None, "auto", 0, count, 0) for file, count in sorted(foreign[name].items())]
             schemas.append(schema_of_table(table) if table else None)
             tables.append(table)
     counts = {name: sum(shard.take for shard in found) for name, found in shards.items()}
@@ -210,7 +214,8 @@ def _cut(shards: list[Slice], start: int, stop: int) -> list[Slice]:
         first, last = max(start - before, 0), min(stop - before, shard.take)
         before += shard.take
         if first < last:
-            cut.append(Slice(shard.key, shard.index, shard.compression, first, last - first))
+            size = shard.bytes * (last - first) // shard.take
+            cut.append(replace(shard, skip=first, take=last - first, bytes=size))
     return cut
 
 

@@ -23,7 +23,7 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
 __all__ = ["ObjectRecords", "open_object"]
 
-_log = logging.getLogger("asyncrec._records")
+_log = logging.getLogger("asyncrec.records")
 
 # What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
 _RECOGNISED_BY = 8 << 20

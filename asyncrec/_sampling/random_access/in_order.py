@@ -6,12 +6,11 @@ Nothing is open between two steps, so that an iteration may be left at any time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["RecordsInOrder", "step_of"]
 
@@ -25,7 +24,7 @@ _INFLATED = 4
 class RecordsInOrder:
     """An async iterator; cancelled, it goes on where the last call was given."""
 
-    def __init__(self, count: int, step: int, get_many: Callable[[Iterable[int]], Awaitable[list[bytes]]]) -> None:
+    def __init__(self, count: int, step: int, get_many: Callable[[NDArray[np.int64]], Awaitable[list[bytes]]]) -> None:
         self._count = count
         self._step = step
         self._get_many = get_many
@@ -51,7 +50,7 @@ class RecordsInOrder:
         if self._next >= self._count:
             raise StopAsyncIteration
         end = min(self._count, self._next + self._step)
-        found = await self._get_many(range(self._next, end))
+        found = await self._get_many(np.arange(self._next, end, dtype=np.int64))
         self._next = end
         return found
 

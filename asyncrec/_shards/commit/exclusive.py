@@ -15,7 +15,7 @@ from asyncrec.storage._base import Storage
 
 __all__ = ["create"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 # Creating one small object, with the backend's retries; and reading it back, once more.
 _SECONDS = 60

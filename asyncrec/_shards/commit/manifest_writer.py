@@ -28,7 +28,7 @@ __all__ = ["ManifestWriter", "OnCommit"]
 
 OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 
 class ManifestWriter:

@@ -30,7 +30,7 @@ from asyncrec.storage._local.storage import LocalStorage
 
 __all__ = ["ShardPublisher"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 
 class ShardPublisher:

@@ -22,7 +22,7 @@ from asyncrec.storage._local.storage import local_folder
 
 __all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 
 async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:

@@ -29,7 +29,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = ["LocalWriterRecovery"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 # A shard that was written may hold any record; what is believed is its checksums.
 _MOST_RECORD = 1 << 40

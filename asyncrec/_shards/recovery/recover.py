@@ -40,7 +40,7 @@ from asyncrec.storage._url import join
 
 __all__ = ["recover", "recover_spool"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 
 async def recover(

@@ -26,7 +26,7 @@ from asyncrec.storage._url import join
 
 __all__ = ["UploadEvents", "Uploader"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 # Between two attempts at a shard; the backend has tried each request for two minutes by then.
 _FIRST_DELAY = 1.0

@@ -16,7 +16,7 @@ from asyncrec._records.writing.writer import Level
 
 __all__ = ["Acknowledgements"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 # A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.
 _LONG_WAIT_SECONDS = 30

@@ -48,7 +48,7 @@ __all__ = ["Job", "Mode"]
 
 Mode = Literal["append", "new", "replace"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 
 class Job:

@@ -48,7 +48,7 @@ from asyncrec.storage._url import redact
 
 __all__ = ["JobShare", "JointJob", "ShareWriter", "open_joint_job", "open_share"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20

@@ -44,7 +44,7 @@ from asyncrec.storage._url import join
 
 __all__ = ["open_job", "whole_job_header"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 _LONGEST_NAME = 255
 # One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.

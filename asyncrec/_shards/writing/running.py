@@ -13,7 +13,7 @@ from asyncrec._shards.writing.open_shards import OpenShards
 
 __all__ = ["running"]
 
-_log = logging.getLogger("asyncrec._shards")
+_log = logging.getLogger("asyncrec.shards")
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from asyncrec.integrations.arrow import _plan, _reading
 from asyncrec.integrations.arrow._from_records import BatchMaker
 from asyncrec.integrations.arrow._plan import Part, Plan
 from asyncrec.integrations.arrow._pyarrow import pa
-from asyncrec.integrations.arrow._to_records import null_columns, to_records
+from asyncrec.integrations.arrow._to_records import chunks_of, null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces, schemas_of
 
 __all__ = ["from_pandas", "plan_batches", "read_batches", "read_parts", "to_pandas", "to_table", "write_batches"]
@@ -93,10 +93,11 @@ def write_batches(
     whole = isinstance(batches, pa.Table | pa.RecordBatch)
     each = iter([batches] if whole else batches)
     first = next(each, None)
-    told = schema
-    if told is None:
-        told = getattr(batches, "schema", None) if first is None or not whole else batches.schema
-        told = told if told is not None or first is None else first.schema
+    if first is not None:
+        chunks_of(first)  # raises TypeError for what is no batch, before a data set is begun
+    told = getattr(batches, "schema", None) if schema is None else schema
+    if told is None and first is not None:
+        told = first.schema
     if told is None:
         raise SchemaError(f"{os.fspath(path)}: there is no batch, and so no schema; give schema=")
     nulls = null_columns(batches) if whole and schema is None else None
@@ -104,8 +105,8 @@ def write_batches(
     rows = 0
     with open_sharded_writer(path, schema=records, metadata=metadata, **options) as writer:
         while first is not None:
-            for piece in pieces(first):
-                writer.write_many(to_records(piece, records, narrow=narrow))
+            for start, piece in pieces(first):
+                writer.write_many(records_from(piece, records, narrow=narrow, first=start))
                 rows += piece.num_rows
             first = next(each, None)
     return rows

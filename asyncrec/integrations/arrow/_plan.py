@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._datasets.reading.reader import find_split
+from asyncrec._datasets.reading.reader import find_split, open_folder
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._from_records import BatchMaker
 from asyncrec.integrations.arrow._types import arrow_schema, restored
 from asyncrec.storage._base import Storage
-from asyncrec.storage._registry import located
 from asyncrec.tools._selection import Selection, selected
 
 __all__ = ["Part", "Plan", "make_plan", "share"]
+
+# Indexes at once: enough to hide a store's delays, and as many are in memory.
+_CONCURRENT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class Part:
         offset: the byte of the file to begin at.
         skip: how many records there are to be passed over first.
         records: how many there are; `None` for all to the end of the file, where nothing has counted them.
-        bytes: that are read of the file, about.
+        bytes: that are read of the file, about; 0 where nothing says.
         index: the file's index, by which any of its records is found, or `None`.
     """
 
@@ -88,17 +91,19 @@ async def make_plan(
     metadata: Mapping[str, Any] = {}
     if split is None:
         async with selected(path, storage=storage, storage_options=storage_options) as selection:
-            parts = _parts_of(selection, opened=storage is not None)
+            base = selection.base if storage is None else ""
+            parts = await in_thread(_parts_of, selection, storage is not None, worker)
+            parts = await _cut_all(parts, part_bytes, selection.storage, base)
             found = None if selection.schema is None else Schema.from_json(selection.schema)
             if len(selection.datasets) == 1:
                 metadata = selection.datasets[0].manifest.metadata
     elif storage is not None:
         raise ArgumentValueError("a split is found by a path, with storage_options=: leave out storage=")
     else:
-        parts, found = await _parts_of_split(path, split, storage_options)
-    parts = share(parts, worker)
-    options = {"storage": storage, "storage_options": storage_options}
-    parts = [cut for part in parts for cut in await _cut(part, part_bytes, options)]
+        base = os.fspath(path).rstrip("/") + "/" if os.fspath(path) else ""
+        parts, found = await _parts_of_split(path, base, split, storage_options)
+        async with open_folder(path, None, storage_options) as folder:
+            parts = await _cut_all(share(parts, worker), part_bytes, folder, base)
     return Plan(parts=tuple(parts), maker=_maker(path, schema if schema is not None else found, wanted, metadata))
 
 
@@ -127,7 +132,8 @@ def share(parts: Iterable[Part], worker: tuple[int, int]) -> list[Part]:
     return found
 
 
-def _parts_of(selection: Selection, *, opened: bool) -> list[Part]:
+def _parts_of(selection: Selection, opened: bool, worker: tuple[int, int]) -> list[Part]:
+    """A worker's share of all. Blocks: there may be a million."""
     parts = []
     for shard in selection.shards:
         entry = shard.entry
@@ -142,37 +148,43 @@ def _parts_of(selection: Selection, *, opened: bool) -> list[Part]:
                 index=None if entry is None or entry.index is None else folder + entry.index.path,
             )
         )
-    return [part for part in parts if part.records != 0]
+    return share((part for part in parts if part.records != 0), worker)
 
 
 async def _parts_of_split(
-    path: str | os.PathLike[str], split: str, storage_options: dict[str, Any] | None
+    path: str | os.PathLike[str], base: str, split: str, storage_options: dict[str, Any] | None
 ) -> tuple[list[Part], Schema | None]:
     found = await find_split(path, split, storage_options=storage_options)
-    folder = os.fspath(path).rstrip("/") + "/" if os.fspath(path) else ""
     parts = [
         Part(
-            path=folder + each.key,
+            path=base + each.key,
             compression=each.compression,
             skip=each.skip,
             records=each.take,
-            bytes=0,
-            index=None if each.index is None else folder + each.index,
+            bytes=each.bytes,
+            index=None if each.index is None else base + each.index,
         )
         for each in found.slices
     ]
     return parts, found.schema
 
 
-async def _cut(part: Part, part_bytes: int | None, options: dict[str, Any]) -> list[Part]:
+async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage, base: str) -> list[Part]:
+    """The parts in pieces. ``base``: what stands in their paths before the keys of ``store``."""
+
+    async def cut(part: Part) -> list[Part]:
+        return await _cut(part, part_bytes, store, base)
+
+    return [*chain.from_iterable(await for_each(cut, parts, tasks=_CONCURRENT))]
+
+
+async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
     """The part in pieces of at most so many bytes, each beginning where its first record does, as far as indexes go."""
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):
         return [part]
     try:
-        async with located(part.index, **options) as (store, key):
-            text = await store.get(key)
-        index = await in_thread(parse_index, text)
+        index = await in_thread(parse_index, await store.get(part.index.removeprefix(base)))
     except (ObjectNotFoundError, FormatError):
         return [part]  # without it the records before are read, and passed over
     if len(index) < part.skip + part.records:
@@ -185,10 +197,11 @@ def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part
     first, stop = part.skip, part.skip + part.records
     starts = index.offsets if index.members is None else index.members
     begins = np.flatnonzero(np.diff(starts, prepend=-1))  # records, or those that begin a member
+    places = starts[begins]
     high = int(starts[stop]) if stop < len(starts) else max(part.bytes, int(starts[-1] + index.sizes[-1]))
     edges = [first]
     while part_bytes is not None and high - starts[edges[-1]] > part_bytes:
-        at = int(np.searchsorted(starts[begins], starts[edges[-1]] + part_bytes, "right")) - 1
+        at = int(np.searchsorted(places, starts[edges[-1]] + part_bytes, "right")) - 1
         following = int(begins[at]) if begins[at] > edges[-1] else _next(begins, edges[-1])
         if following >= stop:
             break

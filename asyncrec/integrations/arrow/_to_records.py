@@ -23,12 +23,24 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._types import schema_of
 
-__all__ = ["to_records"]
+__all__ = ["chunks_of", "null_columns", "records_from", "to_records"]
 
 Array: TypeAlias = Any
 Values: TypeAlias = "list[Any]"  # one for each row; None where it has no such feature
 
 _NO_BYTES = np.array([], "S1")  # an empty list has no kind, and would read as absent
+
+
+class _RowError(Exception):
+    """A row of a column cannot be written; ``row`` is counted from the column's first."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+class _NullWithinError(Exception):
+    """A row of a column has a null within it: in a list, or in a struct."""
 
 
 def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True) -> list[bytes]:
@@ -44,12 +56,23 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
         SchemaError: a column is missing, or its values are not what the schema says: nulls in a FixedLen without a
             default, lists of another length, a number beyond the type; column and row are named.
     """
-    if isinstance(batch, pa.Table):
-        schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
-        return [record for part in batch.to_batches() for record in to_records(part, schema, narrow=narrow)]
-    if not isinstance(batch, pa.RecordBatch):
-        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+    parts = chunks_of(batch)
     schema = schema or schema_of(batch.schema, nulls=null_columns(batch))
+    records: list[bytes] = []
+    for part in parts:
+        records += records_from(part, schema, narrow=narrow, first=len(records))
+    return records
+
+
+def chunks_of(batch: Any) -> list[Any]:
+    """The RecordBatches of a Table, or the one that was given. Raises TypeError for what is neither."""
+    if not isinstance(batch, pa.RecordBatch | pa.Table):
+        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+    return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+
+
+def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> list[bytes]:
+    """`to_records` of a RecordBatch that is part of something: its first row is that one's row ``first``."""
     features: dict[str, Values] = {}
     lists: dict[str, Values] = {}
     for name, entry in schema.features.items():
@@ -57,14 +80,23 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
             if all(not stored.required for stored in entry.stored(name).values()):
                 continue
             raise SchemaError(f"there is no column {name!r}, and every record has it; there are {batch.schema.names}")
+        column = _plain(batch.column(name))
         try:
             if isinstance(entry, Sequence):
-                lists[name] = _steps(entry, _plain(batch.column(name)))
+                lists[name] = _steps(entry, column)
             else:
-                features.update(_features(name, entry, _plain(batch.column(name)), narrow))
+                features.update(_features(name, entry, column, narrow))
+        except _RowError as error:
+            raise SchemaError(f"column {name!r}: row {first + error.row} {error}; expected {entry}") from None
+        except _NullWithinError:
+            row = first + _row_with_null(column, entry)
+            raise SchemaError(f"column {name!r}: row {row} has a null within it; expected {entry}") from None
         except (SchemaError, pa.ArrowException) as error:
             raise SchemaError(f"column {name!r}: {error}; expected {entry}") from error
-    return _encoded(features, lists, batch.num_rows, narrow, is_sequence=schema_has_lists(schema))
+    try:
+        return _encoded(features, lists, batch.num_rows, narrow, is_sequence=schema_has_lists(schema))
+    except _RowError as error:
+        raise SchemaError(f"row {first + error.row} of the batch: {error}") from None
 
 
 def null_columns(batch: Any) -> list[str]:
@@ -91,16 +123,15 @@ def _encoded(
             else:
                 records.append(encode_example(present, narrow=narrow))
         except SchemaError as error:
-            raise SchemaError(f"row {row} of the batch: {error}") from None
+            raise _RowError(row, str(error)) from None
     return records
 
 
 def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str, Values]:
     if isinstance(entry, FixedLen):
         values = _fixed_len(entry, column, narrow)
-        if entry.default is None and column.null_count:
-            row = column.is_valid().to_pylist().index(False)
-            raise SchemaError(f"row {row} is null; a VarLen may be, and a FixedLen with a default")
+        if entry.default is None:
+            _check_rows(column, "is null; a VarLen may be, and a FixedLen with a default")
         return {name: values}
     if isinstance(entry, VarLen):
         if pa.types.is_fixed_size_list(column.type):
@@ -109,7 +140,7 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
             return {name: _var_len(column, _reader(entry.dtype, narrow))}
         return {name: _scattered(_reader(entry.dtype, narrow)(_present(column)), column)}
     if isinstance(entry, Tensor):
-        _check_null(column)
+        _check_rows(column)
     if not pa.types.is_struct(column.type):
         raise SchemaError(f"it is {column.type}")
     if isinstance(entry, Tensor):
@@ -117,7 +148,7 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
         shapes = _var_len(column.field("shape"), _reader("int64", narrow))
         for row, (flat, shape) in enumerate(zip(flats, shapes, strict=True)):
             if len(flat) != math.prod(shape):
-                raise SchemaError(f"row {row} has {len(flat)} values for the shape {list(shape)}")
+                raise _RowError(row, f"has {len(flat)} values for the shape {list(shape)}")
         raw = [_little(flat, entry.dtype) for flat in flats] if entry.raw else flats
         return {name: raw, f"{name}_shape": shapes}
     if isinstance(entry, Sparse):
@@ -136,8 +167,8 @@ def _steps(entry: Sequence, column: Array) -> Values:
         raise SchemaError(f"it is {column.type}, and no list of steps")
     inner = _plain(column.flatten())
     if isinstance(entry.entry, FixedLen):
-        _check_null(column)
-        _check_null(inner)
+        _check_rows(column)
+        _check_within(inner)
         values = _fixed_len(entry.entry, inner, True)
     else:
         values = [[] if value is None else value for value in _var_len(inner, _reader(entry.entry.dtype, True))]
@@ -199,8 +230,7 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
     rows = len(column)
     size = 1
     while _is_list(column.type) or pa.types.is_fixed_size_list(column.type):
-        if column.null_count:
-            raise SchemaError("there is a null in a list")
+        _check_within(column)
         lengths = set(pa.compute.list_value_length(column).unique().to_pylist())
         if len(lengths) > 1:
             raise SchemaError(f"its lists have different lengths, {min(lengths)} and {max(lengths)} among them")
@@ -215,7 +245,7 @@ def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
     """What makes an array of a type the values that are encoded: NumPy's, or a list of bytes."""
 
     def read(column: Array) -> Any:
-        _check_null(column)
+        _check_within(column)
         if dtype in ("bytes", "str"):
             return _strings(column, dtype)
         numbers = _numbers(column, dtype)
@@ -276,7 +306,24 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _check_null(column: Array) -> None:
+def _check_rows(column: Array, reason: str = "is null") -> None:
     if column.null_count:
-        row = column.is_valid().to_pylist().index(False)
-        raise SchemaError(f"row {row} is null" if not column.offset else "there is a null in it")
+        raise _RowError(column.is_valid().to_pylist().index(False), reason)
+
+
+def _check_within(values: Array) -> None:
+    """Refuse nulls among the values of a column's rows: their places say nothing of the row."""
+    if values.null_count:
+        raise _NullWithinError
+
+
+def _row_with_null(column: Array, entry: Entry) -> int:
+    """The first row with a null within it. Slow: for an error."""
+    may_be_null = 2 if isinstance(entry, Sequence) and isinstance(entry.entry, VarLen) else 1  # rows, and their steps
+
+    def has_null(value: Any, depth: int) -> bool:
+        if isinstance(value, dict | list):
+            return any(has_null(each, depth + 1) for each in (value.values() if isinstance(value, dict) else value))
+        return value is None and depth >= may_be_null
+
+    return next(row for row, value in enumerate(column.to_pylist()) if has_null(value, 0))

@@ -13,7 +13,7 @@ from asyncrec._shards.writing.writer import ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._pyarrow import pa
-from asyncrec.integrations.arrow._to_records import to_records
+from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
 __all__ = ["BatchWriter", "open_batch_writer", "pieces", "schemas_of"]
@@ -46,14 +46,19 @@ class BatchWriter:
             Others: as `asyncrec.ShardedWriter.write`.
         """
         ticket = 0
-        for piece in pieces(batch):
-            records = await in_thread(lambda part: to_records(part, self.schema, narrow=self._narrow), piece)
-            if self._key is None:
+        for first, piece in pieces(batch):
+            records, keys = await in_thread(self._made, piece, first)
+            if keys is None:
                 ticket = await self.writer.write_many(records)
                 continue
-            for record, key in zip(records, _keys(piece, self._key), strict=True):
+            for record, key in zip(records, keys, strict=True):
                 ticket = await self.writer.write(record, key=key)
         return ticket
+
+    def _made(self, piece: Any, first: int) -> tuple[list[bytes], list[str | bytes] | None]:
+        """The records of a piece, and their keys where there are any. Blocks."""
+        records = records_from(piece, self.schema, narrow=self._narrow, first=first)
+        return records, None if self._key is None else _keys(piece, self._key, first)
 
 
 @asynccontextmanager
@@ -92,25 +97,22 @@ def schemas_of(
     return schema_of(schema, nulls=nulls or ()), {ARROW_SCHEMA: encode_arrow(schema), **told}
 
 
-def pieces(batch: Any) -> Iterator[Any]:
-    """RecordBatches of about a MiB, and of one row where that is larger."""
-    if isinstance(batch, pa.Table):
-        for part in batch.to_batches():
-            yield from pieces(part)
-        return
-    if not isinstance(batch, pa.RecordBatch):
-        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
-    rows = batch.num_rows
-    count = max(1, min(rows, batch.nbytes // _PIECE_BYTES))
-    for number in range(count):
-        start, stop = rows * number // count, rows * (number + 1) // count
-        if start < stop:
-            yield batch.slice(start, stop - start)
+def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
+    """RecordBatches of about a MiB, and of one row where that is larger, each with the number of its first row."""
+    before = 0
+    for part in chunks_of(batch):
+        rows = part.num_rows
+        count = max(1, min(rows, part.nbytes // _PIECE_BYTES))
+        for number in range(count):
+            start, stop = rows * number // count, rows * (number + 1) // count
+            if start < stop:
+                yield before + start, part.slice(start, stop - start)
+        before += rows
 
 
-def _keys(batch: Any, key: str) -> list[str | bytes]:
+def _keys(batch: Any, key: str, first: int) -> list[str | bytes]:
     values = batch.column(key).to_pylist()
     for row, value in enumerate(values):
         if not isinstance(value, str | bytes):
-            raise SchemaError(f"row {row} of the batch: the key {key!r} is {value!r}, neither text nor bytes")
+            raise SchemaError(f"row {first + row} of the batch: the key {key!r} is {value!r}, neither text nor bytes")
     return values  # type: ignore[no-any-return]  # as checked

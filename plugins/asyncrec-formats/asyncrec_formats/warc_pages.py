@@ -14,7 +14,7 @@ from asyncrec import pages
 
 from .http_body import TooLargeError, body_of
 
-__all__ = ["EXTRA", "PROTOCOLS", "Page", "Request", "encoded", "parsed"]
+__all__ = ["EXTRA", "OWN_HEADERS", "PROTOCOLS", "Page", "Request", "encoded", "parsed"]
 
 # Features that WARC has no header for, and what holds them.
 EXTRA = {
@@ -28,8 +28,8 @@ EXTRA = {
 PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
 
 _WANTED = ("response", "resource", "revisit")
-# Those for which a page has a feature, or that are made anew.
-_KEPT_ELSEWHERE = {
+# Those for which a page has a feature, or that are made anew; in lower case. None of them is in ``warc_headers``.
+OWN_HEADERS = {
     "warc-type",
     "warc-record-id",
     "warc-date",
@@ -61,14 +61,19 @@ class Page:
 
     features: dict[str, Any]
     concurrent_to: str
+    has_request: bool = False
 
     def take(self, request: Request) -> bool:
-        """Add what the request says, if it is this page's."""
+        """Add what the request says, if it is this page's; a page has one request."""
+        if self.has_request:
+            return False
         if self.concurrent_to or request.concurrent_to:
-            ours = request.concurrent_to == self.features["record_id"] or self.concurrent_to == request.record_id
+            pairs = ((request.concurrent_to, self.features["record_id"]), (self.concurrent_to, request.record_id))
+            ours = any(named and named == has for named, has in pairs)
         else:
             ours = request.url == self.features["url"]
         if ours:
+            self.has_request = True
             self.features["method"] = request.method
             self.features["request_headers"] = request.headers
         return ours
@@ -109,7 +114,7 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
         "referrer": _text(extra["referrer"]),
         "final_url": _text(extra["final_url"]),
     }
-    others = [(name, value) for name, value in headers.headers if name.lower() not in _KEPT_ELSEWHERE]
+    others = [(name, value) for name, value in headers.headers if name.lower() not in OWN_HEADERS]
     if http is not None:
         status = http.get_statuscode()
         features["status"] = int(status) if status and status.isdigit() else 0

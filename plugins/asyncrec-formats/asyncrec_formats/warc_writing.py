@@ -19,7 +19,7 @@ from typing import Any
 from asyncrec import FixedLen, Schema, pages
 from asyncrec.errors import ExampleError, SchemaError
 
-from .warc_pages import EXTRA, PROTOCOLS
+from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS
 
 __all__ = ["WarcEncoder"]
 
@@ -33,6 +33,7 @@ _STORED = Schema(
     },
     allow_extra=True,
 )
+_OWN_HEADERS = {name.encode() for name in OWN_HEADERS}
 _SPOKEN = {name: short for short, name in PROTOCOLS.items()}
 _BREAKS = re.compile(rb"[\r\n]+[ \t]*")
 # Path and query of a URL.
@@ -106,7 +107,7 @@ class WarcEncoder:
         headers += _told(*((EXTRA[name].encode(), _plain(page[name])) for name in EXTRA if name != "charset"))
         if page["charset"] != _charset_of(page["content_type"]):
             headers.append((EXTRA["charset"].encode(), page["charset"]))
-        headers += _pairs(page["warc_headers"])
+        headers += [pair for pair in _pairs(page["warc_headers"]) if pair[0].lower() not in _OWN_HEADERS]
         if http:
             headers.append((b"Content-Type", b"application/http; msgtype=response"))
             block = _response_head(page) + content
@@ -137,7 +138,7 @@ def _record(headers: list[tuple[bytes, bytes]], block: bytes, date: bytes) -> by
 
 def _response_head(page: Mapping[str, Any]) -> bytes:
     protocol = page["protocol"] if page["protocol"].startswith(b"HTTP/1") else b"HTTP/1.1"
-    status = b"%s %03d %s" % (protocol, page["status"], _BREAKS.sub(b" ", page["reason"]))
+    status = _BREAKS.sub(b" ", b"%s %03d %s" % (protocol, page["status"], page["reason"]))
     given = _pairs(page["headers"])
     removed = _removed(page, given)
     size = b"%d" % len(page["content"])
@@ -169,8 +170,9 @@ def _request_head(page: Mapping[str, Any]) -> bytes:
     target = found[1] if found is not None else b"/"
     if not target.startswith(b"/"):
         target = b"/" + target
-    lines = [b"%s %s HTTP/1.1" % (page["method"] or b"GET", _BREAKS.sub(b"", target).replace(b" ", b"%20"))]
-    return b"\r\n".join([*lines, *(b"%s: %s" % pair for pair in _pairs(page["request_headers"])), b"", b""])
+    target = _BREAKS.sub(b"", target).replace(b" ", b"%20")
+    first = _BREAKS.sub(b" ", b"%s %s HTTP/1.1" % (page["method"] or b"GET", target))
+    return b"\r\n".join([first, *(b"%s: %s" % pair for pair in _pairs(page["request_headers"])), b"", b""])
 
 
 def _pairs(lines: bytes) -> list[tuple[bytes, bytes]]:

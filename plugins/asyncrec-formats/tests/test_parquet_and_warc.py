@@ -184,6 +184,40 @@ async def test_a_plain_warc_is_read_on_behind_a_damaged_header(storage: Storage)
     assert report.records == 19
 
 
+def warc_record(kind: str, block: str, **headers: str) -> str:
+    lines = {
+        "WARC-Type": kind,
+        "WARC-Target-URI": "http://a/",
+        "WARC-Date": "2026-11-22T00:00:00Z",
+        "Content-Type": f"application/http; msgtype={kind}",
+        "Content-Length": len(block),
+        **{f"WARC-{name.replace('_', '-')}": value for name, value in headers.items()},
+    }
+    return "\r\n".join(["WARC/1.0", *(f"{name}: {value}" for name, value in lines.items()), "", block, "", ""])
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named by id", "of one URL"])
+@pytest.mark.parametrize("request_first", [True, False])
+async def test_each_response_has_its_own_request_also_of_one_url(
+    storage: Storage, request_first: bool, named: bool
+) -> None:
+    parts = []
+    for number in range(3):
+        ours = {"Record_ID": f"<r:{number}>"} if named else {}
+        theirs = {"Record_ID": f"<q:{number}>", "Concurrent_To": f"<r:{number}>"} if named else {}
+        response = warc_record("response", f"HTTP/1.1 200 OK\r\nX-N: {number}\r\n\r\n{number}", **ours)
+        request = warc_record("request", f"GET / HTTP/1.1\r\nX-N: {number}\r\n\r\n", **theirs)
+        parts += [request, response] if request_first else [response, request]
+    # It names another, and has no id of its own: neither has the response where none are named.
+    other = warc_record("request", "GET / HTTP/1.1\r\nX-N: another\r\n\r\n", Concurrent_To="<other>")
+    parts.insert(0 if request_first else 1, other)
+    await storage.put("x.warc", "".join(parts).encode())
+    report = await convert(storage, "x.warc", "set")
+    assert (report.records, report.bad_count, report.passed) == (3, 0, 4)
+    for page in await decoded(storage, "set"):
+        assert page["request_headers"] == page["headers"] == [b"X-N: " + page["content"][0]]
+
+
 @pytest.mark.parametrize("step", [1, 7, 1000, 1 << 20])
 async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
     for compressed in (True, False):

@@ -193,6 +193,28 @@ def test_a_value_cannot_end_its_header() -> None:
     assert record.http_headers.headers == [("A", "b")]
 
 
+@pytest.mark.parametrize(
+    "features",
+    [
+        {"headers": b"A: b", "protocol": "HTTP/1.1 200\r\nX: y\r\n"},
+        {"headers": b"A: b", "warc_headers": b"Content-Length: 5\nwarc-type: metadata\nX-Other: 1"},
+        {"headers": b"A: b", "request_headers": b"B: c", "method": "GET / HTTP/1.1\r\nX: y\r\n\r\n"},
+    ],
+    ids=["protocol", "headers of the record", "method"],
+)
+def test_a_page_cannot_change_what_the_record_says_of_itself(features: dict[str, Any]) -> None:
+    page = {**pages.page("http://a/", b"content", status=200), **features}
+    out = WarcEncoder("x.warc", None).encode([pages.PAGE.encode(page)])
+    assert out.count(b"Content-Length: ") == out.count(b"WARC-Block-Digest: ")
+    _, response, *requests = [
+        (record.rec_type, record.http_headers and record.http_headers.headers, record.content_stream().read())
+        for record in ArchiveIterator(io.BytesIO(out))
+    ]
+    assert response == ("response", [("A", "b")], b"content")
+    assert all(request == ("request", [("B", "c")], b"") for request in requests)
+    assert (b"X-Other: 1\r\n" in out) == ("warc_headers" in features)
+
+
 def test_a_file_without_pages_is_one_that_says_who_made_it() -> None:
     (record,) = ArchiveIterator(io.BytesIO(WarcEncoder("x.warc.gz", None).finish()))
     assert record.rec_type == "warcinfo"

@@ -165,7 +165,7 @@ def test_slices_and_chunks_are_written_as_they_are_seen() -> None:
     ("column", "entry", "fault"),
     [
         (pa.array([1, None]), FixedLen((), "int64"), "row 1 is null"),
-        (pa.array([[1, None]]), VarLen("int64"), "is null"),
+        (pa.array([[1, None]]), VarLen("int64"), "row 0 has a null within it"),
         (pa.array([[1], [1, 2]]), FixedLen((2,), "int64"), "different lengths"),
         (pa.array([[1]]), FixedLen((2,), "int64"), "rows have 1 values"),
         (pa.array([1, 300]), FixedLen((), "uint8"), "300"),
@@ -180,6 +180,26 @@ def test_a_column_that_does_not_fit_is_named(column: Any, entry: Any, fault: str
     with pytest.raises(SchemaError, match=fault) as raised:
         to_records(pa.table({"x": column}), Schema({"x": entry}))
     assert "'x'" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "entry"),
+    [
+        (pa.array([[1, 2], None, [3, None], [None]]), VarLen("int64")),
+        (pa.array([[["a"]], [None, []], [["b"], ["c", None]]]), Sequence(VarLen("str"))),
+        (pa.array([[[1]], [[2]], [[3], None]]), Sequence(FixedLen((1,), "int64"))),
+        (pa.array([[1, 2], [3, 4], [5, None]], pa.list_(pa.int64(), 2)), FixedLen((2,), "int64")),
+        (pa.array([{"values": [1.0] * n, "shape": [n]} for n in (1, 2)] + [{"values": [None], "shape": [1]}]),
+         Tensor("float32")),
+    ],
+    ids=["list", "steps of lists", "steps", "fixed-size list", "struct"],
+)  # fmt: skip
+def test_a_null_within_a_row_is_told_by_the_row_it_is_in(column: Any, entry: Any) -> None:
+    schema = Schema({"x": entry})
+    batch = pa.record_batch({"x": column})
+    for part, row in ((batch, 2), (batch.slice(1), 1), (pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)]), 2)):
+        with pytest.raises(SchemaError, match=f"column 'x': row {row} has a null within it"):
+            to_records(part, schema)
 
 
 def test_a_column_that_is_missing_is_named() -> None:

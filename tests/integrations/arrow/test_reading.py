@@ -10,10 +10,14 @@ from typing import Any
 import anyio
 import pyarrow as pa
 import pytest
+from anyio.lowlevel import checkpoint
 
 from asyncrec import FixedLen, Schema, VarLen, blocking, encode_example, open_sharded_writer, open_storage, open_writer
 from asyncrec.errors import CorruptRecordError, DatasetError, SchemaError
 from asyncrec.integrations.arrow import open_batches, plan_batches, read_batches, read_parts, to_table
+from asyncrec.integrations.arrow._plan import make_plan
+from asyncrec.integrations.arrow._reading import open_parts
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import cancel_at_every_checkpoint
 
 pytestmark = pytest.mark.anyio
@@ -180,6 +184,43 @@ async def test_parts_cover_all_records_once_whatever_their_size(tmp_path: Path) 
 
     await anyio.to_thread.run_sync(check, "d")
     await anyio.to_thread.run_sync(check, "e")
+
+
+async def test_indexes_are_read_side_by_side_where_shards_are_cut() -> None:
+    class Watched(MemoryStorage):
+        reading = most = 0
+
+        async def get(self, key: str, **options: Any) -> bytes:
+            self.reading += key.endswith(".index")
+            self.most = max(self.most, self.reading)
+            await checkpoint()
+            try:
+                return await super().get(key, **options)
+            finally:
+                self.reading -= key.endswith(".index")
+
+    store = Watched()
+    await write("d", storage=store, max_shard_records=100)
+    plan = await make_plan("d", part_bytes=2000, storage=store)
+    assert len(plan.parts) > 10
+    assert store.most == 8
+    async with open_parts(plan.maker, plan.parts, storage=store) as reader:
+        assert [n async for batch in reader for n in batch.column("n").to_pylist()] == list(range(1000))
+
+
+async def test_the_shards_of_a_split_are_cut_into_parts_too(tmp_path: Path) -> None:
+    await write(tmp_path / "train", num_shards=2, max_shard_records=None)
+
+    def check(split: str, expected: range) -> None:
+        plan = plan_batches(tmp_path, split=split, part_bytes=10_000)
+        assert len(plan.parts) > 4
+        assert all(0 < part.bytes <= 10_000 for part in plan.parts)
+        found = read_parts(plan.maker, plan.parts).read_all().column("n").to_pylist()
+        assert found == expected_order[expected.start : expected.stop]
+
+    expected_order = await numbers(tmp_path / "train")
+    await anyio.to_thread.run_sync(check, "train", range(1000))
+    await anyio.to_thread.run_sync(check, "train[100:900]", range(100, 900))
 
 
 async def test_a_reader_of_batches_needs_no_loop_and_is_closed_when_dropped(tmp_path: Path) -> None:

@@ -62,6 +62,27 @@ async def test_a_null_where_none_may_be_is_told_with_what_to_do(tmp_path: Path) 
         assert [batch.to_pydict() async for batch in reader] == [{"n": [[1], None]}]
 
 
+@pytest.mark.parametrize(
+    ("last", "fault"),
+    [
+        ({"url": "x", "n": None}, "column 'n': row 2005 is null"),
+        ({"url": "x", "n": 2**63}, "row 2005 of the batch: feature 'n'"),
+        ({"url": None, "n": 1}, "row 2005 of the batch: the key 'url' is None"),
+    ],
+    ids=["a column", "a value", "a key"],
+)
+async def test_a_row_is_told_as_counted_in_what_was_given(tmp_path: Path, last: dict[str, Any], fault: str) -> None:
+    """Which is written in pieces, and comes in chunks."""
+    arrow = pa.schema({"url": pa.string(), "n": pa.uint64(), "body": pa.binary()})
+    rows = [{"url": "x", "n": 1, "body": bytes(1000)}] * 2005
+    table = pa.Table.from_pylist([*rows, {**last, "body": b""}], arrow)
+    chunks = pa.concat_tables([table.slice(0, 3), table.slice(3)])
+    schema = Schema({"url": VarLen("str"), "n": FixedLen((), "uint64"), "body": FixedLen((), "bytes")})
+    with pytest.raises(SchemaError, match=fault):
+        async with open_batch_writer(tmp_path / "d", schema, key="url") as writer:
+            await writer.write(chunks)
+
+
 async def test_a_large_batch_is_written_piece_by_piece(tmp_path: Path) -> None:
     body = [bytes([n % 256]) * 10_000 for n in range(500)]
     async with open_batch_writer(tmp_path / "d", pa.schema({"body": pa.binary()}), memory_limit=4 << 20) as writer:
@@ -78,6 +99,8 @@ async def test_any_iterable_of_batches_is_written(tmp_path: Path) -> None:
         assert write_batches(tmp_path / "c", [], schema=Schema({"n": FixedLen((), "int64")})) == 0
         with pytest.raises(SchemaError, match="give schema="):
             write_batches(tmp_path / "e", [])
+        with pytest.raises(TypeError, match="not a dict"):
+            write_batches(tmp_path / "e", [{"n": 1}])
 
     await anyio.to_thread.run_sync(use)
 

@@ -1,15 +1,32 @@
-"""What is in C costs what its input weighs."""
+"""What is in C costs what its input weighs, and lets other threads run while it works on much."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import tracemalloc
+from collections.abc import Iterator
 from time import thread_time
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from asyncrec import FixedLen, Schema, VarLen, encode_example, native
+from asyncrec._native import native as module
 from asyncrec.example import _columns
+
+MANY = 1 << 20
+
+
+@pytest.fixture
+def unhurried() -> Iterator[None]:
+    """No thread is made to give up the GIL."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(before)
 
 
 def test_columns_that_each_begin_in_another_record_take_no_more_memory_together_than_the_records_give() -> None:
@@ -41,6 +58,44 @@ def test_a_record_of_many_features_is_read_as_often_as_one_of_few() -> None:
     in_c = min(seconds() for _ in range(3))
     with mock.patch.object(_columns, "native", None):
         assert in_c < 3 * seconds()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(8 * MANY),
+        np.zeros(8 * MANY, np.float64),
+        np.zeros(32 * MANY, np.float32),
+        [bytes(64 * MANY), b""],
+    ],
+    ids=["integers", "float64", "float32", "bytes"],
+)
+@pytest.mark.usefixtures("unhurried")
+def test_others_run_while_a_large_example_is_encoded(value: Any) -> None:
+    def runs_beside() -> bool:
+        begun, ended = threading.Event(), []
+
+        def encode() -> None:
+            begun.set()
+            encode_example({"a": value})
+            ended.append(True)
+
+        thread = threading.Thread(target=encode)
+        thread.start()
+        begun.wait()
+        beside = not ended
+        thread.join()
+        return beside
+
+    # On a busy machine the one who waits may come too late.
+    assert any(runs_beside() for _ in range(30))
+
+
+@pytest.mark.parametrize("raw", [(1, [b"", 3]), (1, [None]), ("", b""), (2**70, b"")])
+def test_what_python_makes_of_a_value_is_checked_before_it_is_read(raw: Any) -> None:
+    if module is not None:
+        with pytest.raises((TypeError, OverflowError)):
+            module.encode_example({"a": object()}, True, np.ndarray, lambda value, narrow: raw)
 
 
 def test_columns_of_a_batch_grow_where_the_first_record_was_short() -> None:

@@ -152,6 +152,7 @@ async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
             {"sparse": SparseArrays(numbers.reshape(-1, 1), numbers, (1_000_000,))},
             {"many": Numbers(numbers)},
             encode_example({"body": b"x" * (1 << 20)}),
+            encode_example({"many": [1] * 70_000}),
         ]
         for record in large:
             threads.clear()

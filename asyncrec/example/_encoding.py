@@ -21,7 +21,6 @@ that the format has, unless the entry is raw.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy as np
 from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._codec import Prepared, encode_prepared, encode_prepared_lists
 from asyncrec.example._compound import Sequence, Sparse
-from asyncrec.example._conversions import NO_LIST, Convert, Unfit, converter, default_of, sparse, tensor, told
+from asyncrec.example._conversions import Convert, Unfit, converter, default_of, is_list, sparse, tensor, told
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._values import raw_of
@@ -142,7 +141,7 @@ class Encoder:
                     raise self._missing(name, values)
                 continue
             steps = values[name]
-            if isinstance(steps, NO_LIST) or not isinstance(steps, SequenceOf | np.ndarray):
+            if not is_list(steps):
                 raise self._refused(name, steps, Unfit("give a list with a value for each step"))
             convert = converter(entry.entry)
             lists[name] = []

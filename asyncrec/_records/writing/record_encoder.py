@@ -199,4 +199,4 @@ def encoder_of(
 
 
 def _as_bytes(key: str | bytes) -> bytes:
-    return key.encode() if isinstance(key, str) else key
+    return key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key

@@ -65,7 +65,7 @@ sanitize: $(READY) ## the C under sanitizers, against the Python beside it; ARGS
 		-isystem "$$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
 		asyncrec/_native/*.c -o .cache/sanitized.abi3.so
 	@LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=tests \
-		.venv/bin/python -m native.fuzz --library .cache/sanitized.abi3.so $(ARGS)
+		.venv/bin/python -m native.fuzz --module .cache/sanitized.abi3.so $(ARGS)
 
 # The store is a program; nothing of the tests is installed beside it.
 test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)

@@ -45,6 +45,7 @@ struct batch {
     size_t named;
     uint64_t *bits, *layouts; /* of this row, and those that were checked, `width` words each */
     size_t width, checked, last, accepted; /* `accepted` is a row plus one that needs no check, or 0 */
+    size_t foreseen; /* bytes of room that columns were given for rows to come */
 };
 
 /* A length, at most what is left; NULL where none is. Python takes five bytes for one, too. */
@@ -234,6 +235,7 @@ static enum status take_row(struct batch *batch)
 {
     const uint8_t *at = batch->rows[batch->row].at, *end = at + batch->rows[batch->row].size;
     size_t size, before = batch->wanted + MOST_OTHERS;
+    enum status fits = FITS;
     memset(batch->bits, 0, batch->width * sizeof *batch->bits);
     if (at < end) {
         at = field_at(at, end, 0x0A, &size);
@@ -245,10 +247,14 @@ static enum status take_row(struct batch *batch)
         if (!at)
             return ODD;
         enum status status = take_entry(batch, at, at + size, &before);
-        if (status)
+        if (status == NO_ROOM)
+            fits = NO_ROOM; /* read on: what every column wants is found at once, or a row is read once for each */
+        else if (status)
             return status;
         at += size;
     }
+    if (fits == NO_ROOM)
+        return NO_ROOM; /* numbers without room were not looked at: the row may be odd, which is told before its layout */
     return is_checked(batch, batch->named / A_WORD + 1) ? FITS : NEW_LAYOUT;
 }
 
@@ -265,23 +271,28 @@ static enum status take_rows(struct batch *batch)
             if (*count > 0)
                 column->used -= (size_t)*count * (column->kind == BYTES ? 1 : column->kind == FLOAT ? 4 : 8);
             *count = -1;
+            if (status != NO_ROOM)
+                column->wants = 0;
         }
         return status;
     }
     return END;
 }
 
-/* Room for what a row wants: as if each row that is left wanted the same, but no more than all records can give. */
+/* Room for what a row wants: at first as if each row that is left wanted the same, but for all columns together no more
+ * than all records can give; then half as much again. */
 static int make_room(struct batch *batch)
 {
     for (size_t n = 0; n < batch->wanted; n++) {
         struct column *column = &batch->columns[n];
         if (!column->wants)
             continue;
-        size_t most = column->kind == INT64 ? 8 * batch->total : batch->total, left = batch->count - batch->row;
         size_t more = column->room / 2;
-        if (!column->room)
+        if (!column->room) {
+            size_t most = 8 * batch->total - batch->foreseen, left = batch->count - batch->row;
             more = column->wants <= most / left ? column->wants * left : most;
+            batch->foreseen += more;
+        }
         size_t room = column->used + (more > column->wants ? more : column->wants);
         column->wants = 0;
         if (PyByteArray_Resize(column->numbers_object, (Py_ssize_t)room))

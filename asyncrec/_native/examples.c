@@ -5,7 +5,8 @@
  * is returned: Python is to do it all again, and to say what is the matter.
  *
  * Whatever Python code may run meanwhile (what is asked, a finaliser) cannot pull away what is read: every value is
- * held, and a list is read once, item by item, into memory of our own. */
+ * held, and a list is read once, item by item, into memory of our own. So it is where the GIL is let go, which is while
+ * many numbers of an array, or many bytes, are copied. */
 
 #include "native.h"
 
@@ -97,8 +98,15 @@ static int put_value(struct scratch *scratch, PyObject *value, PyTypeObject *typ
     size_t size = (size_t)PyBytes_Size(bytes);
     if ((at = space(scratch, size + 11))) {
         uint8_t *end = put_varint(at + 1, size);
+        const char *from = PyBytes_AsString(bytes);
         *at = 0x0A;
-        end = put_bytes(end, PyBytes_AsString(bytes), size);
+        if (size < LARGE)
+            end = put_bytes(end, from, size);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            end = put_bytes(end, from, size);
+            Py_END_ALLOW_THREADS
+        }
         scratch->used += (size_t)(end - at);
     }
     Py_DECREF(bytes);
@@ -153,19 +161,15 @@ static int put_list(struct scratch *scratch, PyObject *list)
         type value;                                                                                                        \
         memcpy(&value, (const uint8_t *)from + n * sizeof value, sizeof value);                                            \
         if (refused)                                                                                                       \
-            return REFUSED;                                                                                                \
+            return NULL;                                                                                                   \
         at = put_varint(at, (uint64_t)(int64_t)value);                                                                     \
     }                                                                                                                      \
     break
 
-/* The integers of an array, as varints. A letter says the type to C, and how many bytes it has to this machine. */
-static int put_integers(struct scratch *scratch, char letter, size_t width, const void *from, size_t count)
+/* The end of the integers of an array, put as varints; NULL where one is refused. Nothing of Python is touched. A letter
+ * says the type to C, and how many bytes it has to this machine: one, two, four or eight. */
+static uint8_t *write_integers(uint8_t *at, char letter, size_t width, const void *from, size_t count)
 {
-    if (width > 8 || count > PY_SSIZE_T_MAX / 10)
-        return UNKNOWN;
-    uint8_t *begin = space(scratch, 10 * count), *at = begin;
-    if (!begin)
-        return FAILED;
     switch (letter == '?' ? 0 : (int)width * (letter >= 'a' ? -1 : 1)) {
     case 0:
         for (size_t n = 0; n < count; n++)
@@ -185,27 +189,59 @@ static int put_integers(struct scratch *scratch, char letter, size_t width, cons
         PUT_INTEGERS(uint16_t, 0);
     case 4:
         PUT_INTEGERS(uint32_t, 0);
-    case 8:
-        PUT_INTEGERS(uint64_t, value > INT64_MAX);
     default:
-        return UNKNOWN;
+        PUT_INTEGERS(uint64_t, value > INT64_MAX);
     }
-    scratch->used += (size_t)(at - begin);
+    return at;
+}
+
+static int put_integers(struct scratch *scratch, char letter, size_t width, const void *from, size_t count)
+{
+    if ((width != 1 && width != 2 && width != 4 && width != 8) || count > PY_SSIZE_T_MAX / 10)
+        return UNKNOWN;
+    uint8_t *begin = space(scratch, 10 * count), *end;
+    if (!begin)
+        return FAILED;
+    if (10 * count < LARGE)
+        end = write_integers(begin, letter, width, from, count);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        end = write_integers(begin, letter, width, from, count);
+        Py_END_ALLOW_THREADS
+    }
+    if (!end)
+        return REFUSED;
+    scratch->used += (size_t)(end - begin);
     return INT64;
 }
 
-static int put_float64s(struct scratch *scratch, const uint8_t *from, size_t count)
+/* The same for float64, as float32. */
+static uint8_t *write_float64s(uint8_t *at, const uint8_t *from, size_t count)
 {
-    uint8_t *at = space(scratch, 4 * count);
-    if (!at)
-        return FAILED;
     for (size_t n = 0; n < count; n++) {
         double value;
         memcpy(&value, from + 8 * n, 8);
         if (!fits_float32(value))
-            return REFUSED;
+            return NULL;
         at = put_float32(at, value);
     }
+    return at;
+}
+
+static int put_float64s(struct scratch *scratch, const uint8_t *from, size_t count)
+{
+    uint8_t *begin = space(scratch, 4 * count), *end;
+    if (!begin)
+        return FAILED;
+    if (8 * count < LARGE)
+        end = write_float64s(begin, from, count);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        end = write_float64s(begin, from, count);
+        Py_END_ALLOW_THREADS
+    }
+    if (!end)
+        return REFUSED;
     scratch->used += 4 * count;
     return FLOAT;
 }
@@ -259,6 +295,8 @@ static int ask(struct feature *feature, struct scratch *scratch, PyObject *raw_o
     if (!payload)
         return REFUSED;
     long kind = PyLong_AsLong(PyTuple_GetItem(raw, 0));
+    if (kind == -1 && PyErr_Occurred())
+        return FAILED;
     if (kind == NONE)
         return NONE;
     if (kind != BYTES)
@@ -269,9 +307,11 @@ static int ask(struct feature *feature, struct scratch *scratch, PyObject *raw_o
         feature->single = 1;
         return use_bytes(feature, PyList_GetItem(payload, 0));
     }
-    for (Py_ssize_t n = 0; n < PyList_Size(payload); n++)
-        if (put_value(scratch, PyList_GetItem(payload, n), &PyBytes_Type) != BYTES)
+    for (Py_ssize_t n = 0; n < PyList_Size(payload); n++) {
+        PyObject *value = PyList_GetItem(payload, n);
+        if (!PyBytes_Check(value) || put_value(scratch, value, &PyBytes_Type) != BYTES)
             return FAILED;
+    }
     return BYTES;
 }
 
@@ -333,17 +373,10 @@ static uint8_t *put_tag(uint8_t *at, int tag, size_t size)
     return put_varint(at, size);
 }
 
-static PyObject *assembled(const struct feature *features, size_t count, const struct scratch *scratch)
+static void put_features(
+    uint8_t *at, const struct feature *features, size_t count, size_t size, const struct scratch *scratch)
 {
-    size_t size = 0;
-    for (size_t n = 0; n < count; n++) {
-        size_t entry = sizes_of(&features[n]).entry;
-        size += 1 + varint_size(entry) + entry;
-    }
-    PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(1 + varint_size(size) + size));
-    if (!data)
-        return NULL;
-    uint8_t *at = put_tag((uint8_t *)PyBytes_AsString(data), 0x0A, size);
+    at = put_tag(at, 0x0A, size);
     for (size_t n = 0; n < count; n++) {
         const struct feature *feature = &features[n];
         struct sizes sizes = sizes_of(feature);
@@ -357,6 +390,26 @@ static PyObject *assembled(const struct feature *features, size_t count, const s
             at = put_tag(at, 0x0A, feature->size);
         if (feature->size)
             at = put_bytes(at, feature->payload ? feature->payload : scratch->bytes + feature->at, feature->size);
+    }
+}
+
+static PyObject *assembled(const struct feature *features, size_t count, const struct scratch *scratch)
+{
+    size_t size = 0;
+    for (size_t n = 0; n < count; n++) {
+        size_t entry = sizes_of(&features[n]).entry;
+        size += 1 + varint_size(entry) + entry;
+    }
+    PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(1 + varint_size(size) + size));
+    if (!data)
+        return NULL;
+    uint8_t *at = (uint8_t *)PyBytes_AsString(data);
+    if (size < LARGE)
+        put_features(at, features, count, size, scratch);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        put_features(at, features, count, size, scratch);
+        Py_END_ALLOW_THREADS
     }
     return data;
 }

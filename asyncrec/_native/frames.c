@@ -3,8 +3,6 @@
 #include "native.h"
 
 enum { HEADER = 12, FOOTER = 4, OVERHEAD = HEADER + FOOTER };
-/* A checksum that takes a good part of a millisecond: asyncrec has it made in a worker thread, beside which others run. */
-enum { LARGE = 1 << 20 };
 
 static uint32_t mask(uint32_t crc)
 {

@@ -20,6 +20,8 @@
 
 /* Below this much work another thread's turn costs more than it brings: whoever lets go of the GIL may wait 5 ms for it. */
 enum { WORTH_LETTING_GO = 64 * 1024 };
+/* From this much on asyncrec has it done in a worker thread, beside which others are to run: the event loop, too. */
+enum { LARGE = 1 << 20 };
 
 static inline uint32_t get32(const uint8_t *at)
 {

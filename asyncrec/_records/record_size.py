@@ -10,10 +10,13 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.storage._base import Buffer
 
-__all__ = ["LARGE_RECORD", "as_record", "buffer_size", "framed_size"]
+__all__ = ["LARGE_EXAMPLE", "LARGE_RECORD", "as_record", "buffer_size", "framed_size"]
 
 # Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
 LARGE_RECORD = 1 << 20
+
+# Above this decoding is a worker thread's work: so many bytes of integers take one or two milliseconds.
+LARGE_EXAMPLE = 64 << 10
 
 
 def framed_size(lengths: Sequence[int]) -> int:

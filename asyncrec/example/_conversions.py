@@ -14,7 +14,7 @@ from asyncrec.example._values import raw_of
 from asyncrec.example._varints import varint
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw
 
-__all__ = ["BUFFERS", "NO_LIST", "Convert", "Unfit", "converter", "default_of", "sparse", "tensor", "told"]
+__all__ = ["BUFFERS", "Convert", "Unfit", "converter", "default_of", "is_list", "sparse", "tensor", "told"]
 
 Convert: TypeAlias = Callable[[Any], Raw]
 
@@ -26,6 +26,13 @@ _TEXTS = ("bytes", "str")
 
 class Unfit(Exception):
     """A value that an entry does not take; the message says what is wrong with it."""
+
+
+def is_list(value: Any) -> bool:
+    """Whether a value holds others in their order: a list, a tuple or an array, but not one of no dimensions."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, SequenceOf) and not isinstance(value, NO_LIST)
 
 
 def converter(entry: FixedLen | VarLen) -> Convert:
@@ -126,7 +133,7 @@ def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
 
 
 def _flat_texts(value: Any, shape: tuple[int, ...] | None) -> list[Any]:
-    if isinstance(value, NO_LIST) or not isinstance(value, SequenceOf | np.ndarray):
+    if not is_list(value):
         raise Unfit("give a list, a tuple or an array")
     wanted = shape if shape is not None else (len(value),)
     array = np.empty(0, object)
@@ -137,11 +144,18 @@ def _flat_texts(value: Any, shape: tuple[int, ...] | None) -> list[Any]:
             raise Unfit(f"it has {len(value)} values")
         return list(value)
     else:
-        array = np.array(value, object)
+        array = _objects(value)
     if array.shape != wanted:
         raise Unfit(f"it has the shape {array.shape}")
     flat: list[Any] = array.reshape(-1).tolist()
     return flat
+
+
+def _objects(value: Any) -> Any:
+    try:
+        return np.array(value, object)
+    except ValueError:
+        raise Unfit("its rows are of different lengths") from None
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
@@ -190,7 +204,7 @@ def _raw_bytes(array: Any) -> bytes:
 
 def tensor(name: str, entry: Tensor, value: Any) -> dict[str, Raw]:
     if entry.dtype in _TEXTS:
-        array = value if isinstance(value, np.ndarray) else np.array(value, object)
+        array = value if isinstance(value, np.ndarray) else _objects(value)
         raw = _many(array.reshape(-1), entry.dtype, None)
     else:
         array = _array(value, entry.dtype, None, any_shape=True)
@@ -202,6 +216,8 @@ def sparse(entry: Sparse, value: Any) -> dict[str, Raw]:
     indices, values, shape = (getattr(value, name, None) for name in ("indices", "values", "dense_shape"))
     if indices is None or values is None or shape is None:
         raise Unfit("give SparseArrays(indices, values, dense_shape)")
+    if not is_list(values) or not is_list(shape):
+        raise Unfit("its values and its dense_shape are lists, tuples or arrays")
     places = _array(indices, "int64", None, any_shape=True)
     if tuple(shape) != entry.shape:
         raise Unfit(f"it has the shape {tuple(shape)}")

@@ -21,7 +21,6 @@ that the format has, unless the entry is raw.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy as np
 from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._codec import Prepared, encode_prepared, encode_prepared_lists
 from asyncrec.example._compound import Sequence, Sparse
-from asyncrec.example._conversions import NO_LIST, Convert, Unfit, converter, default_of, sparse, tensor, told
+from asyncrec.example._conversions import Convert, Unfit, converter, default_of, is_list, sparse, tensor, told
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._values import raw_of
@@ -41,6 +40,11 @@ __all__ = ["Encoder", "is_large"]
 _LARGE = 512 << 10
 # What a value in a list takes to be converted, against a byte that is copied.
 _PER_VALUE = 64
+_NUMBERS = (int, float, np.number, np.bool_)
+_TEXTS = (bytes, bytearray, str)
+_LISTS = (list, tuple)
+# NumPy has arrays of no more dimensions, and what nests deeper is refused.
+_DEPTH = 64
 
 
 class Encoder:
@@ -137,7 +141,7 @@ class Encoder:
                     raise self._missing(name, values)
                 continue
             steps = values[name]
-            if isinstance(steps, NO_LIST) or not isinstance(steps, SequenceOf | np.ndarray):
+            if not is_list(steps):
                 raise self._refused(name, steps, Unfit("give a list with a value for each step"))
             convert = converter(entry.entry)
             lists[name] = []
@@ -179,21 +183,35 @@ def is_large(values: Mapping[str, Any]) -> bool:
         kind = type(value)
         if kind is int or kind is float or kind is bool:
             continue
-        if kind is bytes or kind is str:
-            left -= len(value)
-        elif isinstance(value, np.ndarray):
-            left -= value.nbytes + value.size * (_PER_VALUE if value.dtype.hasobject else 8)
-        elif isinstance(value, memoryview):
-            left -= value.nbytes
-        elif isinstance(value, list | tuple):
-            left -= _PER_VALUE * len(value)
-            if left > 0:
-                left -= sum([len(each) for each in value if isinstance(each, bytes | str | list | tuple)])
-        elif isinstance(value, bytearray | str | bytes):
-            left -= len(value)
+        left -= len(value) if kind is bytes or kind is str else _weight(value, left)
         if left <= 0:
             return True
     return False
+
+
+def _weight(value: Any, most: int, depth: int = 0) -> int:
+    """About how many bytes copied take as long as a value to encode; it is looked at until that is ``most``."""
+    if isinstance(value, _TEXTS):
+        return len(value)
+    if isinstance(value, np.ndarray):
+        return value.nbytes + value.size * (_PER_VALUE if value.dtype.hasobject else 8)
+    if not isinstance(value, _LISTS):
+        size = getattr(value, "nbytes", 0)  # a memoryview, a tensor, a column of a table
+        return 2 * size if isinstance(size, int) else 0
+    if depth == _DEPTH:
+        return most
+    weight = _PER_VALUE * len(value)
+    if not value or weight >= most or isinstance(value[0], _NUMBERS):  # after a number only numbers are taken
+        return weight
+    for each in value:
+        kind = type(each)
+        if kind is bytes or kind is str:
+            weight += len(each)
+        elif kind is not type(None):
+            weight += _weight(each, most - weight, depth + 1)
+        if weight >= most:
+            break
+    return weight
 
 
 def _shown(entry: Entry) -> str:

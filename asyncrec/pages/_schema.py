@@ -150,9 +150,13 @@ def header_lines(headers: Headers) -> bytes:
     lines = []
     for name, value in pairs:
         for each in value if isinstance(value, list | tuple) else (value,):
-            # A value that holds a line of its own would be taken for another header.
-            lines.append(_encoded(name) + b": " + b" ".join(_encoded(each).splitlines()))
+            lines.append(_one_line(name) + b": " + _one_line(each))
     return b"\n".join(lines)
+
+
+def _one_line(text: Any) -> bytes:
+    """What held a line of its own would be taken for another header."""
+    return b" ".join(_encoded(text).splitlines())
 
 
 def _encoded(text: Any) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example import _columns as columns
-from asyncrec.example._codec import encode_example
+from asyncrec.example._codec import encode_example, feature_bytes
 from asyncrec.example._columns import Column, column_of, read_columns
 from asyncrec.example._features import Example, Features
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw, parse_example
@@ -242,3 +242,12 @@ def test_damage_anywhere_in_a_batch_gives_values_or_a_decode_error_and_the_same_
         return
     read = read_columns(records, KINDS, kinds)
     assert repr({name: plain(column) for name, column in read.items()}) == repr(expected)  # repr: NaN equals itself
+
+
+def test_a_number_of_too_many_bytes_is_told_where_no_record_before_it_had_its_feature() -> None:
+    feature = feature_bytes((INT64, b"\xff" * 10 + b"\x01"))
+    entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    records = [encode_example({"b": [1]}), b"\x0a" + bytes([len(features)]) + features]
+    with pytest.raises(DecodeError, match="record 1 of the batch: feature 'a'"):
+        read_columns(records, {"a": INT64, "b": INT64}, accept)

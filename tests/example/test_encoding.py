@@ -188,6 +188,12 @@ def test_two_sparse_arrays_that_share_an_index_agree_on_it_or_are_refused() -> N
         (Sparse("int64", (3,), ("at",), "v"), {"at": 1}),
         (Sequence(VarLen("int64")), "ab"),
         (Sequence(VarLen("int64")), [[1], 2]),
+        (VarLen("bytes"), np.array(b"a")),
+        (Sequence(VarLen("int64")), np.array(1)),
+        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[1]]), 5, (3,))),  # type: ignore[arg-type]  # on purpose
+        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[1]]), np.array([5]), 3)),  # type: ignore[arg-type]  # on purpose
+        (FixedLen((2, 2), "bytes"), [np.array([[b"a"]]), np.array([[b"a", b"b"]])]),
+        (Tensor("bytes"), [np.zeros((2, 2)), np.zeros((2, 3))]),
     ],
 )
 def test_what_an_entry_does_not_take_is_refused_by_name(entry: Any, value: Any) -> None:

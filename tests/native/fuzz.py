@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python -m native.fuzz --cases 1000000 --seed 7 --only cut_frames
 
-`make sanitize` runs it on a library that was built with the sanitizers of addresses and of undefined behaviour
-(``--library``). A case that differs is told with the seed that repeats it, and ends the run.
+`make sanitize` runs it on a module that was built with the sanitizers of addresses and of undefined behaviour
+(``--module``). A case that differs is told with the seed that repeats it, and ends the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUBJECTS: dict[str, str] = {
 
 def fuzz(name: str, count: int, seed: int) -> None:
     """Try one function ``count`` times. Raises AssertionError, with the seed of the one case, when it differs."""
-    from . import cases  # only now: `main` chooses the library before asyncrec is imported
+    from . import cases  # only now: `main` chooses the module before asyncrec is imported
 
     subject: Subject = getattr(cases, SUBJECTS[name])
     for number in range(seed, seed + count):
@@ -45,11 +45,9 @@ def fuzz(name: str, count: int, seed: int) -> None:
             raise
 
 
-def use(library: str) -> None:
+def use(path: str) -> None:
     """Let asyncrec find its C in this file instead of its own."""
-    spec = spec_from_file_location(
-        "asyncrec._native._c", library, loader=ExtensionFileLoader("asyncrec._native._c", library)
-    )
+    spec = spec_from_file_location("asyncrec._native._c", path, loader=ExtensionFileLoader("asyncrec._native._c", path))
     assert spec is not None
     assert spec.loader is not None
     module: Any = module_from_spec(spec)
@@ -62,10 +60,10 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5_000, help="of each function")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=SUBJECTS, action="append")
-    parser.add_argument("--library", help="another build of asyncrec/_native")
+    parser.add_argument("--module", help="another build of asyncrec/_native")
     arguments = parser.parse_args()
-    if arguments.library:
-        use(arguments.library)
+    if arguments.module:
+        use(arguments.module)
     for name in arguments.only or SUBJECTS:
         fuzz(name, arguments.cases, arguments.seed)
         print(f"{name}: {arguments.cases:,} cases from seed {arguments.seed}, no difference")

@@ -55,8 +55,8 @@ def test_a_long_content_is_cut_and_says_so() -> None:
 
 
 def test_a_header_cannot_smuggle_in_another() -> None:
-    page = pages.page("http://a/", headers=[("X", "1\r\nY: 2")])
-    assert page["headers"] == b"X: 1 Y: 2"
+    page = pages.page("http://a/", headers=[("X", "1\r\nY: 2"), ("A: 1\nB", "2")])
+    assert page["headers"] == b"X: 1 Y: 2\nA: 1 B: 2"
 
 
 def test_a_feature_that_a_page_has_not_is_named() -> None:

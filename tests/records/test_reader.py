@@ -11,13 +11,14 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import anyio
 import pytest
 
 import asyncrec
-from asyncrec._framing.frames import encode_frames
+from asyncrec._framing.frames import FrameDecoder, encode_frames
 from asyncrec._records.position import Position
 from asyncrec._records.reading.decode_pipeline import Pipeline
 from asyncrec._records.reading.options import ReadOptions
@@ -490,3 +491,22 @@ async def test_in_the_child_of_a_fork_a_reader_gives_nothing_that_it_held() -> N
             with pytest.raises(RuntimeError, match="x: the reader"):
                 await anext(aiter(reader.batches()))
         assert reader._closed
+
+
+async def test_a_large_block_is_cut_into_records_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[int] = set()
+    feed = FrameDecoder.feed
+
+    def feeding(self: FrameDecoder, data: bytes) -> list[bytes]:
+        if len(data) > LARGE_RECORD:
+            threads.add(get_ident())
+        return feed(self, data)
+
+    monkeypatch.setattr(FrameDecoder, "feed", feeding)
+    records = [bytes(1000)] * 5000
+    storage = MemoryStorage()
+    await asyncrec.write_records("x", records, storage=storage)
+    async with asyncrec.open_reader("x", storage=storage, compression="", chunk_size=4 << 20) as reader:
+        assert [record async for record in reader] == records
+    assert threads
+    assert get_ident() not in threads

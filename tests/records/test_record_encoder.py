@@ -14,6 +14,7 @@ import pytest
 import asyncrec
 from asyncrec import FixedLen, Schema, VarLen, encode_example
 from asyncrec.errors import ArgumentError, DecodeError, SchemaError
+from asyncrec.example import Sequence, Sparse, SparseArrays
 
 pytestmark = pytest.mark.anyio
 
@@ -22,6 +23,17 @@ PAGE = Schema({"url": FixedLen((), "str"), "status": FixedLen((), "int64", defau
 
 def page(number: int) -> dict[str, Any]:
     return {"url": f"http://a/{number}", "status": 200, "body": b"x" * number}
+
+
+class Numbers:
+    """An array as another library has it."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.nbytes = array.nbytes
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return self._array
 
 
 async def stored(path: Path) -> list[bytes]:
@@ -114,16 +126,33 @@ async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
 
     monkeypatch.setattr(Schema, "encode", encoding)
     monkeypatch.setattr(Schema, "decode", decoding)
-    schema = Schema({"many": VarLen("int64"), "array": VarLen("float32"), "body": FixedLen((), "bytes", default=b"")})
+    schema = Schema(
+        {
+            "many": VarLen("int64"),
+            "array": VarLen("float32"),
+            "body": FixedLen((), "bytes", default=b""),
+            "rows": FixedLen((10, 100, 40), "float32", default=0.0),
+            "steps": Sequence(VarLen("int64")),
+            "sparse": Sparse("int64", (1_000_000,), ("at",), "values"),
+        }
+    )
     async with asyncrec.open_writer(tmp_path / "a", schema=schema) as writer:
-        await writer.write({"many": [1, 2]})
+        await writer.write({"many": [1, 2], "steps": [[1, 2], [3]], "rows": np.zeros((10, 100, 40), np.float32)})
         assert threads == [get_ident()]
+        numbers = np.arange(100_000)
         large: list[Any] = [
             {"many": list(range(100_000))},
             {"array": np.zeros(1 << 18, np.float32)},
             {"body": b"x" * (1 << 20)},
             {"body": bytearray(1 << 20)},
+            {"body": memoryview(bytes(1 << 20))},
+            {"rows": [[[0.5] * 40] * 100] * 10},
+            {"steps": [numbers[:10], numbers]},
+            {"steps": [[1, 2], *[list(range(1000))] * 20]},
+            {"sparse": SparseArrays(numbers.reshape(-1, 1), numbers, (1_000_000,))},
+            {"many": Numbers(numbers)},
             encode_example({"body": b"x" * (1 << 20)}),
+            encode_example({"many": [1] * 70_000}),
         ]
         for record in large:
             threads.clear()

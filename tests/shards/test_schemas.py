@@ -66,6 +66,8 @@ async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
         assert writer.has("http://a/3")
         with pytest.raises(SchemaError, match="they are to be one"):
             await writer.write({"url": "http://a/4", "body": b""}, key="http://a/5")
+        with pytest.raises(SchemaError, match="they are to be one"):
+            await writer.write({**page(1), "url": "\ud800"}, key="\udcff")
         with pytest.raises(SchemaError, match="key_feature"):
             await writer.write({"body": b""})
     async with asyncrec.open_dataset(path) as dataset:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.turns import Turns
+from asyncrec._records.record_size import LARGE_EXAMPLE
 from asyncrec.errors import ExampleError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._schema import Schema
 
 __all__ = ["Examples", "decoder"]
-
-# Above this, decoding is the work of a thread.
-_LARGE = 512 << 10
 
 
 class Examples:
@@ -28,6 +26,7 @@ class Examples:
         self._decode = decoder(schema)
         self._held: bytes | None = None
         self._given = 0
+        self._turns = Turns()
 
     def __aiter__(self) -> Examples:
         return self
@@ -37,7 +36,7 @@ class Examples:
             self._held = await anext(self._records)
         record = self._held
         try:
-            values = await in_thread(self._decode, record) if len(record) > _LARGE else self._decode(record)
+            values = await self._turns.call(len(record) > LARGE_EXAMPLE, self._decode, record)
         except ExampleError as error:
             self._held = None
             self._given += 1

@@ -60,13 +60,13 @@ class PlainFeed:
             if not block:
                 self._decoder.finish()
                 return None
-            if wanted <= LARGE_RECORD:
+            if wanted <= LARGE_RECORD and len(block) <= LARGE_RECORD:
                 records = self._decoder.feed(block)
                 if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > _LARGER_RECORDS * len(records):
                     self._chunk_size = 2 * CHUNK_SIZE
                 return records
             self._block = block
-        # Joining and checking a large record is a worker thread's work.
+        # Joining and checking a large record, or cutting a large block, is a worker thread's work.
         records = await self._feeding.take(self._decoder.feed, block)
         self._block = b""
         return records

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
-from asyncrec._concurrency.tasks import in_thread
-from asyncrec._records.record_size import LARGE_RECORD, as_record, buffer_size
+from asyncrec._concurrency.turns import Turns
+from asyncrec._records.record_size import LARGE_EXAMPLE, LARGE_RECORD, as_record, buffer_size
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, ExampleError, SchemaError
 from asyncrec.example._codec import encode_example
 from asyncrec.example._encoding import is_large
@@ -57,10 +57,12 @@ class RecordEncoder:
         self._path = path
         self._validate = validate
         self._seen = 0
+        self._turns = Turns()
         self._encode: Callable[[Mapping[str, Any]], bytes] = encode_example if schema is None else schema.encode
 
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
-        """The record to be written and its key; what is large is encoded or looked at in a thread.
+        """The record to be written and its key; what is large is encoded or looked at in a thread, and others run
+        between many that are small. Cancelled, nothing was taken.
 
         Raises:
             SchemaError: it does not hold what the schema says, or its key is not its ``key_feature``.
@@ -70,13 +72,10 @@ class RecordEncoder:
         if isinstance(record, Mapping):
             if self.key_feature is not None:
                 record, key = self._with_key(record, key)
-            return (await in_thread(self._encoded, record) if is_large(record) else self._encoded(record)), key
+            return await self._turns.call(is_large(record), self._encoded, record), key
         data = record if type(record) is bytes else await as_record(record)
         if self._looks_at():
-            if len(data) > LARGE_RECORD:
-                key = await in_thread(self._looked_at, data, key)
-            else:
-                key = self._looked_at(data, key)
+            key = await self._turns.call(len(data) > LARGE_EXAMPLE, self._looked_at, data, key)
         return data, key
 
     def take_now(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
@@ -200,4 +199,4 @@ def encoder_of(
 
 
 def _as_bytes(key: str | bytes) -> bytes:
-    return key.encode() if isinstance(key, str) else key
+    return key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key

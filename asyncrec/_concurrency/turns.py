@@ -1,0 +1,47 @@
+"""`Turns` gives the event loop its turn between many small steps of work, and has large ones done in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TypeVar, TypeVarTuple
+
+from anyio.lowlevel import checkpoint
+
+from asyncrec._concurrency.tasks import in_thread
+
+__all__ = ["Turns"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# A turn of the loop takes about 0.05 ms, and one more step may take nearly as long as this again.
+_MOST_SECONDS = 0.0005
+
+
+class Turns:
+    """Steps of work for one caller, who may have nothing to wait for: the time they take on the event loop is counted.
+
+    For work whose time is known only afterwards, such as encoding whatever a record holds.
+    """
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self) -> None:
+        self._seconds = 0.0  # since others last ran
+
+    async def call(self, large: bool, func: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call ``func(*args)``: in a worker thread if it is ``large``, else here, where others run first if it is time.
+
+        Cancelled, it was not called, or what it gave is lost.
+        """
+        if large:
+            return await in_thread(func, *args)
+        if self._seconds > _MOST_SECONDS:
+            self._seconds = 0.0
+            await checkpoint()
+        began = perf_counter()
+        try:
+            return func(*args)
+        finally:
+            self._seconds += perf_counter() - began

@@ -60,6 +60,7 @@ class BridgedStorage(Storage):
         try:
             await self._context.leave(cancel=exc is not None)
         finally:
+            self._loop.refuse()
             await self._join()
 
     async def _join(self) -> None:

@@ -7,6 +7,8 @@
 - A context that is left on an exception is cancelled over there; its own clean-up must limit its time, as
   `Storage.open_sink` demands.
 - Neither loop ever waits for the other: messages go both ways without blocking.
+- What is not open is never waited for: before it is entered, after it was left, and once the loop's end has begun, a
+  call is a `ClosedResourceError`.
 """
 
 from __future__ import annotations
@@ -38,10 +40,21 @@ class OtherLoop:
         self._loop = asyncio.get_running_loop()
         # Without it a callback would run in its caller's context, in which the library in use is the other one.
         self._context = contextvars.copy_context()
+        self._ending = False
 
     def soon(self, func: Callable[..., object], *args: object) -> None:
-        """Call ``func`` on the loop. In order, from any thread, without waiting."""
+        """Call ``func`` on the loop. In order, from the thread that uses it, without waiting.
+
+        Raises:
+            ClosedResourceError: `refuse` was called.
+        """
+        if self._ending:
+            raise anyio.ClosedResourceError("used after its storage was closed")
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
+
+    def refuse(self) -> None:
+        """Take no more: the loop is about to end. What was handed over before ends by itself, or is cancelled."""
+        self._ending = True
 
 
 class OtherCall(Generic[T]):
@@ -75,7 +88,8 @@ class OtherCall(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel it, from the caller's thread. It has ended when `outcome` says so."""
-        self._loop.soon(self._cancel)
+        with suppress(anyio.ClosedResourceError):  # whatever runs there is being cancelled
+            self._loop.soon(self._cancel)
 
     def _cancel(self) -> None:
         self._cancelled = True
@@ -110,11 +124,19 @@ class OtherContext(Generic[T]):
         self._entered: Future[T] = Future()
         self._inbox: asyncio.Queue[OtherCall[Any] | None] = asyncio.Queue()  # holds one: a sink or source has one user
         self._life = OtherCall(loop, self._live)
+        self._begun = False
         self._left = False
 
     async def enter(self) -> T:
-        """Enter the context and give what it yields; cancelled, it is left again."""
+        """Enter the context and give what it yields; cancelled, it is left again.
+
+        Raises:
+            RuntimeError: it was entered before.
+        """
+        if self._begun:
+            raise RuntimeError("it is entered once")
         self._loop.soon(self._life.start)
+        self._begun = True
         try:
             await _done(self._entered)
         except anyio.get_cancelled_exc_class():
@@ -126,11 +148,11 @@ class OtherContext(Generic[T]):
         """Run ``operation`` in the task that entered the context.
 
         Raises:
-            ClosedResourceError: the context was left.
+            ClosedResourceError: the context was not entered, or was left.
             Exception: the context has ended by itself, with this.
         """
-        if self._left:
-            raise anyio.ClosedResourceError
+        if not self._begun or self._left:
+            raise anyio.ClosedResourceError("its context is not open")
         call = OtherCall(self._loop, operation)
         self._loop.soon(self._submit, call)
         try:
@@ -144,7 +166,13 @@ class OtherContext(Generic[T]):
             raise
 
     async def leave(self, *, cancel: bool) -> None:
-        """Leave the context, cleanly or by cancelling it; what the latter raises is not the caller's concern."""
+        """Leave the context, cleanly or by cancelling it; what the latter raises is not the caller's concern.
+
+        Raises:
+            RuntimeError: it was not entered.
+        """
+        if not self._begun:
+            raise RuntimeError("it was not entered")
         self._left = True
         if cancel:
             self._life.cancel()
@@ -166,7 +194,7 @@ class OtherContext(Generic[T]):
             raise
         finally:
             # What is submitted from now on finds no task that would run it.
-            self._loop.soon(self._refuse)
+            asyncio.get_running_loop().call_soon(self._refuse)
 
     def _submit(self, call: OtherCall[Any] | None) -> None:
         self._inbox.put_nowait(call)

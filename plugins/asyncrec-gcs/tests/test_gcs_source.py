@@ -167,7 +167,6 @@ async def test_one_request_asks_for_no_more_than_a_window(gcs: FakeGcs, monkeypa
         assert len(await source.receive(len(DATA))) == UNIT
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_source_gives_bytes_within_its_context_only_and_at_least_one_is_asked_for(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:

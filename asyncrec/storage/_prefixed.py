@@ -8,6 +8,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+import anyio
+
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._url import check_key, join
 
@@ -111,11 +113,18 @@ class _Sink(ByteSink):
 
     def __init__(self, opening: AbstractAsyncContextManager[ByteSink], cut: int) -> None:
         self._opening = opening
+        self._entered: ByteSink | None = None
         self._cut = cut
 
     async def __aenter__(self) -> _Sink:
-        self._sink = await self._opening.__aenter__()
+        self._entered = await self._opening.__aenter__()
         return self
+
+    @property
+    def _sink(self) -> ByteSink:
+        if self._entered is None:
+            raise anyio.ClosedResourceError("its context was not entered")
+        return self._entered
 
     @property
     def chunk_size(self) -> int:  # type: ignore[override]  # read again before each chunk, and only read
@@ -145,11 +154,18 @@ class _Source(ByteSource):
 
     def __init__(self, opening: AbstractAsyncContextManager[ByteSource], cut: int) -> None:
         self._opening = opening
+        self._entered: ByteSource | None = None
         self._cut = cut
 
     async def __aenter__(self) -> _Source:
-        self._source = await self._opening.__aenter__()
+        self._entered = await self._opening.__aenter__()
         return self
+
+    @property
+    def _source(self) -> ByteSource:
+        if self._entered is None:
+            raise anyio.ClosedResourceError("its context was not entered")
+        return self._entered
 
     @property
     def info(self) -> ObjectInfo:  # type: ignore[override]  # as chunk_size: only read, and anew each time

@@ -205,14 +205,21 @@ async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_closed_sink(open_sink: OpenSink) -> None:
-    """A sink whose context has exited takes nothing more: `ClosedResourceError`."""
-    async with open_sink("check-closed") as sink:
+    """Outside its context a sink takes nothing: `ClosedResourceError`."""
+    opening = open_sink("check-closed")
+    if isinstance(opening, ByteSink):  # it is its own context
+        await _check_refusal(opening, "before the context was entered")
+    async with opening as sink:
         await send_all(sink, b"x")
+    await _check_refusal(sink, "after the context exited")
+
+
+async def _check_refusal(sink: ByteSink, when: str) -> None:
     try:
         await sink.send([b"y"])
     except anyio.ClosedResourceError:
         return
-    raise AssertionError("send after the context exited is no ClosedResourceError")
+    raise AssertionError(f"send {when} is no ClosedResourceError")
 
 
 async def check_flush(

@@ -101,11 +101,18 @@ async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> N
 
 
 async def check_closed_source(open_source: OpenSource) -> None:
-    """A source whose context has exited gives nothing more: `ClosedResourceError`; leaving it early is clean."""
-    async with open_source() as source:
+    """Outside its context a source gives nothing: `ClosedResourceError`; leaving it early is clean."""
+    opening = open_source()
+    if isinstance(opening, ByteSource):  # it is its own context
+        await _check_refusal(opening, "before the context was entered")
+    async with opening as source:
         await source.receive(1)
+    await _check_refusal(source, "after the context exited")
+
+
+async def _check_refusal(source: ByteSource, when: str) -> None:
     try:
         await source.receive(1)
     except anyio.ClosedResourceError:
         return
-    raise AssertionError("receive after the context exited is no ClosedResourceError")
+    raise AssertionError(f"receive {when} is no ClosedResourceError")

@@ -32,7 +32,7 @@ class ReadingCases(StorageHooks):
             await source_checks.check_receive_cancelled(open_source, expected)
 
     async def test_source_used_after_exit(self) -> None:
-        """A source can be left early; then it is closed."""
+        """A source can be left early; then it is closed, as it was before it was entered."""
         async with self._source() as (open_source, _):
             await source_checks.check_closed_source(open_source)
 

@@ -63,7 +63,7 @@ class WritingCases(StorageHooks):
             )
 
     async def test_sink_used_after_exit(self) -> None:
-        """A sink whose context has exited is closed."""
+        """A sink whose context has exited is closed, as it was before it was entered."""
         async with self._sinks() as (_, open_sink):
             await sink_checks.check_closed_sink(open_sink)
 

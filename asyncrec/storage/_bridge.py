@@ -153,7 +153,9 @@ class _BridgedSource(ByteSource):
         await self._context.leave(cancel=exc is not None)
 
     async def receive(self, max_bytes: int) -> bytes:
-        return await self._context.call(lambda: self._inner.receive(max_bytes))
+        block = await self._context.call(lambda: self._inner.receive(max_bytes))
+        self.buffered = self._inner.buffered
+        return block
 
 
 async def _some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:

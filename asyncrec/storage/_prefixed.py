@@ -172,6 +172,10 @@ class _Source(ByteSource):
         info = self._source.info
         return replace(info, key=info.key[self._cut :])
 
+    @property
+    def buffered(self) -> int:  # type: ignore[override]  # likewise
+        return self._source.buffered
+
     async def receive(self, max_bytes: int) -> bytes:
         return await self._source.receive(max_bytes)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage._base import Storage, UnfinishedUploads
+from asyncrec.storage import BridgedStorage
+from asyncrec.storage._base import ByteSource, Storage, UnfinishedUploads
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._prefixed import PrefixedStorage
@@ -47,6 +48,41 @@ class TestPrefixedStorage(StorageConformance):
 async def test_an_error_of_the_prefixed_names_the_whole_path() -> None:
     with pytest.raises(StorageError, match="memory://named/a/b: there is no such object"):
         await PrefixedStorage(MemoryStorage("named"), "a/").get("b")
+
+
+class _Holding(MemoryStorage):
+    """Its sources hold two bytes behind every answer."""
+
+    @asynccontextmanager
+    async def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AsyncIterator[ByteSource]:
+        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+            yield _Ahead(source)
+
+
+class _Ahead(ByteSource):
+    def __init__(self, inner: ByteSource) -> None:
+        self._inner, self.info = inner, inner.info
+
+    async def receive(self, max_bytes: int) -> bytes:
+        self.buffered = 2
+        return await self._inner.receive(max_bytes)
+
+
+@pytest.mark.parametrize("behind", ["a prefix", "a bridge"])
+async def test_what_a_source_holds_is_told_behind(behind: str) -> None:
+    """It counts against the limit of whoever reads ahead."""
+    inner = _Holding()
+    await inner.put("a/b", b"bytes")
+    async with AsyncExitStack() as stack:
+        storage: Storage = PrefixedStorage(inner, "a")
+        if behind == "a bridge":
+            storage = await stack.enter_async_context(BridgedStorage(lambda: nullcontext(PrefixedStorage(inner, "a"))))
+        async with storage.open_source("b") as source:
+            assert source.buffered == 0
+            await source.receive(1)
+            assert source.buffered == 2
 
 
 async def test_a_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:

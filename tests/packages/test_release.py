@@ -35,6 +35,12 @@ def test_a_distribution_has_the_cores_version_and_addresses_and_needs_no_older_c
     assert needed == ([] if path == PROJECTS[0] else [f"asyncrec>={core['version']}"])
 
 
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.parent.name)
+def test_what_a_distribution_is_found_by_is_words(path: Path) -> None:
+    for word in project(path).get("keywords", ()):  # type: ignore[attr-defined]  # a list
+        assert str(word).replace(" ", "").isalnum(), word
+
+
 @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)
 def test_a_plugin_carries_the_license(path: Path) -> None:
     assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()

@@ -56,6 +56,7 @@ class Store:
             raise NotConfigured(f"ASYNCREC_FLUSH_SECONDS is {self._flush_seconds:g}; it is greater than 0")
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **settings.getdict("ASYNCREC_OPTIONS")}
         self._writers: dict[str, asyncrec.ShardedWriter] = {}
+        self._tickets: dict[str, int] = {}  # the last of each
         self._task: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
         self._end = asyncio.Event()
@@ -77,13 +78,14 @@ class Store:
         if not await self.opened():
             return
         writer = self._writers[name]
-        duplicates = writer.stats().duplicates
         try:
-            await writer.write(record, key=key)
+            ticket = await writer.write(record, key=key)
         except Exception as error:
             self._failed(error)
         else:
-            stored = writer.stats().duplicates == duplicates
+            # That of a duplicate is an earlier write's.
+            stored = ticket > self._tickets.get(name, 0)
+            self._tickets[name] = ticket
             self.count(f"{name}/stored" if stored else f"{name}/known")
 
     def has(self, key: str) -> bool:

@@ -37,6 +37,21 @@ def store_of(crawler: Any) -> Store:
     return store
 
 
+class _Writer:
+    """A writer that tells what was new to it."""
+
+    def __init__(self, inner: asyncrec.ShardedWriter) -> None:
+        self.inner = inner
+        self._last = 0
+
+    async def write(self, record: Any, key: str | bytes | None) -> bool:
+        """Take a record; whether it was stored, and no duplicate."""
+        ticket = await self.inner.write(record, key=key)
+        stored = ticket > self._last  # that of a duplicate is an earlier write's
+        self._last = ticket
+        return stored
+
+
 class Store:
     """What a crawl writes to.
 
@@ -55,8 +70,7 @@ class Store:
         if self._flush_seconds <= 0:
             raise NotConfigured(f"ASYNCREC_FLUSH_SECONDS is {self._flush_seconds:g}; it is greater than 0")
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **settings.getdict("ASYNCREC_OPTIONS")}
-        self._writers: dict[str, asyncrec.ShardedWriter] = {}
-        self._tickets: dict[str, int] = {}  # the last of each
+        self._writers: dict[str, _Writer] = {}
         self._task: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
         self._end = asyncio.Event()
@@ -77,20 +91,16 @@ class Store:
         """Take a record of ``"pages"`` or ``"items"``. An error stops the crawl, and is raised nowhere else."""
         if not await self.opened():
             return
-        writer = self._writers[name]
         try:
-            ticket = await writer.write(record, key=key)
+            stored = await self._writers[name].write(record, key)
         except Exception as error:
             self._failed(error)
         else:
-            # That of a duplicate is an earlier write's.
-            stored = ticket > self._tickets.get(name, 0)
-            self._tickets[name] = ticket
             self.count(f"{name}/stored" if stored else f"{name}/known")
 
     def has(self, key: str) -> bool:
         """Whether a page of this key was written, in this run or before."""
-        return "pages" in self._writers and self._writers["pages"].has(key)
+        return "pages" in self._writers and self._writers["pages"].inner.has(key)
 
     def count(self, name: str, number: int = 1) -> None:
         self._crawler.stats.inc_value(f"asyncrec/{name}", number)
@@ -116,7 +126,7 @@ class Store:
                         await asyncio.wait_for(self._end.wait(), self._flush_seconds)
                     except TimeoutError:
                         for writer in self._writers.values():
-                            await writer.flush()
+                            await writer.inner.flush()
         except BaseException as error:
             self._failed(error)
             if not isinstance(error, Exception):
@@ -124,7 +134,7 @@ class Store:
         finally:
             self._opened.set()
             for name, writer in self._writers.items():
-                stats = writer.stats()
+                stats = writer.inner.stats()
                 self._crawler.stats.set_value(f"asyncrec/{name}/committed", stats.committed_records)
                 self._crawler.stats.set_value(f"asyncrec/{name}/committed_bytes", stats.committed_bytes)
 
@@ -140,7 +150,7 @@ class Store:
         by_key = self._replays if name == "pages" else self._key is not None
         options: dict[str, Any] = {"schema": PAGE, "validate": "none"} if name == "pages" else {}
         options |= {"on_duplicate": "skip" if by_key else "write", **self._options}
-        self._writers[name] = await stack.enter_async_context(asyncrec.open_sharded_writer(path, **options))
+        self._writers[name] = _Writer(await stack.enter_async_context(asyncrec.open_sharded_writer(path, **options)))
 
     def _failed(self, error: BaseException) -> None:
         if self.error is not None:

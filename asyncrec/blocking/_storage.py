@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call, as_context
 from asyncrec.storage import _base as base
 from asyncrec.storage import _files as files
 from asyncrec.storage import _registry as registry
 from asyncrec.storage._base import Buffer, ObjectInfo
+from asyncrec.storage._listing import LISTED, list_some
 
 __all__ = ["ByteSink", "ByteSource", "FileWriter", "Storage", "directory_check", "open_file", "open_storage"]
-
-# A store lists up to 1,000 objects in one answer.
-_LISTED = 1000
 
 
 class ByteSink(Handle[base.ByteSink]):
@@ -83,9 +81,9 @@ class Storage(Handle[base.Storage]):
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `asyncrec.storage.Storage.list_objects`. 1,000 at a time; between them nothing is held open."""
         while True:
-            found = self._owner.call(self._list_some, prefix, start_after)
+            found = self._owner.call(list_some, self._value, prefix, start_after)
             yield from found
-            if len(found) < _LISTED:
+            if len(found) < LISTED:
                 return
             start_after = found[-1].key
 
@@ -112,19 +110,6 @@ class Storage(Handle[base.Storage]):
             return await self._value.put(key, data, exclusive=exclusive)
 
         return self._owner.call(put)
-
-    async def _list_some(self, prefix: str, start_after: str) -> list[ObjectInfo]:
-        found: list[ObjectInfo] = []
-        objects = self._value.list_objects(prefix, start_after=start_after)
-        try:
-            async for info in objects:
-                found.append(info)
-                if len(found) == _LISTED:
-                    break
-        finally:
-            if isinstance(objects, AsyncGenerator):
-                await objects.aclose()
-        return found
 
 
 class FileWriter(Handle[files.FileWriter]):

@@ -8,7 +8,7 @@ from a worker thread, and none is left when the context has exited.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -18,15 +18,13 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.to_thread import run_sync
 
+from asyncrec.storage import _listing
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._other_loop import OtherCall, OtherContext, OtherLoop
 
 __all__ = ["BridgedStorage"]
 
 R = TypeVar("R")
-
-# Objects listed per call to the other loop: a page of the stores, so that no request is made for less than one.
-LISTING_BATCH = 1_000
 
 
 class BridgedStorage(Storage):
@@ -82,10 +80,10 @@ class BridgedStorage(Storage):
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         # Each batch is a listing of its own, so that a listing left early leaves nothing on the other loop.
         while True:
-            batch = await self._call(partial(_some, self._inner, prefix, start_after))
+            batch = await self._call(partial(_listing.list_some, self._inner, prefix, start_after))
             for info in batch:
                 yield info
-            if len(batch) < LISTING_BATCH:
+            if len(batch) < _listing.LISTED:
                 return
             start_after = batch[-1].key
 
@@ -156,18 +154,3 @@ class _BridgedSource(ByteSource):
         block = await self._context.call(lambda: self._inner.receive(max_bytes))
         self.buffered = self._inner.buffered
         return block
-
-
-async def _some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
-    """List the first objects, at most `LISTING_BATCH`."""
-    listing = storage.list_objects(prefix, start_after=start_after)
-    found: list[ObjectInfo] = []
-    try:
-        async for info in listing:
-            found.append(info)
-            if len(found) == LISTING_BATCH:
-                break
-    finally:
-        if isinstance(listing, AsyncGenerator):
-            await listing.aclose()
-    return found

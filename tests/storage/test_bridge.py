@@ -14,7 +14,6 @@ import pytest
 
 from asyncrec.errors import ObjectNotFoundError, TransientStorageError
 from asyncrec.storage import BridgedStorage, on_asyncio
-from asyncrec.storage import _bridge as bridge
 from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import StorageConformance
@@ -331,7 +330,7 @@ async def test_a_call_that_the_storages_end_meets_is_closed() -> None:
 
 
 async def test_a_listing_is_fetched_in_batches_and_may_be_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "LISTING_BATCH", 3)
+    monkeypatch.setattr("asyncrec.storage._listing.LISTED", 3)
     inner = MemoryStorage()
     for n in range(7):
         await inner.put(f"k/{n}", b"")

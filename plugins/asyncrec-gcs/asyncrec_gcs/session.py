@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from gcloud.aio.auth import AioSession, Token
 from gcloud.aio.auth.token import Type
@@ -26,7 +25,7 @@ from gcloud.aio.storage import Storage as GcloudStorage
 from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import Buffer
+from asyncrec.storage import Buffer, in_thread
 
 from .errors import of_transport
 from .options import Access
@@ -221,7 +220,7 @@ async def _read(response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> 
             response.close()
             break
     if size > _JOIN_ON_LOOP:
-        return await anyio.to_thread.run_sync(b"".join, blocks)
+        return await in_thread(b"".join, blocks)
     return b"".join(blocks)
 
 
@@ -268,7 +267,7 @@ async def shared_client(access: Access) -> AsyncIterator[Client]:
     try:
         async with shared.making:
             if shared.client is None:
-                shared.client = Client(access, await anyio.to_thread.run_sync(_token, access))
+                shared.client = Client(access, await in_thread(_token, access))
         yield shared.client
     finally:
         shared.users -= 1

@@ -14,12 +14,11 @@ from types import TracebackType
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import numpy as np
 from crc32c import crc32c
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import Buffer, ByteSink, SinkState
+from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread
 
 from .bucket import Bucket
 from .protocol import UNIT
@@ -107,7 +106,7 @@ class GcsSink(ByteSink):
         await self._bucket.slots.acquire()
         try:
             args = self._held, buffers, skip, whole, self._checksum, hold
-            cut = _cut(*args) if size <= _ON_LOOP else await anyio.to_thread.run_sync(_cut, *args)
+            cut = _cut(*args) if size <= _ON_LOOP else await in_thread(_cut, *args)
         except BaseException:
             self._bucket.slots.release()
             raise

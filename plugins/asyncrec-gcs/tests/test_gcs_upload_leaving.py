@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from typing import Any
 
 import anyio
 import pytest
@@ -125,3 +127,38 @@ async def test_cancelled_after_the_last_request_took_effect_the_object_is_publis
         assert sink.published is not None
         assert scope.cancelled_caught
         assert gcs.objects["bucket", "key"].data == DATA
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_send_that_asyncio_cancels_has_ended_its_copying_when_it_raises(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffers are the caller's again then; asyncio's own cancellation knows no shield."""
+    copying, go = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def cut(*args: Any) -> Any:
+        copying.set()
+        go.wait()
+        ended.append(True)
+        raise AssertionError("its result is lost")
+
+    monkeypatch.setattr("asyncrec_gcs.sink._cut", cut)
+    async with open_quick(chunk_size=8 * UNIT) as storage:
+
+        async def write() -> None:
+            async with storage.open_sink("key") as sink:
+                try:
+                    await sink.send([bytes(8 * UNIT)])
+                finally:
+                    ended.append(False)
+
+        task = asyncio.ensure_future(write())
+        await anyio.to_thread.run_sync(copying.wait)
+        task.cancel()
+        await asyncio.sleep(0)
+        await anyio.wait_all_tasks_blocked()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert ended == [True, False]

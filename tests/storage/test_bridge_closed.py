@@ -1,0 +1,103 @@
+"""Across the bridge, what is not open is not waited for: it is closed, before it is entered and after it was left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import pytest
+
+from asyncrec.storage import BridgedStorage
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(storage: Storage) -> AsyncIterator[Storage]:
+    yield storage
+
+
+def bridged(storage: Storage) -> BridgedStorage:
+    return BridgedStorage(partial(opened, storage))
+
+
+async def test_a_sink_or_source_that_was_not_entered_is_closed_and_nobody_waits_for_it() -> None:
+    async with bridged(MemoryStorage()) as storage:
+        await storage.put("key", b"bytes")
+        source, sink = storage.open_source("key"), storage.open_sink("other")
+        with pytest.raises(anyio.ClosedResourceError):
+            await source.receive(1)  # type: ignore[attr-defined]  # it is its own context
+        with pytest.raises(anyio.ClosedResourceError):
+            await sink.send([b"x"])  # type: ignore[attr-defined]  # likewise
+        with pytest.raises(RuntimeError, match="was not entered"):
+            await source.__aexit__(None, None, None)
+        async with source as entered:
+            assert await entered.receive(5) == b"bytes"
+
+
+async def test_a_context_is_entered_once() -> None:
+    async with bridged(MemoryStorage()) as storage:
+        await storage.put("key", b"bytes")
+        async with storage.open_source("key") as source:
+            with pytest.raises(RuntimeError, match="entered once"):
+                await source.__aenter__()  # type: ignore[attr-defined]  # it is its own context
+            assert await source.receive(5) == b"bytes"
+
+
+async def test_after_the_storages_own_context_everything_is_closed() -> None:
+    inner = MemoryStorage()
+    async with bridged(inner) as storage:
+        await storage.put("key", b"bytes")
+        source, sink = storage.open_source("key"), storage.open_sink("other")
+        await source.__aenter__()
+        await sink.__aenter__()
+    with pytest.raises(anyio.ClosedResourceError):
+        await storage.head("key")
+    with pytest.raises(anyio.ClosedResourceError):
+        async with storage.open_source("key"):
+            raise AssertionError("opened")
+    with pytest.raises(anyio.ClosedResourceError):
+        await source.receive(1)  # type: ignore[attr-defined]  # it is its own context
+    await source.__aexit__(ValueError, ValueError("of the body"), None)  # which is what is raised, and not another
+    with pytest.raises(anyio.ClosedResourceError):
+        await sink.__aexit__(None, None, None)
+    assert [info.key async for info in inner.list_objects()] == ["key"]
+
+
+async def test_a_call_that_the_storages_end_meets_is_closed() -> None:
+    """One that has begun over there is cancelled; one that comes while that loop ends is not begun any more."""
+    reached, ending, go = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(MemoryStorage):
+        async def head(self, key: str) -> ObjectInfo:
+            reached.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                ending.set()
+                go.wait()  # it holds that loop while it ends
+            raise AssertionError("nothing else ends it")
+
+    async def begun(storage: Storage) -> None:
+        with pytest.raises(anyio.ClosedResourceError):
+            await storage.head("key")
+
+    async def late(storage: Storage) -> None:
+        await anyio.to_thread.run_sync(ending.wait)
+        try:
+            with pytest.raises(anyio.ClosedResourceError), anyio.CancelScope() as scope:
+                scope.cancel()  # it would be waited for all the same
+                await storage.delete("key")
+        finally:
+            go.set()
+
+    async with anyio.create_task_group() as group:
+        async with bridged(Slow()) as storage:
+            group.start_soon(begun, storage)
+            group.start_soon(late, storage)
+            await anyio.to_thread.run_sync(reached.wait)

@@ -8,9 +8,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from asyncrec import ConflictError, ObjectExistsError, ShardEntry, open_reader, open_storage, read_manifest, recover
+from asyncrec import (
+    ConflictError,
+    ObjectExistsError,
+    ShardEntry,
+    open_reader,
+    open_sharded_writer,
+    open_storage,
+    read_manifest,
+    recover,
+)
+from asyncrec._shards.commit import manifest_writer
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError
 from asyncrec.testing import cancel_at_every_checkpoint
@@ -136,7 +147,7 @@ import anyio
 from asyncrec._shards.writing.joint_job import open_joint_job, open_share
 
 async def main():
-    async with open_joint_job(sys.argv[1], job_id="monday") as job:
+    async with open_joint_job(sys.argv[1], job_id="monday", mode=sys.argv[3]) as job:
         async with open_share(job.share) as writer:
             await writer.write([b"dead"])
         if sys.argv[2] == "after":
@@ -149,7 +160,7 @@ anyio.run(main)
 
 @pytest.mark.parametrize(("when", "expected"), [("before", b"alive"), ("after", b"dead")])
 async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
-    killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when], check=False)  # noqa: ASYNC221
+    killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when, "append"], check=False)  # noqa: ASYNC221
     assert killed.returncode == -9
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         assert (job.committed is None) == (when == "before")
@@ -160,8 +171,33 @@ async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, 
     assert (await recover(tmp_path / "d")).shards == ()
 
 
+async def test_a_driver_that_was_killed_before_it_deleted_what_it_replaced_is_run_again(tmp_path: Path) -> None:
+    async with open_joint_job(tmp_path / "d") as job:
+        await job.commit(await made(job.share, [b"old"]))
+    killed = subprocess.run(  # noqa: ASYNC221
+        [sys.executable, "-c", DRIVER, str(tmp_path / "d"), "after", "replace"], check=False
+    )
+    assert killed.returncode == -9
+    async with open_joint_job(tmp_path / "d", job_id="monday", mode="replace") as again:
+        assert again.committed is not None
+    assert await there(tmp_path / "d") == [b"dead"]
+    assert len(list(tmp_path.glob("d-*.tfrecord"))) == 1
+    assert len(list(tmp_path.glob("_index/*"))) == 1
+
+
+async def test_a_data_set_whose_name_begins_like_the_shards_is_left_alone(tmp_path: Path) -> None:
+    for num_shards in (None, 2):
+        async with open_sharded_writer(tmp_path / "d-monday_run1", num_shards=num_shards, mode="replace") as writer:
+            await writer.write_many([b"a", b"b"])
+        for _ in range(2):
+            async with open_joint_job(tmp_path / "d", job_id="monday") as job:
+                if job.committed is None:
+                    await job.commit(await made(job.share, [b"c"]))
+        assert (await verify(tmp_path / "d-monday_run1")).ok
+
+
 async def test_what_a_killed_driver_left_is_given_up_by_recover(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), "before"], check=False)  # noqa: ASYNC221
+    subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), "before", "append"], check=False)  # noqa: ASYNC221
     recovery = await recover(tmp_path / "d")
     assert (recovery.shards, recovery.abandoned) == ((), ("monday_run1",))
     assert list(tmp_path.glob("d-*.tfrecord")) == []
@@ -226,6 +262,32 @@ async def test_a_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
         assert found in ([], [b"a"])
         await recover(tmp_path / str(number) / "d")
         assert len(list((tmp_path / str(number)).glob("d-*.tfrecord"))) == len(found)
+
+
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+async def test_a_commit_that_is_cancelled_when_it_has_taken_effect_keeps_its_shards(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's own cancellation goes through every shield, and takes the answer of the last request."""
+    path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
+    create = manifest_writer.create
+
+    async def unheard(*args: Any, **options: Any) -> None:
+        await create(*args, **options)
+        scope.cancel()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(manifest_writer, "create", unheard)
+    with anyio.CancelScope() as scope:
+        async with open_joint_job(path, job_id="monday") as job:
+            await made(job.share, [b"died"])
+            await job.commit(await made(job.share, [b"a"]))
+    assert scope.cancelled_caught
+    assert (await verify(path, min_age=0)).ok
+    async with open_joint_job(path, job_id="monday") as again:
+        assert [entry.records for entry in again.committed or ()] == [1]
+    report = await verify(path, min_age=0)
+    assert (report.ok, report.orphans) == (True, [])
 
 
 @pytest.mark.parametrize("job_id", ["", "a-b", "x" * 51, "_x"])

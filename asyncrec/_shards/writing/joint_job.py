@@ -18,8 +18,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,11 +32,13 @@ from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.manifest.names import index_key, keys_key, new_writer_id, rolling_shard_name, validate_writer_id
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at, load_segments
-from asyncrec._shards.ownership.abandonment import abandon
+from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
@@ -162,7 +164,8 @@ async def open_joint_job(
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
-            await _delete_others(folder, name, writer, closing.add)
+            with _failures_logged(folder, header):
+                await clear_up(folder, header, plain=False)
             yield JointJob(share, None, closing.add)
             return
         async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
@@ -307,23 +310,24 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
 
 
 async def _end(job: Job) -> None:
-    """Take away what is not committed, unless nobody knows what is. Failures are logged: it is merely not listed."""
+    """Take away what is not committed, unless nobody knows what is.
+
+    What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
+    """
     header, folder = job.header, job.store
-    try:
+    with _failures_logged(folder, header):
         if job.committed:
-            await _delete_others(folder, header.name, header.writer, job.manifest.entries)
-            if job.journal is not None:
-                await in_thread(remove_leftovers, job.journal)
-        elif not job.manifest.unsettled and await abandon(folder, header, plain=False) and job.journal is not None:
+            await delete_unlisted(folder, header, plain=False)
+        elif job.manifest.unsettled or not await abandon(folder, header, plain=False):
+            return
+        if job.journal is not None:
             await in_thread(remove_leftovers, job.journal)
+
+
+@contextmanager
+def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
+    """Log what fails in cleaning up, and go on: what stays is merely not listed."""
+    try:
+        yield
     except Exception as error:
         _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, header.name, header.writer, error)
-
-
-async def _delete_others(folder: Storage, name: str, writer: str, entries: Collection[ShardEntry]) -> None:
-    """Delete what attempts of an ended job have made that are not among these."""
-    named = {key for entry in entries for key in entry.objects}
-    for prefix in ("", index_key("").removesuffix(".index"), keys_key("").removesuffix(".keys")):
-        async for info in folder.list_objects(f"{prefix}{name}-{writer}-"):
-            if info.key not in named:
-                await folder.delete(info.key)

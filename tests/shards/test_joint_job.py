@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from asyncrec import (
     recover,
 )
 from asyncrec._shards.commit import manifest_writer
+from asyncrec._shards.writing import joint_job
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError
 from asyncrec.testing import cancel_at_every_checkpoint
@@ -262,6 +264,30 @@ async def test_a_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
         assert found in ([], [b"a"])
         await recover(tmp_path / str(number) / "d")
         assert len(list((tmp_path / str(number)).glob("d-*.tfrecord"))) == len(found)
+
+
+@pytest.mark.parametrize("failing", ["abandon", "delete_unlisted"])
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+async def test_what_could_not_be_taken_away_keeps_its_mark_and_recover_does(
+    failing: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
+
+    async def fail(*args: Any, **options: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patches, suppress(RuntimeError):
+        patches.setattr(joint_job, failing, fail)
+        async with open_joint_job(path) as job:
+            await made(job.share, [b"lost"])
+            if failing == "abandon":
+                raise RuntimeError
+            await job.commit(await made(job.share, [b"a"]))
+    await recover(path)
+    async with open_storage(path.rpartition("/")[0]) as store:
+        names = [info.key async for info in store.list_objects("") if info.key.startswith("d-")]
+        assert names == [entry.path for entry in job.committed or ()]
+        assert [info.key async for info in store.list_objects("_jobs/")] == []
 
 
 @pytest.mark.parametrize("scheme", ["", "memory://"])

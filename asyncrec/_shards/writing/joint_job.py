@@ -170,6 +170,7 @@ async def open_joint_job(
             return
         async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
             joint = JointJob(share, job, None)
+            job.left_over = True  # until `_end` has seen to it
             try:
                 yield joint
             finally:
@@ -322,11 +323,12 @@ async def _end(job: Job) -> None:
             return
         if job.journal is not None:
             await in_thread(remove_leftovers, job.journal)
+        job.left_over = False
 
 
 @contextmanager
 def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log what fails in cleaning up, and go on: what stays is merely not listed."""
+    """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
     try:
         yield
     except Exception as error:

@@ -265,7 +265,7 @@ def plain_names_that_somebody_may_use_yet_are_not_used_again() -> Iterator[None]
 
 @fix
 def uploads_removes_nothing_that_a_note_speaks_for() -> Iterator[None]:
-    with mock.patch.object(unfinished, "_is_spoken_for", return_value=False):
+    with mock.patch.object(unfinished._Jobs, "have", return_value=False):
         yield
 
 

@@ -22,6 +22,7 @@ from asyncrec import (
     read_manifest,
     recover,
 )
+from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit import manifest_writer
 from asyncrec._shards.writing import joint_job
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
@@ -203,6 +204,11 @@ async def test_what_a_killed_driver_left_is_given_up_by_recover(tmp_path: Path) 
     recovery = await recover(tmp_path / "d")
     assert (recovery.shards, recovery.abandoned) == ((), ("monday_run1",))
     assert list(tmp_path.glob("d-*.tfrecord")) == []
+
+
+def test_what_the_workers_are_sent_shows_no_credentials() -> None:
+    share = JobShare(path="s3://key:secret@bucket/d", writer="w", compression=CompressionOptions(), index=True)
+    assert "secret" not in repr(share)
 
 
 async def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -70,7 +70,7 @@ class JobShare:
         compression, index: of the shards.
     """
 
-    path: str
+    path: str = field(repr=False)
     writer: str
     compression: CompressionOptions
     index: bool

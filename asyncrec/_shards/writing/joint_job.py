@@ -298,13 +298,14 @@ async def _make_shards(
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
     """The id of the next run; or of the one that has committed, and its closing segment."""
-    ended = {segment.writer for segment in await load_segments(folder, name) if segment.closed}
+    ended = {segment.writer: segment for segment in await load_segments(folder, name) if segment.closed}
     run = 1
     while True:
         writer = f"{job_id}_run{run}"
-        if writer not in ended:
+        closing = ended.get(writer)
+        if closing is None:
             await settle_dead(folder, name, writer, take_over=take_over)
-        closing = await load_closing(folder, name, writer)
+            closing = await load_closing(folder, name, writer)
         if closing is None or not closing.abandoned:
             return writer, closing
         run += 1

@@ -207,8 +207,8 @@ def open_own(
 ) -> int:
     """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
-    For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write to,
-    or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
+    For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
+    to, or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
     device, on which opening would wait, not another user's file. Only the last name of the path is held to that; the
     folder is the caller's choice.
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from asyncrec import (
@@ -17,14 +15,11 @@ from asyncrec import (
     ObjectExistsError,
     ShardEntry,
     open_reader,
-    open_sharded_writer,
     open_storage,
     read_manifest,
     recover,
 )
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.commit import manifest_writer
-from asyncrec._shards.writing import joint_job
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError
 from asyncrec.testing import cancel_at_every_checkpoint
@@ -188,17 +183,6 @@ async def test_a_driver_that_was_killed_before_it_deleted_what_it_replaced_is_ru
     assert len(list(tmp_path.glob("_index/*"))) == 1
 
 
-async def test_a_data_set_whose_name_begins_like_the_shards_is_left_alone(tmp_path: Path) -> None:
-    for num_shards in (None, 2):
-        async with open_sharded_writer(tmp_path / "d-monday_run1", num_shards=num_shards, mode="replace") as writer:
-            await writer.write_many([b"a", b"b"])
-        for _ in range(2):
-            async with open_joint_job(tmp_path / "d", job_id="monday") as job:
-                if job.committed is None:
-                    await job.commit(await made(job.share, [b"c"]))
-        assert (await verify(tmp_path / "d-monday_run1")).ok
-
-
 async def test_what_a_killed_driver_left_is_given_up_by_recover(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), "before", "append"], check=False)  # noqa: ASYNC221
     recovery = await recover(tmp_path / "d")
@@ -270,56 +254,6 @@ async def test_a_cancelled_job_leaves_nothing_or_all(tmp_path: Path) -> None:
         assert found in ([], [b"a"])
         await recover(tmp_path / str(number) / "d")
         assert len(list((tmp_path / str(number)).glob("d-*.tfrecord"))) == len(found)
-
-
-@pytest.mark.parametrize("failing", ["abandon", "delete_unlisted"])
-@pytest.mark.parametrize("scheme", ["", "memory://"])
-async def test_what_could_not_be_taken_away_keeps_its_mark_and_recover_does(
-    failing: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
-
-    async def fail(*args: Any, **options: Any) -> None:
-        raise StorageError("the disk is full")
-
-    with monkeypatch.context() as patches, suppress(RuntimeError):
-        patches.setattr(joint_job, failing, fail)
-        async with open_joint_job(path) as job:
-            await made(job.share, [b"lost"])
-            if failing == "abandon":
-                raise RuntimeError
-            await job.commit(await made(job.share, [b"a"]))
-    await recover(path)
-    async with open_storage(path.rpartition("/")[0]) as store:
-        names = [info.key async for info in store.list_objects("") if info.key.startswith("d-")]
-        assert names == [entry.path for entry in job.committed or ()]
-        assert [info.key async for info in store.list_objects("_jobs/")] == []
-
-
-@pytest.mark.parametrize("scheme", ["", "memory://"])
-async def test_a_commit_that_is_cancelled_when_it_has_taken_effect_keeps_its_shards(
-    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """asyncio's own cancellation goes through every shield, and takes the answer of the last request."""
-    path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
-    create = manifest_writer.create
-
-    async def unheard(*args: Any, **options: Any) -> None:
-        await create(*args, **options)
-        scope.cancel()
-        await anyio.sleep_forever()
-
-    monkeypatch.setattr(manifest_writer, "create", unheard)
-    with anyio.CancelScope() as scope:
-        async with open_joint_job(path, job_id="monday") as job:
-            await made(job.share, [b"died"])
-            await job.commit(await made(job.share, [b"a"]))
-    assert scope.cancelled_caught
-    assert (await verify(path, min_age=0)).ok
-    async with open_joint_job(path, job_id="monday") as again:
-        assert [entry.records for entry in again.committed or ()] == [1]
-    report = await verify(path, min_age=0)
-    assert (report.ok, report.orphans) == (True, [])
 
 
 @pytest.mark.parametrize("job_id", ["", "a-b", "x" * 51, "_x"])

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
@@ -98,10 +99,11 @@ async def uploads(
         if remove:
             last = datetime.now(UTC) - timedelta(seconds=older_than)
             local = local_folder(store)
+            jobs = None if local is None else _Jobs(local)
             for info in report.found:
                 if info.modified >= last:
                     continue
-                if local is not None and await in_thread(_is_spoken_for, local, info.key):
+                if jobs is not None and await in_thread(jobs.have, info.key):
                     report.kept.append(info)
                     continue
                 try:
@@ -115,14 +117,25 @@ async def uploads(
     return report
 
 
-def _is_spoken_for(root: LocalStorage, key: str) -> bool:
-    """Whether an unfinished file is a job's header, or stands in one's folder under its name. Blocks."""
-    parent, _, name = key.rpartition("/")
-    if parent.rpartition("/")[2] in ("_index", "_keys"):
-        parent = parent.rpartition("/")[0]
-    folder = LocalStorage(os.path.join(root.folder, parent))
-    return any(
-        name == os.path.basename(path)
-        or name.endswith((f".{header.writer}.partial", f".{header.writer}~begun.partial"))
-        for path, header in find_job_headers(folder)
-    )
+class _Jobs:
+    """The jobs with a header on a disk, each folder's looked up once: after the files were found. Blocks.
+
+    A job has its header before its files. So one that began after the look has none among those that were found.
+    """
+
+    def __init__(self, root: LocalStorage) -> None:
+        self._root = root
+        self._found: dict[str, list[tuple[str, JobHeader]]] = {}
+
+    def have(self, key: str) -> bool:
+        """Whether an unfinished file is a job's header, or stands in one's folder under its name."""
+        parent, _, name = key.rpartition("/")
+        if parent.rpartition("/")[2] in ("_index", "_keys"):
+            parent = parent.rpartition("/")[0]
+        if parent not in self._found:
+            self._found[parent] = find_job_headers(LocalStorage(os.path.join(self._root.folder, parent)))
+        return any(
+            name == os.path.basename(path)
+            or name.endswith((f".{header.writer}.partial", f".{header.writer}~begun.partial"))
+            for path, header in self._found[parent]
+        )

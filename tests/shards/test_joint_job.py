@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from asyncrec import ConflictError, ObjectExistsError, ShardEntry, open_reader, open_storage, read_manifest, recover
+from asyncrec import (
+    ConflictError,
+    ObjectExistsError,
+    ShardEntry,
+    open_reader,
+    open_storage,
+    read_manifest,
+    recover,
+)
+from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError
 from asyncrec.testing import cancel_at_every_checkpoint
@@ -136,7 +145,7 @@ import anyio
 from asyncrec._shards.writing.joint_job import open_joint_job, open_share
 
 async def main():
-    async with open_joint_job(sys.argv[1], job_id="monday") as job:
+    async with open_joint_job(sys.argv[1], job_id="monday", mode=sys.argv[3]) as job:
         async with open_share(job.share) as writer:
             await writer.write([b"dead"])
         if sys.argv[2] == "after":
@@ -149,7 +158,7 @@ anyio.run(main)
 
 @pytest.mark.parametrize(("when", "expected"), [("before", b"alive"), ("after", b"dead")])
 async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, expected: bytes) -> None:
-    killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when], check=False)  # noqa: ASYNC221
+    killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), when, "append"], check=False)  # noqa: ASYNC221
     assert killed.returncode == -9
     async with open_joint_job(tmp_path / "d", job_id="monday") as job:
         assert (job.committed is None) == (when == "before")
@@ -160,11 +169,30 @@ async def test_a_driver_that_was_killed_is_run_again(tmp_path: Path, when: str, 
     assert (await recover(tmp_path / "d")).shards == ()
 
 
+async def test_a_driver_that_was_killed_before_it_deleted_what_it_replaced_is_run_again(tmp_path: Path) -> None:
+    async with open_joint_job(tmp_path / "d") as job:
+        await job.commit(await made(job.share, [b"old"]))
+    killed = subprocess.run(  # noqa: ASYNC221
+        [sys.executable, "-c", DRIVER, str(tmp_path / "d"), "after", "replace"], check=False
+    )
+    assert killed.returncode == -9
+    async with open_joint_job(tmp_path / "d", job_id="monday", mode="replace") as again:
+        assert again.committed is not None
+    assert await there(tmp_path / "d") == [b"dead"]
+    assert len(list(tmp_path.glob("d-*.tfrecord"))) == 1
+    assert len(list(tmp_path.glob("_index/*"))) == 1
+
+
 async def test_what_a_killed_driver_left_is_given_up_by_recover(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), "before"], check=False)  # noqa: ASYNC221
+    subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path / "d"), "before", "append"], check=False)  # noqa: ASYNC221
     recovery = await recover(tmp_path / "d")
     assert (recovery.shards, recovery.abandoned) == ((), ("monday_run1",))
     assert list(tmp_path.glob("d-*.tfrecord")) == []
+
+
+def test_what_the_workers_are_sent_shows_no_credentials() -> None:
+    share = JobShare(path="s3://key:secret@bucket/d", writer="w", compression=CompressionOptions(), index=True)
+    assert "secret" not in repr(share)
 
 
 async def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:

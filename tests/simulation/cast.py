@@ -230,6 +230,36 @@ def replace(drawing: Drawing) -> None:
     _bystanders(drawing, path)
 
 
+@theme("joint", 1.0)
+def joint(drawing: Drawing) -> None:
+    """Drivers of one job, under one id, at once or one after the other; tasks that are run again, or fail."""
+    rng = drawing.rng
+    path = drawing.target(local=rng.random() < 0.5)
+    options: dict[str, Any] = {"mode": rng.choice(("append", "append", "new", "replace"))}
+    options |= {"compression": rng.choice(("", "", "GZIP")), "index": rng.random() < 0.8}
+    if rng.random() < 0.8:
+        options["job_id"] = "monday"
+    if rng.random() < 0.4:
+        drawing.process(_writer(drawing, path, fixed=False), start=0.0)
+    start = 0.0
+    for _ in range(rng.choice((1, 2, 2, 3))):
+        parts = [
+            {
+                "size": rng.choice(_SIZES),
+                "count": rng.choice((1, 3, 10)),
+                "attempts": [*rng.sample(("fails", "lost"), rng.choice((0, 0, 1, 2))), "counts"],
+            }
+            for _ in range(rng.choice((1, 2, 3)))
+        ]
+        limits = rng.choice(({}, {"max_shard_records": 2}, {"max_shard_bytes": 500}))
+        given = {**options, "take_over": rng.random() < 0.3}
+        spec = {"kind": "joint", "path": path, "options": given, "parts": parts, "limits": limits}
+        drawing.process(spec, start=start + rng.random(), machine=_elsewhere(drawing, path))
+        if rng.random() < 0.7:
+            start += drawing.later()
+    _bystanders(drawing, path)
+
+
 @theme("tools", 2.0)
 def tools(drawing: Drawing) -> None:
     """A target is made of a source, again and again, while others tidy up around it."""

@@ -26,7 +26,7 @@ from asyncrec._shards.ownership import claims as claiming
 from asyncrec._shards.ownership import removals
 from asyncrec._shards.spool import folder as spool
 from asyncrec._shards.spool import uploader as uploading
-from asyncrec._shards.writing import job, open_job
+from asyncrec._shards.writing import job, joint_job, open_job
 from asyncrec.errors import ObjectExistsError
 from asyncrec.storage._local import storage as local
 from asyncrec.storage._local.unfinished import UnfinishedFile
@@ -265,7 +265,7 @@ def plain_names_that_somebody_may_use_yet_are_not_used_again() -> Iterator[None]
 
 @fix
 def uploads_removes_nothing_that_a_note_speaks_for() -> Iterator[None]:
-    with mock.patch.object(unfinished, "_is_spoken_for", return_value=False):
+    with mock.patch.object(unfinished._Jobs, "have", return_value=False):
         yield
 
 
@@ -327,6 +327,24 @@ def what_a_thread_made_for_a_cancelled_read_is_kept() -> Iterator[None]:
         return await tasks.in_thread(func, *args)
 
     with mock.patch.object(tasks.ThreadedStep, "take", take):
+        yield
+
+
+@fix
+def a_joint_job_that_could_not_clean_up_keeps_its_mark() -> Iterator[None]:
+    never = property(lambda self: False, lambda self, value: None)
+    with mock.patch.object(job.Job, "left_over", never, create=True):
+        yield
+
+
+@fix
+def a_joint_job_deletes_nothing_that_is_committed() -> Iterator[None]:
+    async def delete_unlisted(folder: Any, header: Any, *, plain: bool) -> None:
+        for below in ("", "_index/", "_keys/"):
+            async for info in folder.list_objects(f"{below}{header.name}-{header.writer}-"):
+                await folder.delete(info.key)
+
+    with mock.patch.object(joint_job, "delete_unlisted", delete_unlisted):
         yield
 
 

@@ -123,6 +123,7 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
         broken = [record for record in missing if record.promised or not run.flushed or run.outcome == "clean"]
         if broken:
             book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, broken[0])} is missing")
+    _once_by_id(book, path, runs, whole)
     if len([run for run in whole if run.kind == "fixed" and not run.replaces]) > 1:
         book.complain("one fixed set wins", f"{path}: runs {[run.number for run in whole]} are both there")
     if len([run for run in whole if run.replaces]) > 1:
@@ -130,6 +131,17 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
     ended = [run for run in runs if run.kind == "fixed" and not run.replaces and run.outcome == "clean"]
     if len(ended) > 1 and not any(run.replaces for run in runs):
         book.complain("one fixed set wins", f"{path}: runs {[run.number for run in ended]} both ended well")
+
+
+def _once_by_id(book: Any, path: str, runs: list[Run], whole: list[Run]) -> None:
+    """Of all runs of a joint job's id one has committed, if any has ended well."""
+    of_id = [run for run in runs if run.spec.get("options", {}).get("job_id")]
+    there = [run for run in whole if run in of_id]
+    if len(there) > 1:
+        book.complain("an id commits once", f"{path}: runs {[run.number for run in there]} are both there")
+    ended = [run for run in of_id if run.outcome == "clean"]
+    if ended and not there and not any(run.replaces and run not in of_id for run in runs):
+        book.complain("what was acknowledged stays", f"{path}: nothing of run {ended[0].number}, which ended well")
 
 
 def wrong_keys(world: Any, shards: list[contents.Shard]) -> list[str]:
@@ -244,12 +256,13 @@ def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
             segments = [parse_segment(data, name=key) for key, data in below.items() if is_segment(key)]
             kept |= set(below)
             ended = {segment.writer for segment in segments if segment.closed}
+            given_up = {segment.writer for segment in segments if segment.abandoned}
             for key, data in files.items():
                 # Elsewhere than on a disk, a request of whoever was given up may come late: his names are not free.
                 # And the claim of an opening that was not answered comes late itself: the next claim settles it.
                 if not folder.startswith("/") and key.startswith(f"_jobs/{name}/_claim-"):
                     claim = Claim.decode(data, 0)
-                    if claim.plain or claim.writer not in ended:
+                    if claim.writer not in ended or (claim.plain and claim.writer in given_up):
                         kept.add(key)
             if segments:
                 for entry in merge_segments(name, segments).shards:

@@ -35,7 +35,7 @@ async def examine(world: Any) -> None:
     datasets = dict.fromkeys(
         spec["path"] if "path" in spec else spec["target"]
         for spec in _specs(world)
-        if spec["kind"] in ("sharded", "split") or (spec["kind"] == "make" and spec["tool"] != "repair")
+        if spec["kind"] in ("sharded", "split", "joint") or (spec["kind"] == "make" and spec["tool"] != "repair")
     )
     spools = _spools(world)
     await _recover_all(world, [*spools, *datasets])

@@ -174,6 +174,7 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
             real_secrets,
             token_bytes=_token_bytes,
             token_hex=lambda size=32: _token_bytes(size).hex(),
+            randbelow=lambda end: current[-1].secrets.randrange(end),
             randbits=lambda bits: current[-1].secrets.getrandbits(bits),
         ),
     ),

@@ -14,7 +14,10 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec.errors import StorageError
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.tools import _uploads
 
 pytestmark = pytest.mark.anyio
 
@@ -52,6 +55,25 @@ async def test_what_a_living_writer_has_is_kept_however_old_it_is(tmp_path: Path
         assert {Path(info.key).name for info in report.kept} == there
         assert [each["kept"] for each in report.to_json()["uploads"]] == [True] * 4
     assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 1
+
+
+async def test_however_many_files_lie_about_the_jobs_of_a_folder_are_looked_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def look(folder: LocalStorage) -> list[Any]:
+        looked.append(folder.folder)
+        return find_job_headers(folder)
+
+    monkeypatch.setattr(_uploads, "find_job_headers", look)
+    for folder in (tmp_path, tmp_path / "below", tmp_path / "_index"):
+        folder.mkdir(exist_ok=True)
+        for number in range(5):
+            (folder / f".pages-x-00000{number}.tfrecord.0123456789abcdef.partial").write_bytes(b"half")
+    make_old(tmp_path)
+    assert len((await tools.uploads(tmp_path, remove=True)).removed) == 15
+    assert sorted(os.path.normpath(folder) for folder in looked) == [str(tmp_path), str(tmp_path / "below")]
 
 
 async def test_what_a_dead_writer_left_is_kept_for_recover(tmp_path: Path) -> None:

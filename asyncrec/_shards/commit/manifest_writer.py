@@ -105,6 +105,7 @@ class ManifestWriter:
             if self.unsettled:  # asyncio's own cancellation, which goes through every shield
                 await self._settle(error)
                 self.closed = True
+                self.entries += new
             raise
         self.closed = True
         for entry in new:

@@ -74,11 +74,13 @@ async def delete_unlisted(folder: Storage, header: JobHeader, *, plain: bool) ->
             taken[number] = await fence(folder, header, number, by=this_host())
         return taken[number]
 
-    async for info in folder.list_objects(f"{name}-"):
+    # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.
+    begin = f"{name}-" if plain and header.num_shards is not None else f"{name}-{header.writer}"
+    async for info in folder.list_objects(begin):
         if await is_own(info.key, info.key) and await is_free(info.key):
             await folder.delete(info.key)
     for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
-        async for info in folder.list_objects(f"{prefix}{name}-"):
+        async for info in folder.list_objects(f"{prefix}{begin}"):
             shard = info.key[len(prefix) : -len(suffix)]
             if info.key.endswith(suffix) and await is_own(info.key, shard) and await is_free(shard):
                 await folder.delete(info.key)

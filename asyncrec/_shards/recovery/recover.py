@@ -62,7 +62,7 @@ async def recover(
 
     It may be called at any time, also while others write; twice does no harm. Cancelled, or after an error, the rest
     is still there for the next call. A job that cannot be finished does not keep it from the others: what failed is
-    raised at the end, the first error with a header for each other one and for what was done.
+    raised at the end, the first error with a note for each other one and for what was done.
 
     Raises:
         StorageError: a writer uses the spool; the message names its process.

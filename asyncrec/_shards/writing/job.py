@@ -63,6 +63,7 @@ class Job:
         journal: the locked file with its header, where the staging folder is local.
         manifest: writes its segments.
         publisher: publishes its shards.
+        left_over: something may be left that others made for it: its mark stays, for `asyncrec.recover`.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Job:
             deadline=self.deadline,
             staging=staging,
         )
+        self.left_over = False
         self._claim = claim
         self._replaces = mode == "replace"
         self._placed = False
@@ -184,7 +186,7 @@ class Job:
             # The new manifest holds already: what stays is merely not listed.
             await delete_replaced(self.store, name, {entry.path for entry in self.before.shards})
         uncommitted = publisher.published.difference(entry.path for entry in self.manifest.entries)
-        if self.manifest.unsettled or (uncommitted and not self.committed):
+        if self.left_over or self.manifest.unsettled or (uncommitted and not self.committed):
             return False
         if self.journal is not None and not self.committed:
             left = await in_thread(leftovers_of, self.journal.folder, self.header)

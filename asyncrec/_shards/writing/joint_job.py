@@ -18,9 +18,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -32,11 +32,13 @@ from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.manifest.names import index_key, keys_key, new_writer_id, rolling_shard_name, validate_writer_id
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at, load_segments
-from asyncrec._shards.ownership.abandonment import abandon
+from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
@@ -68,7 +70,7 @@ class JobShare:
         compression, index: of the shards.
     """
 
-    path: str
+    path: str = field(repr=False)
     writer: str
     compression: CompressionOptions
     index: bool
@@ -162,11 +164,13 @@ async def open_joint_job(
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
-            await _delete_others(folder, name, writer, closing.add)
+            with _failures_logged(folder, header):
+                await clear_up(folder, header, plain=False)
             yield JointJob(share, None, closing.add)
             return
         async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
             joint = JointJob(share, job, None)
+            job.left_over = True  # until `_end` has seen to it
             try:
                 yield joint
             finally:
@@ -294,36 +298,39 @@ async def _make_shards(
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
     """The id of the next run; or of the one that has committed, and its closing segment."""
-    ended = {segment.writer for segment in await load_segments(folder, name) if segment.closed}
+    ended = {segment.writer: segment for segment in await load_segments(folder, name) if segment.closed}
     run = 1
     while True:
         writer = f"{job_id}_run{run}"
-        if writer not in ended:
+        closing = ended.get(writer)
+        if closing is None:
             await settle_dead(folder, name, writer, take_over=take_over)
-        closing = await load_closing(folder, name, writer)
+            closing = await load_closing(folder, name, writer)
         if closing is None or not closing.abandoned:
             return writer, closing
         run += 1
 
 
 async def _end(job: Job) -> None:
-    """Take away what is not committed, unless nobody knows what is. Failures are logged: it is merely not listed."""
+    """Take away what is not committed, unless nobody knows what is.
+
+    What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
+    """
     header, folder = job.header, job.store
-    try:
+    with _failures_logged(folder, header):
         if job.committed:
-            await _delete_others(folder, header.name, header.writer, job.manifest.entries)
-            if job.journal is not None:
-                await in_thread(remove_leftovers, job.journal)
-        elif not job.manifest.unsettled and await abandon(folder, header, plain=False) and job.journal is not None:
+            await delete_unlisted(folder, header, plain=False)
+        elif job.manifest.unsettled or not await abandon(folder, header, plain=False):
+            return
+        if job.journal is not None:
             await in_thread(remove_leftovers, job.journal)
+        job.left_over = False
+
+
+@contextmanager
+def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
+    """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
+    try:
+        yield
     except Exception as error:
         _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, header.name, header.writer, error)
-
-
-async def _delete_others(folder: Storage, name: str, writer: str, entries: Collection[ShardEntry]) -> None:
-    """Delete what attempts of an ended job have made that are not among these."""
-    named = {key for entry in entries for key in entry.objects}
-    for prefix in ("", index_key("").removesuffix(".index"), keys_key("").removesuffix(".keys")):
-        async for info in folder.list_objects(f"{prefix}{name}-{writer}-"):
-            if info.key not in named:
-                await folder.delete(info.key)

@@ -207,8 +207,8 @@ def open_own(
 ) -> int:
     """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
-    For the files that this library keeps beside objects (locks, notes, journals) in a folder that others may write to,
-    or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
+    For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
+    to, or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
     device, on which opening would wait, not another user's file. Only the last name of the path is held to that; the
     folder is the caller's choice.
 
@@ -254,7 +254,7 @@ def open_own(
 def is_not_own(error: StorageError) -> bool:
     """Whether `open_own` found a file that is not to be believed, or none; the system's other errors say nothing.
 
-    A disk that fails, or too many open files, make nobody's note another user's.
+    A disk that fails, or too many open files, make nobody's header another user's.
     """
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 

@@ -1,0 +1,86 @@
+"""What a joint job takes away when it ends is nobody's: nothing that is committed, nor another data set's."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncrec import ShardEntry, open_sharded_writer, open_storage, recover
+from asyncrec._shards.commit import manifest_writer
+from asyncrec._shards.writing import joint_job
+from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
+from asyncrec.errors import StorageError
+from asyncrec.tools import verify
+
+pytestmark = pytest.mark.anyio
+
+
+async def made(share: JobShare, records: list[bytes]) -> list[ShardEntry]:
+    async with open_share(share) as writer:
+        await writer.write(records)
+    return writer.entries
+
+
+async def test_a_data_set_whose_name_begins_like_the_shards_is_left_alone(tmp_path: Path) -> None:
+    for num_shards in (None, 2):
+        async with open_sharded_writer(tmp_path / "d-monday_run1", num_shards=num_shards, mode="replace") as writer:
+            await writer.write_many([b"a", b"b"])
+        for _ in range(2):
+            async with open_joint_job(tmp_path / "d", job_id="monday") as job:
+                if job.committed is None:
+                    await job.commit(await made(job.share, [b"c"]))
+        assert (await verify(tmp_path / "d-monday_run1")).ok
+
+
+@pytest.mark.parametrize("failing", ["abandon", "delete_unlisted"])
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+async def test_what_could_not_be_taken_away_keeps_its_mark_and_recover_does(
+    failing: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
+
+    async def fail(*args: Any, **options: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patches, suppress(RuntimeError):
+        patches.setattr(joint_job, failing, fail)
+        async with open_joint_job(path) as job:
+            await made(job.share, [b"lost"])
+            if failing == "abandon":
+                raise RuntimeError
+            await job.commit(await made(job.share, [b"a"]))
+    await recover(path)
+    async with open_storage(path.rpartition("/")[0]) as store:
+        names = [info.key async for info in store.list_objects("") if info.key.startswith("d-")]
+        assert names == [entry.path for entry in job.committed or ()]
+        assert [info.key async for info in store.list_objects("_jobs/")] == []
+
+
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+async def test_a_commit_that_is_cancelled_when_it_has_taken_effect_keeps_its_shards(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's own cancellation goes through every shield, and takes the answer of the last request."""
+    path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
+    create = manifest_writer.create
+
+    async def unheard(*args: Any, **options: Any) -> None:
+        await create(*args, **options)
+        scope.cancel()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(manifest_writer, "create", unheard)
+    with anyio.CancelScope() as scope:
+        async with open_joint_job(path, job_id="monday") as job:
+            await made(job.share, [b"died"])
+            await job.commit(await made(job.share, [b"a"]))
+    assert scope.cancelled_caught
+    assert (await verify(path, min_age=0)).ok
+    async with open_joint_job(path, job_id="monday") as again:
+        assert [entry.records for entry in again.committed or ()] == [1]
+    report = await verify(path, min_age=0)
+    assert (report.ok, report.orphans) == (True, [])

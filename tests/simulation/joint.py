@@ -1,0 +1,57 @@
+"""One job whose shards several tasks make, some of them more than once, and one driver commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+
+from asyncrec._shards.writing.joint_job import open_joint_job, open_share
+
+from .book import Record
+from .operations import operation
+from .writing import BodyError, compression
+
+__all__: list[str] = []
+
+
+@operation("joint")
+async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
+    options = {**spec["options"], "compression": compression(spec["options"]["compression"])}
+    replaces = options["mode"] == "replace"
+    run = world.book.begin(spec["path"], "whole", process, spec, world.loop.now, replaces=replaces)
+    async with world.running(run), open_joint_job(spec["path"], **options) as job:
+        run.writer, run.opened = job.share.writer, world.loop.now
+        if job.committed is not None:
+            run.replaces = False  # an earlier run of its id has, and this one does nothing
+            return
+        entries: list[Any] = []
+
+        async def make(number: int, part: dict[str, Any]) -> None:
+            records = [world.book.offer(run, number, part["size"], None) for _ in range(part["count"])]
+            for attempt in part["attempts"]:
+                made = await _made(job.share, number, records, attempt, spec["limits"])
+                if attempt == "counts":
+                    entries.extend(made)
+                    for record in records:
+                        record.state, record.ticket = "taken", record.number + 1
+
+        async with anyio.create_task_group() as group:
+            for number, part in enumerate(spec["parts"]):
+                group.start_soon(make, number, part)
+        run.leaving = world.loop.now
+        world.timing.comes_to(process, "leaving")
+        await job.commit(entries, records=len(run.records))
+
+
+async def _made(share: Any, number: int, records: list[Record], attempt: str, limits: dict[str, int]) -> list[Any]:
+    """The shards of one attempt; one that ``"fails"`` has none, and nobody hears of those of one that is ``"lost"``."""
+    try:
+        async with open_share(share, part=number, **limits) as writer:
+            for at in range(0, len(records), 3):
+                await writer.write([record.data for record in records[at : at + 3]])
+            if attempt == "fails":
+                raise BodyError
+    except BodyError:
+        return []
+    return writer.entries

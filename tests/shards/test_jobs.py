@@ -23,6 +23,7 @@ from asyncrec._framing.encoding import encode_frames
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.ownership import liveness as life
+from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.writing import open_job as opening
 from asyncrec._shards.writing.job import Job
@@ -805,6 +806,19 @@ async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plai
     assert await stored(storage) == sorted(records("new"))
     left = [key for key in await unowned(storage) if "-closed" not in key and "removal" not in key]
     assert left == ([] if isinstance(storage, LocalStorage) else ["_jobs/pages/_claim-000001.json"])
+
+
+async def test_who_settles_a_dead_job_that_had_ended_well_takes_away_what_it_left(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim, its mark and what it had replaced: with the mark gone nobody else would ever hear of them."""
+    await write(storage, "replaced")
+    with monkeypatch.context() as patches:
+        patches.setattr(Job, "end", _die)
+        await write(storage, "dead", num_shards=2, mode="replace", writer_id="dead")
+    assert await settle_dead(storage, "pages", "dead")
+    assert await stored(storage) == sorted(records("dead"))
+    assert await unowned(storage) == []
 
 
 async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp_path: Path) -> None:

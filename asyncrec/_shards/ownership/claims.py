@@ -17,8 +17,9 @@ from asyncrec._shards.journal.journal import Journal, find_job_headers, has_head
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import abandon
+from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.leftovers import remove_leftovers
-from asyncrec._shards.ownership.liveness import Life
+from asyncrec._shards.ownership.liveness import take_life
 from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, remove_mark, uses_plain_names
 from asyncrec._shards.ownership.unlisted import ever_listed, published_by
 from asyncrec.errors import ConflictError, StorageError
@@ -26,7 +27,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "settle_dead", "take_life"]
+__all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "settle_dead"]
 
 
 async def settle_claims(
@@ -110,8 +111,10 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
             raise _in_use(
                 display_path, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)"
             )
-        await abandon(folder, mark, plain=plain)
-        await remove_mark(folder, mark.name, mark.writer)
+        if await abandon(folder, mark, plain=plain):
+            await remove_mark(folder, mark.name, mark.writer)
+        else:  # it had ended well, and did not come to clear up
+            await clear_up(folder, mark, plain=plain)
         ended = True
     finally:
         if life is not None:
@@ -135,7 +138,9 @@ async def _settle_local(
                 f"{display_path}: the writer {journal.header.writer} died, and may have been told that its records "
                 "are safe: asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
             )
-        await abandon_local(folder, journal, plain=plain)
+        if not await abandon_local(folder, journal, plain=plain):  # it had ended well, and did not come to clear up
+            await in_thread(remove_leftovers, journal)
+            await clear_up(folder, journal.header, plain=plain)
     except BaseException:
         await surely_in_thread(partial(journal.end, keep=True))
         raise
@@ -171,14 +176,9 @@ async def claim_journal(local: LocalStorage, path: str) -> Journal | None:
     return await acquire_in_thread(partial(Journal.claim, local, path), _let_go)
 
 
-async def take_life(mark: JobHeader) -> Life | None:
-    """Call `Life.take` for the job of a mark, in a worker thread."""
-    return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
-
-
-def _let_go(lock: Journal | Life | None) -> None:
-    if lock is not None:
-        lock.end(keep=True)
+def _let_go(journal: Journal | None) -> None:
+    if journal is not None:
+        journal.end(keep=True)
 
 
 async def refuse_makers(folder: Storage, header: JobHeader) -> None:

@@ -9,7 +9,7 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.abandonment import delete_replaced, delete_unlisted
-from asyncrec._shards.ownership.claims import take_life
+from asyncrec._shards.ownership.liveness import take_life
 from asyncrec._shards.ownership.marks import find_claims, remove_mark
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage

@@ -2,7 +2,7 @@
 
 The file lies in a folder of this user's on this machine, under a random token, which stands in the job's mark. The
 system gives the lock up when the process ends, however it ends. A file that is not there proves nothing: it may have
-been another container's, or was cleaned away. Blocking; for worker threads.
+been another container's, or was cleaned away. `Life` blocks, and is for worker threads; `take_life` goes to one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import stat
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 
+from asyncrec._concurrency.tasks import acquire_in_thread
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._local.disk import mapped_errors, open_own
 from asyncrec.storage._local.lock import FileLock
 
-__all__ = ["Life", "this_host"]
+__all__ = ["Life", "take_life", "this_host"]
 
 
 _FORGOTTEN_SECONDS = 30 * 86400
@@ -106,3 +109,13 @@ class Life:
                 with suppress(OSError):
                     os.unlink(self._path)
             self._lock.release()
+
+
+async def take_life(mark: JobHeader) -> Life | None:
+    """Call `Life.take` for the job of a mark, in a worker thread."""
+    return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
+
+
+def _let_go(life: Life | None) -> None:
+    if life is not None:
+        life.end(keep=True)

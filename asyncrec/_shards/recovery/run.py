@@ -13,8 +13,9 @@ from asyncrec._concurrency.tasks import surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
-from asyncrec._shards.ownership.claims import abandon_local, claim_journal, take_life
+from asyncrec._shards.ownership.claims import abandon_local, claim_journal
 from asyncrec._shards.ownership.clear_up import clear_up
+from asyncrec._shards.ownership.liveness import take_life
 from asyncrec._shards.ownership.marks import remove_mark, uses_plain_names
 from asyncrec._shards.recovery.local_recovery import LocalWriterRecovery
 from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, UnfinishedJob
@@ -110,7 +111,9 @@ class RecoveryRun:
             elif self._is_given_up(header):
                 if await abandon_job(target, header, plain=plain):
                     self._done.append(RecoveredWriter(abandoned=[header.writer]))
-                await remove_mark(target, header.name, header.writer)
+                    await remove_mark(target, header.name, header.writer)
+                else:  # it has ended well meanwhile
+                    await clear_up(target, header, plain=plain)
             elif life is None or header.spool:
                 self._unfinished.append(UnfinishedJob.of(header))
                 return

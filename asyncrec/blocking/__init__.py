@@ -43,7 +43,7 @@ from asyncrec.blocking._records import (
     write_records,
 )
 from asyncrec.blocking._sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
-from asyncrec.blocking._shards import ShardedWriter, list_shards, open_sharded_writer, read_manifest, recover
+from asyncrec.blocking._shards import ShardedWriter, compact, list_shards, open_sharded_writer, read_manifest, recover
 from asyncrec.blocking._storage import (
     ByteSink,
     ByteSource,

@@ -32,8 +32,9 @@ from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
+from asyncrec.tools import _compact as compacting
 
-__all__ = ["ShardedWriter", "list_shards", "open_sharded_writer", "read_manifest", "recover"]
+__all__ = ["ShardedWriter", "compact", "list_shards", "open_sharded_writer", "read_manifest", "recover"]
 
 P = ParamSpec("P")
 
@@ -247,5 +248,6 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
 
 open_sharded_writer = _with_options(opening.open_sharded_writer)
 read_manifest = as_call(snapshot.read_manifest)
+compact = as_call(compacting.compact)
 list_shards = as_call(listing.list_shards)
 recover = as_call(recovery.recover)

@@ -27,6 +27,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "doctor": "whether a store does what asyncrec needs of it",
     },
     "Make and move": {
+        "compact": "merge a data set's manifest into a checkpoint",
         "copy": "copy files and data sets between stores, verified",
         "reshard": "other shards: number, size, compression, order, groups",
         "convert": "other formats to records, and back: JSON lines; Parquet and WARC by asyncrec-formats",

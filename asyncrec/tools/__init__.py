@@ -21,6 +21,8 @@ from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
     from asyncrec.tools._cat import get_record as get_record
+    from asyncrec.tools._compact import CompactReport as CompactReport
+    from asyncrec.tools._compact import compact as compact
     from asyncrec.tools._convert import ConvertReport as ConvertReport
     from asyncrec.tools._convert import convert as convert
     from asyncrec.tools._copy import CopyReport as CopyReport
@@ -66,6 +68,7 @@ _resolve, __dir__, __all__ = lazy(
     __name__,
     {
         "asyncrec.tools._cat": ("get_record",),
+        "asyncrec.tools._compact": ("CompactReport", "compact"),
         "asyncrec.tools._convert": ("ConvertReport", "convert"),
         "asyncrec.tools._copy": ("CopyReport", "copy"),
         "asyncrec.tools._count": ("CountReport", "count"),

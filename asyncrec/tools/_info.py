@@ -73,7 +73,7 @@ class DatasetInfo:
             "shards": len(manifest.shards),
             "records": manifest.records,
             "bytes": manifest.bytes,
-            "compression": dict(Counter(shard.compression for shard in manifest.shards)),
+            "compression": dict(manifest.shards.compressions),
             "last_commit": self.last_commit,
             "writers": [
                 {
@@ -134,7 +134,8 @@ class InfoReport:
     def compression(self) -> dict[str, int]:
         """How many shards have which."""
         kinds = Counter(file.compression for file in self.files)
-        kinds.update(shard.compression for dataset in self.datasets for shard in dataset.manifest.shards)
+        for dataset in self.datasets:
+            kinds.update(dataset.manifest.shards.compressions)
         return dict(kinds)
 
     def to_json(self) -> dict[str, Any]:

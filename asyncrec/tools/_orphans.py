@@ -18,11 +18,11 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, stem_of
-from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.marks import find_claims, find_jobs
-from asyncrec._shards.ownership.unlisted import entry_of_unlisted, ever_listed
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._selection import SelectedDataset
@@ -75,26 +75,25 @@ class Orphan:
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
     """What lies in the data set's folder under its names and is in no manifest."""
     folder, name = dataset.folder, dataset.name
-    named = {key for shard in dataset.manifest.shards for key in shard.objects}
-    shards = {entry.path for entry in dataset.manifest.shards}
+    listed = dataset.manifest.shards
+    shards: set[str] = set()
     found: list[tuple[ObjectInfo, str, str]] = []
     for prefix, suffix, kind in (("", "", "shard"), ("_index/", ".index", "index"), ("_keys/", ".keys", "keys")):
         async for info in folder.list_objects(f"{prefix}{name}-"):
             shard = info.key[len(prefix) : len(info.key) - len(suffix)]
-            if info.key in named or not info.key.endswith(suffix) or maker_of(name, shard) is None:
+            if not info.key.endswith(suffix) or maker_of(name, shard) is None or listed.names(info.key):
                 continue
             if kind == "shard":
                 shards.add(shard)
-            elif shard in shards:
+            elif shard in shards or listed.has(shard):
                 continue  # it goes with its shard
             found.append((info, kind, shard))
     if not found:
         return []
-    segments = await load_segments(folder, name)
-    before = ever_listed(segments) | {path for segment in segments for path in segment.remove}
-    known = {segment.writer for segment in segments}
-    ended = {segment.writer for segment in segments if segment.closed}
-    owners = await _owners(folder, name, ended)
+    history = await load_history(folder, name)
+    known = set(history.writers)
+    ended = history.ended
+    owners = await _owners(folder, name)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
     orphans = []
     others: dict[str, bool] = {}
@@ -109,7 +108,7 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
                 continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
         if kind != "shard":
             refused: str | None = "its shard is not there"
-        elif shard in before:
+        elif history.lists(shard) or history.removes(shard):
             refused = "it was replaced"
         elif not rolling:
             refused = "it is one of shards that are published all or none"
@@ -170,14 +169,14 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
             await dataset.folder.delete(index_key(orphan.key))
             await dataset.folder.delete(keys_key(orphan.key))
         await dataset.folder.delete(orphan.key)
-    ended = {segment.writer for segment in await load_segments(dataset.folder, dataset.name) if segment.closed}
+    ended = (await load_history(dataset.folder, dataset.name)).ended
     for claim in await find_claims(dataset.folder, dataset.name):
         if claim.writer in ended and not claim.plain:
             await dataset.folder.delete(claim_key(dataset.name, claim.number))
     return removed
 
 
-async def _owners(folder: Storage, name: str, ended: set[str]) -> dict[str, str]:
+async def _owners(folder: Storage, name: str) -> dict[str, str]:
     """By the stems of names: the jobs that have not ended."""
     headers = await find_jobs(folder, name)
     owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}

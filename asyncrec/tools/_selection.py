@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.snapshot import load_segments, manifest_of, merged
+from asyncrec._shards.manifest.snapshot import merged, snapshot_of
 from asyncrec._shards.ownership.listing import without_unfinished
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -189,8 +190,8 @@ async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Se
 async def _dataset(store: Storage, key: str, display_path: str, given_up: bool) -> SelectedDataset | None:
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     folder = folder_at(store, prefix)
-    segments = await load_segments(folder, name)
-    manifest = await (merged if given_up and segments else manifest_of)(display_path, segments)
+    history = await load_history(folder, name)
+    manifest = await (merged if given_up and history.writers else snapshot_of)(display_path, history)
     return None if manifest is None else SelectedDataset(folder=folder, prefix=prefix, name=name, manifest=manifest)
 
 

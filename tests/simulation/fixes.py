@@ -314,7 +314,7 @@ def what_was_not_answered_keeps_its_mark() -> Iterator[None]:
 
 @fix
 def what_came_late_is_deleted_though_there_is_no_data_set() -> Iterator[None]:
-    with mock.patch.object(selecting, "merged", selecting.manifest_of):
+    with mock.patch.object(selecting, "merged", selecting.snapshot_of):
         yield
 
 

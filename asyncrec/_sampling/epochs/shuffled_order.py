@@ -83,7 +83,7 @@ class ShuffledOrder:
                 "buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1"
             )
         mean = dataset.manifest.bytes / max(1, len(dataset))
-        if any(entry.compression for entry in dataset.manifest.shards):
+        if any(dataset.manifest.shards.compressions):
             mean *= _INFLATION
         window = max(1, min(plan.buffer_size, int(plan.buffer_bytes / max(1.0, mean))))
         if block_records is None:

@@ -31,7 +31,8 @@ from asyncrec._sampling.random_access.record_numbers import distinct_numbers, nu
 from asyncrec._sampling.random_access.scan_manifest import scan_manifest
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
+from asyncrec._shards.manifest.names import split_checkpoint_path
+from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint, load_manifest
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern
@@ -80,9 +81,8 @@ class Dataset:
         self.cache = cache
         self.folder = folder
         self.name = name
-        counts = np.fromiter((shard.records for shard in manifest.shards), np.int64, len(manifest.shards))
         # The number of each shard's first record, and at last the number of records.
-        self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(manifest.shards.counts)])
         self._files = ShardFiles(folder, manifest.shards, cache)
         self._indexes = Indexes(folder, self._files)
         self._reader = RangeReader(self._files)
@@ -101,7 +101,7 @@ class Dataset:
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
     def __aiter__(self) -> RecordsInOrder:
-        compressed = any(shard.compression for shard in self.manifest.shards)
+        compressed = any(self.manifest.shards.compressions)
         step = step_of(len(self), self.manifest.bytes, compressed=compressed)
         return RecordsInOrder(len(self), step, self.get_many)
 
@@ -277,7 +277,7 @@ class Dataset:
         """
         found = self._blocks.get((block_records, most))
         if found is None:
-            zipped = [number for number, shard in enumerate(self.manifest.shards) if shard.compression == "GZIP"]
+            zipped = self.manifest.shards.compressed_with("GZIP")
             members: dict[int, NDArray[np.int64]] = {}
 
             async def look(shard: int) -> None:
@@ -308,8 +308,8 @@ async def open_dataset(
     """Read any record of a data set: ``async with open_dataset("s3://crawl/2026/pages") as dataset: ...``.
 
     Args:
-        path: the data set's folder and name; or a `Manifest`, for a snapshot that is not the last; or, where there is
-            no manifest, what the shards' names begin with, or a pattern. Without a manifest shards are counted on
+        path: the data set's folder and name; or a `Manifest`, for a snapshot that is not the last; or a checkpoint
+            (`asyncrec.tools.compact`), for a store that cannot list; or, where there is no manifest, what the shards' names begin with, or a pattern. Without a manifest shards are counted on
             opening: by their indexes, and those that have none by reading them through.
         cache: a local folder in which whole shards are kept once something of them was read, verified, for all
             processes of this machine: for a store that is far away, and read more than once.
@@ -323,7 +323,9 @@ async def open_dataset(
         FormatError: without a manifest, when a shard that has no index is damaged.
     """
     given = path if isinstance(path, Manifest) else None
-    where = path.path if isinstance(path, Manifest) else path
+    where, checkpoint = (
+        (path.path, None) if isinstance(path, Manifest) else split_checkpoint_path(str(path)) or (path, None)
+    )
     shard_cache = None if cache is None else ShardCache(cache, cache_bytes)
     if shard_cache is not None:
         await shard_cache.trim()
@@ -331,6 +333,8 @@ async def open_dataset(
     async with opening as (folder, name):
         display_path = redact(str(where))
         manifest = given
+        if checkpoint is not None:
+            manifest = await load_checkpoint(folder, name, checkpoint, path=display_path)
         if manifest is None and name and not is_pattern(name):
             manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:

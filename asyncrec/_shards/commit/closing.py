@@ -11,9 +11,9 @@ import time
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.loading import load_history, newest_checkpoint
 from asyncrec._shards.manifest.names import closing_segment_key, old_closing_segment_key, segment_key
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
-from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
@@ -58,17 +58,22 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
     return tombstone
 
 
-async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str) -> bool:
-    """Take the name of a rolling shard's segment, so that nobody can commit the shard; False where it is committed."""
+async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str, since: int = 0) -> bool:
+    """Take the name of a rolling shard's segment, so that nobody can commit the shard; False where it is committed.
+
+    ``since`` is the checkpoint in which the shard was not: one that is newer may have it, and its segment be gone.
+    """
     segment = Segment(writer=header.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
     key = segment_key(header.name, header.writer, sequence)
     try:
         await create(folder, key, segment.encode(), shield=False)  # as above
     except ObjectExistsError:
-        segments = await load_segments(folder, header.name)
-        own = [each for each in segments if each.writer == header.writer]
-        return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for each in own for entry in each.add)
-    return True
+        pass
+    else:
+        if await newest_checkpoint(folder, header.name) <= since:
+            return True
+    own = (await load_history(folder, header.name)).added_by(header.writer)
+    return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for entry in own)
 
 
 def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:

@@ -1,4 +1,4 @@
-"""`Manifest`: the segments of all commits of a data set are merged into a snapshot.
+"""`Manifest`: a snapshot of a data set, made of its history.
 
 Segments are merged as events ordered by time: an addition at its ``committed``, a removal at its segment's ``time``
 (a writer that removes takes care that its time is later than all it has read). So every reader of the same segments
@@ -7,17 +7,23 @@ gets the same snapshot, in whatever order the store lists them. The snapshot's i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
+from asyncrec._shards.manifest.merging import plus, shard_identity
 from asyncrec._shards.manifest.schemas import agreed
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
+from asyncrec._shards.manifest.shard_columns import format_micros, micros_of
+from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec.errors import ManifestError
 
-__all__ = ["Manifest", "WriterState", "merge_segments"]
+__all__ = ["Manifest", "WriterState", "manifest_of", "merge_segments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Manifest:
     Attributes:
         path: the data set, as it was asked for.
         id: 32 hexadecimal digits; equal for equal shards, whoever lists them and whenever.
-        shards: in the order of their names.
+        shards: in the order of their names; a `ShardEntry` is made when it is asked for.
         schema: the features, as JSON, of the records of all writers that gave one; where these disagree, the latest.
         metadata: all writers' together, the latest winning.
         writers: by id.
@@ -54,7 +60,7 @@ class Manifest:
 
     path: str
     id: str
-    shards: tuple[ShardEntry, ...]
+    shards: ShardList
     schema: Mapping[str, Any] | None
     metadata: Mapping[str, Any]
     writers: Mapping[str, WriterState]
@@ -64,108 +70,141 @@ class Manifest:
     @property
     def records(self) -> int:
         """How many records the shards have."""
-        return sum(shard.records for shard in self.shards)
+        return self.shards.records
 
     @property
     def bytes(self) -> int:
         """How many bytes the shards have as stored, compressed or not, without index and keys."""
-        return sum(shard.bytes for shard in self.shards)
+        return self.shards.bytes
 
 
 def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """Merge segments into a snapshot, in whatever order they come.
+    """Merge segments into a snapshot, in whatever order they come; as `manifest_of`."""
+    return manifest_of(path, plus(History(), segments), at=at)
 
-    ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot.
+
+def manifest_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
+    """Make a snapshot of a history.
+
+    ``at`` asks for an earlier one: a time (everything committed until then), or the id of a snapshot. That takes some
+    microseconds for each shard; without, what was found when the history was merged is given.
 
     Raises:
         ManifestError: no state of this data set has that id, or its counts add up to more than any data set has.
     """
-    events: list[tuple[str, int, str, ShardEntry | str]] = []
-    described: list[tuple[str, str, Segment]] = []
-    for segment in segments:
-        described.append((segment.time, segment.writer, segment))
-        events.extend((entry.committed or segment.time, 1, segment.writer, entry) for entry in segment.add)
-        events.extend((segment.time, 0, segment.writer, removed) for removed in segment.remove)
-    # Removals first within one instant: a rewritten split removes and adds the same names in one segment.
-    events.sort(key=lambda event: (event[0], event[1], event[2]))
-
-    shards: dict[str, tuple[str, ShardEntry]] = {}
-    identity = 0
-    wanted = at if isinstance(at, str) else None
-    until = format_time(at.timestamp()) if isinstance(at, datetime) else None
-    found = wanted is None or wanted == _identity_text(0)
-    for position, (time, _, writer, change) in enumerate(events):
-        if until is not None and time > until:
-            break
-        removed = change if isinstance(change, str) else change.path
-        if removed in shards:
-            identity ^= _entry_identity(shards.pop(removed)[1])
-        if isinstance(change, ShardEntry):
-            shards[change.path] = (writer, change)
-            identity ^= _entry_identity(change)
-        last_of_instant = position + 1 == len(events) or events[position + 1][0] != time
-        if wanted is not None and last_of_instant and _identity_text(identity) == wanted:
-            found = True
-            until = time
-            break
-    if not found:
-        raise ManifestError(f"{path}: no snapshot with id {wanted}; it may belong to another data set, or be older")
-
-    for counts in ((entry.records for _, entry in shards.values()), (entry.bytes for _, entry in shards.values())):
-        if (total := sum(counts)) >= 1 << 63:
+    if at is None:
+        live, identity, until = history.shards.numbers["live"], history.identity, None
+        rows = None if live.all() else np.flatnonzero(live)
+    else:
+        rows, identity, until = _earlier(path, history, at)
+    shards = ShardList(history, rows)
+    for total in (shards.records, shards.bytes):
+        if total >= 1 << 63:
             raise ManifestError(f"{path}: its shards would have {total} records or bytes together; no data set has")
-
-    described.sort(key=lambda item: item[:2])
-    metadata: dict[str, Any] = {}
-    schemas: list[tuple[str, Mapping[str, Any]]] = []
-    for time, writer, segment in described:
-        if until is not None and time > until:
-            continue
-        if segment.schema is not None:
-            schemas.append((writer, segment.schema))
-        metadata.update(segment.metadata)
-    # What was replaced or removed needs no schema.
-    owners = {writer for writer, _ in shards.values()}
-    schema, conflicts = agreed([each for each in schemas if each[0] in owners or not owners])
+    counts, records = shards.by_writer()
+    schema, conflicts = agreed(_schemas(history, until, owners=counts > 0))
+    removals = history.commits["removal"]
     return Manifest(
         path=path,
-        id=_identity_text(identity),
-        shards=tuple(shards[name][1] for name in sorted(shards)),
+        id=f"{identity:032x}",
+        shards=shards,
         schema=schema,
-        metadata=metadata,
-        writers=_writers(described, shards),
-        removals=max((segment.removal or 0 for _, _, segment in described), default=0),
+        metadata=_metadata(history, until),
+        writers=_writers(history, counts, records),
+        removals=max(int(removals.max()), 0) if len(removals) else 0,
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
 
 
-def _writers(
-    described: list[tuple[str, str, Segment]], shards: Mapping[str, tuple[str, ShardEntry]]
-) -> dict[str, WriterState]:
-    owned: dict[str, list[ShardEntry]] = {writer: [] for _, writer, _ in described}
-    for writer, entry in shards.values():
-        owned[writer].append(entry)
-    closed = {writer for _, writer, segment in described if segment.closed}
-    abandoned = {writer for _, writer, segment in described if segment.abandoned}
-    last = {writer: time for time, writer, _ in described}
+def _in_order(history: History, until: int | None, column: str) -> NDArray[np.int64]:
+    """The commits that have something in a column, by time and writer; one that repeats the last says nothing new."""
+    commits = history.commits
+    rows = np.flatnonzero((commits[column] >= 0) & (True if until is None else commits["time"] <= until))
+    ranks = np.empty(len(history.writers), np.int64)
+    ranks[sorted(range(len(history.writers)), key=history.writers.__getitem__)] = np.arange(len(history.writers))
+    return rows[np.lexsort((ranks[commits["writer"][rows]], commits["time"][rows]))]
+
+
+def _changes(column: NDArray[Any]) -> NDArray[np.int64]:
+    return np.flatnonzero(np.diff(column, prepend=-1))
+
+
+def _schemas(
+    history: History, until: int | None, *, owners: NDArray[np.bool_]
+) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Which writer gave which schema, in the order of time. What was replaced or removed needs none."""
+    rows = _in_order(history, until, "schema")
+    writers = history.commits["writer"]
+    if owners.any():
+        rows = rows[owners[writers[rows]]]
+    for row in rows[_changes(history.commits["schema"][rows])].tolist():
+        yield history.writers[writers[row]], history.values[history.commits["schema"][row]]
+
+
+def _metadata(history: History, until: int | None) -> dict[str, Any]:
+    rows = _in_order(history, until, "metadata")
+    metadata: dict[str, Any] = {}
+    for row in rows[_changes(history.commits["metadata"][rows])].tolist():
+        metadata.update(history.values[history.commits["metadata"][row]])
+    return metadata
+
+
+def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.int64]) -> dict[str, WriterState]:
+    size, commits = len(history.writers), history.commits
+    last = np.full(size, np.iinfo(np.int64).min)
+    np.maximum.at(last, commits["writer"], commits["time"])
+    flags = np.zeros(size, np.uint8)
+    np.bitwise_or.at(flags, commits["writer"], commits["flags"])
     return {
-        writer: WriterState(
-            id=writer,
-            closed=writer in closed,
-            abandoned=writer in abandoned,
-            shards=len(entries),
-            records=sum(entry.records for entry in entries),
-            last_commit=last[writer],
+        history.writers[number]: WriterState(
+            id=history.writers[number],
+            closed=bool(flags[number] & CLOSED),
+            abandoned=bool(flags[number] & ABANDONED),
+            shards=int(shards[number]),
+            records=int(records[number]),
+            last_commit=format_micros(int(last[number])),
         )
-        for writer, entries in sorted(owned.items())
+        for number in sorted(np.unique(commits["writer"]).tolist(), key=history.writers.__getitem__)
     }
 
 
-def _entry_identity(entry: ShardEntry) -> int:
-    """Hash a shard to 128 bits. XORed together, those of several shards stand for the set, in any order."""
-    text = f"{entry.path}\0{entry.records}\0{entry.bytes}\0{entry.crc32c}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")
+def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[np.int64], int, int]:
+    """The rows of an earlier snapshot, its identity, and the time of its last event."""
+    wanted = at if isinstance(at, str) else None
+    until = np.iinfo(np.int64).max if isinstance(at, str) else micros_of(format_time(at.timestamp()))
+    live: dict[str, int] = {}
+    identity, last = 0, -(1 << 62)
+    if wanted == f"{0:032x}":
+        return np.empty(0, np.int64), 0, last
+    events = sorted(_events(history))
+    for position, (time, adds, _, row) in enumerate(events):
+        if time > until:
+            break
+        removed = history.shards.paths[row] if adds else history.removed[row]
+        if removed in live:
+            identity ^= _identity(history.entry(live.pop(removed)))
+        if adds:
+            live[removed] = row
+            identity ^= _identity(history.entry(row))
+        last_of_instant = position + 1 == len(events) or events[position + 1][0] != time
+        if wanted is not None and last_of_instant and f"{identity:032x}" == wanted:
+            return np.sort(np.array(list(live.values()), np.int64)), identity, time
+    if wanted is not None:
+        raise ManifestError(f"{path}: no snapshot with id {wanted}; it may belong to another data set, or be older")
+    return np.sort(np.array(list(live.values()), np.int64)), identity, until
 
 
-def _identity_text(identity: int) -> str:
-    return f"{identity:032x}"
+def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
+    """What was removed and added: time, whether it was added, writer and row.
+
+    Removals first within one instant: a rewritten split removes and adds the same names in one segment.
+    """
+    commits = history.commits
+    for row, commit in enumerate(history.removed_by.tolist()):
+        yield int(commits["time"][commit]), 0, history.writers[commits["writer"][commit]], row
+    for row, time in enumerate(history.shards.numbers["committed"].tolist()):
+        yield time, 1, history.writer_of(row), row
+
+
+def _identity(entry: ShardEntry) -> int:
+    return shard_identity(entry.path, entry.records, entry.bytes, entry.crc32c)

@@ -10,6 +10,9 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/<writer>-000000.jsonl     one segment of the manifest, written by a commit
     _manifest/pages/<writer>-closed.jsonl     the last: what its writer committed, or that it was abandoned
     _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
+    _manifest/pages/~checkpoint-000001.json   which object the first checkpoint of all that is, one of those called
+    _manifest/pages/~checkpoint-000001~<id>.columns     so; `~` sorts behind all others
+    _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
     _jobs/pages/<maker>.json                  the mark of a job that has not ended, where the folder is no local one
     _jobs/pages/_claim-000001.json            who may make a fixed data set of that name
 
@@ -31,6 +34,9 @@ __all__ = [
     "CLOSED",
     "MANIFESTS",
     "check_relative",
+    "checkpoint_key",
+    "checkpoint_of",
+    "checkpoint_pointer_key",
     "claim_key",
     "closing_segment_key",
     "fixed_shard_name",
@@ -39,6 +45,7 @@ __all__ = [
     "is_segment",
     "jobs_prefix",
     "keys_key",
+    "latest_key",
     "maker_of",
     "manifest_prefix",
     "mark_key",
@@ -48,6 +55,7 @@ __all__ = [
     "rolling_shard_name",
     "segment_key",
     "sequence_of",
+    "split_checkpoint_path",
     "stem_of",
     "validate_writer_id",
     "with_maker",
@@ -62,6 +70,7 @@ _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
 )
+_CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.columns)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 
 
@@ -117,6 +126,44 @@ def removal_key(name: str, place: int) -> str:
     return f"{manifest_prefix(name)}_removal-{place:06d}.jsonl"
 
 
+def checkpoint_pointer_key(name: str, number: int) -> str:
+    """Return where it stands which object a checkpoint is."""
+    return f"{manifest_prefix(name)}~checkpoint-{number:06d}.json"
+
+
+def checkpoint_key(name: str, number: int, maker: str) -> str:
+    """Return where a checkpoint is, or what would have become one."""
+    return f"{manifest_prefix(name)}~checkpoint-{number:06d}~{maker}.columns"
+
+
+def checkpoint_of(key: str) -> tuple[int, str | None] | None:
+    """Tell from a key the number of a checkpoint, and its maker; `None` for its pointer's maker, and for other keys."""
+    match = _CHECKPOINT.fullmatch(key.rpartition("/")[2])
+    return None if match is None else (int(match[1]), match[2])
+
+
+def latest_key(name: str) -> str:
+    """Return where it stands which checkpoint is to be read by those who cannot list."""
+    return f"{manifest_prefix(name)}~latest.json"
+
+
+def split_checkpoint_path(path: str) -> tuple[str, str] | None:
+    """Take the path of a checkpoint, or of what names the latest, apart: into the data set's path and its file's name.
+
+    `None` is returned for every other path.
+    """
+    folder, _, file = path.rpartition("/")
+    parent, _, name = folder.rpartition("/")
+    before, slash, manifests = parent.rpartition("/")
+    if (
+        manifests + "/" != MANIFESTS
+        or not name
+        or not (file == "~latest.json" or ((found := checkpoint_of(file)) and found[1]))
+    ):
+        return None
+    return before + slash + name, file
+
+
 def jobs_prefix(name: str) -> str:
     """Return the folder of a data set's marks and claims."""
     return f"_jobs/{name}/"
@@ -140,7 +187,7 @@ def is_data(key: str) -> bool:
 def is_segment(key: str) -> bool:
     """Whether a key below `manifest_prefix` is a segment."""
     name = key.rpartition("/")[2]
-    return not name.startswith("_") and name.endswith((".jsonl", ".json"))
+    return not name.startswith(("_", "~")) and name.endswith((".jsonl", ".json"))
 
 
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:

@@ -44,7 +44,7 @@ _SIDECAR_FORMAT = 1
 
 def format_time(seconds: float) -> str:
     """Write a time in UTC, to the microsecond, so that text sorts as time does."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: str) -> float:
@@ -173,7 +173,7 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         time=_time(take("time", str), name),
         add=tuple(entries),
         remove=tuple(_relative(path, name) for path in take("remove", list, [])),
-        removal=take("removal", int, None),
+        removal=None if (place := take("removal", int, None)) is None else _count(place, name),
         schema=take("schema", dict, None),
         metadata=take("metadata", dict, {}),
         closed=take("closed", bool, False),

@@ -9,12 +9,19 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.manifest.manifest import Manifest, merge_segments
-from asyncrec._shards.manifest.names import CLOSED, MANIFESTS, check_relative, is_segment, manifest_prefix
-from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
-from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.loading import load_history, read_checkpoint, read_pointer
+from asyncrec._shards.manifest.manifest import Manifest, manifest_of
+from asyncrec._shards.manifest.names import (
+    MANIFESTS,
+    check_relative,
+    checkpoint_key,
+    latest_key,
+    manifest_prefix,
+    split_checkpoint_path,
+)
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import PrefixedStorage
@@ -24,12 +31,12 @@ from asyncrec.storage._url import join, redact
 __all__ = [
     "dataset_at",
     "dataset_names",
+    "load_checkpoint",
     "load_manifest",
     "load_manifests",
-    "load_segments",
-    "manifest_of",
     "merged",
     "read_manifest",
+    "snapshot_of",
 ]
 
 
@@ -42,13 +49,18 @@ async def read_manifest(
 ) -> Manifest:
     """Read what the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
 
+    The path of a checkpoint (`asyncrec.tools.compact`) is taken, too: it holds a whole snapshot, and nothing is listed.
+
     ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
 
     Raises:
         ObjectNotFoundError: there is no manifest.
         ManifestError: a segment cannot be read, or no state of the data set has the id asked for.
     """
-    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+    where, checkpoint = split_checkpoint_path(str(path)) or (path, None)
+    async with dataset_at(where, storage=storage, storage_options=storage_options) as (folder, name):
+        if checkpoint is not None:
+            return await load_checkpoint(folder, name, checkpoint, path=redact(str(where)), at=at)
         manifest = await load_manifest(folder, name, path=redact(str(path)), at=at)
     if manifest is None:
         raise ObjectNotFoundError(
@@ -93,19 +105,31 @@ def _check_name(name: str, path: str) -> None:
 
 async def load_manifest(folder: Storage, name: str, *, path: str, at: str | datetime | None = None) -> Manifest | None:
     """Load the snapshot of a data set; `None` where nothing was ever committed to it."""
-    return await manifest_of(path, await load_segments(folder, name), at=at)
+    return await snapshot_of(path, await load_history(folder, name), at=at)
 
 
-async def manifest_of(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest | None:
-    """Merge segments into a snapshot; `None` where none of them ever committed anything."""
-    if all(segment.abandoned and not segment.add for segment in segments):
-        return None
-    return await merged(path, segments, at=at)
+async def load_checkpoint(
+    folder: Storage, name: str, file: str, *, path: str, at: str | datetime | None = None
+) -> Manifest:
+    """Load the snapshot in one checkpoint, by the name of its file, or of the one that names the latest. Lists nothing.
+
+    Raises:
+        ObjectNotFoundError: it is not there.
+        ManifestError: it cannot be read.
+    """
+    if (key := manifest_prefix(name) + file) == latest_key(name):
+        key = checkpoint_key(name, *await read_pointer(folder, key))
+    return await merged(path, await read_checkpoint(folder, key), at=at)
 
 
-async def merged(path: str, segments: list[Segment], *, at: str | datetime | None = None) -> Manifest:
-    """Call `merge_segments` in a worker thread: it takes some microseconds for each shard."""
-    return await in_thread(partial(merge_segments, path, segments, at=at))
+async def snapshot_of(path: str, history: History, *, at: str | datetime | None = None) -> Manifest | None:
+    """Make the snapshot of a history; `None` where nobody has committed anything."""
+    return None if history.is_empty else await merged(path, history, at=at)
+
+
+async def merged(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
+    """Call `manifest_of` in a worker thread."""
+    return await in_thread(partial(manifest_of, path, history, at=at))
 
 
 async def dataset_names(folder: Storage) -> list[str]:
@@ -119,29 +143,3 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
         name: await load_manifest(folder, name, path=join(folder.root, name)) for name in await dataset_names(folder)
     }
     return {name: manifest for name, manifest in loaded.items() if manifest is not None}
-
-
-async def load_segments(folder: Storage, name: str) -> list[Segment]:
-    """Load the segments of all commits of a data set; for a closed writer, the closing one stands for all."""
-    prefix = manifest_prefix(name)
-    found = [info.key async for info in folder.list_objects(prefix) if is_segment(info.key)]
-    closing = {key.rpartition(CLOSED)[0]: key for key in found if key.rpartition(".")[0].endswith(CLOSED)}
-    # A closing segment repeats what its writer's others say.
-    single = {key: key.rpartition("-")[0] for key in found if key not in closing.values()}
-    segments = await _read(folder, [*closing.values(), *(key for key, of in single.items() if of not in closing)])
-    # A tombstone does not: whoever put it there could not know what was still being committed.
-    gone = {of for of, segment in zip(closing, segments, strict=False) if segment.abandoned}
-    return segments + await _read(folder, [key for key, of in single.items() if of in gone])
-
-
-async def _read(folder: Storage, keys: list[str]) -> list[Segment]:
-    async def content(key: str) -> bytes:
-        try:
-            return await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
-        except ValueError as error:
-            raise ManifestError(f"{key}: too large to be a manifest segment: {error}") from error
-
-    def parse(contents: list[bytes]) -> list[Segment]:
-        return [parse_segment(content, name=key) for key, content in zip(keys, contents, strict=True)]
-
-    return await in_thread(parse, await for_each(content, keys)) if keys else []

@@ -14,8 +14,9 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.closing import entomb, fence, load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
-from asyncrec._shards.manifest.snapshot import load_segments, merged
+from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.liveness import this_host
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
@@ -47,15 +48,14 @@ async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:
 async def delete_unlisted(folder: Storage, header: JobHeader, *, plain: bool) -> None:
     """Delete the objects of a job that has ended and that no commit names."""
     name = header.name
-    segments = await load_segments(folder, name)
-    listed = {key for segment in segments for entry in segment.add for key in entry.objects}
+    history = await load_history(folder, name)
     closing = await load_closing(folder, name, header.writer)
     fenced = closing is not None and not closing.abandoned  # closed well, it commits nothing more
     others: dict[str, bool] = {}
     taken: dict[int, bool] = {}
 
     async def is_own(key: str, shard: str) -> bool:
-        if key in listed or not header.makes(shard, plain=plain):
+        if not header.makes(shard, plain=plain) or history.rows_naming(key):
             return False
         maker, rolling = maker_of(name, shard) or (None, False)
         if maker is not None and not rolling:
@@ -71,7 +71,7 @@ async def delete_unlisted(folder: Storage, header: JobHeader, *, plain: bool) ->
             return True
         number = sequence_of(shard)
         if number not in taken:
-            taken[number] = await fence(folder, header, number, by=this_host())
+            taken[number] = await fence(folder, header, number, by=this_host(), since=history.checkpoint)
         return taken[number]
 
     # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.
@@ -90,10 +90,9 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
     """Delete shards that a commit removed, with their indexes and keys, unless the data set has them again."""
     if not removed:
         return
-    segments = await load_segments(folder, name)
-    now = {key for shard in (await merged(name, segments)).shards for key in shard.objects}
-    gone = {key for each in segments for entry in each.add if entry.path in removed for key in entry.objects}
-    for key in sorted(gone - now):
+    history = await load_history(folder, name)
+    now = (await merged(name, history)).shards
+    for key in await in_thread(lambda: sorted({key for key in history.objects_of(removed) if not now.names(key)})):
         await folder.delete(key)
 
 

@@ -14,14 +14,14 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal, find_job_headers, has_header
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key
-from asyncrec._shards.manifest.snapshot import load_segments
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.ownership.liveness import take_life
 from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, remove_mark, uses_plain_names
-from asyncrec._shards.ownership.unlisted import ever_listed, published_by
+from asyncrec._shards.ownership.unlisted import published_by
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -167,8 +167,8 @@ async def _holds_promises(folder: Storage, journal: Journal) -> bool:
     if journal.header.kind != "rolling":
         return False
     # What a rolling writer flushed is no longer in its journal once the shard has its name.
-    listed = ever_listed(await load_segments(folder, journal.header.name))
-    return not listed.issuperset(await published_by(folder, journal.header))
+    history = await load_history(folder, journal.header.name)
+    return not all(map(history.lists, await published_by(folder, journal.header)))
 
 
 async def claim_journal(local: LocalStorage, path: str) -> Journal | None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
-from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest, load_segments
+from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern, matching
@@ -31,13 +32,13 @@ async def list_shards(
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
-        return [f"{folder_path}/{shard.path}" if folder_path else shard.path for shard in path.shards]
+        return [f"{folder_path}/{shard}" if folder_path else shard for shard in path.shards.paths()]
     text = str(path)
     parent, slash, _ = text.rpartition("/")
     async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
         manifest = None if is_pattern(name) or not name else await load_manifest(folder, name, path=text)
         if manifest is not None:
-            keys = [shard.path for shard in manifest.shards]
+            keys = list(manifest.shards.paths())
         elif is_pattern(name):
             keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
         else:
@@ -52,7 +53,7 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
     What a job has published is nobody's to read before it commits, nor after it was given up. What others wrote under
     such names, TensorFlow say, is theirs as ever.
     """
-    unfinished = {segment.writer for segment in await load_segments(folder, name)}
+    unfinished = set((await load_history(folder, name)).writers)
     headers = await find_jobs(folder, name)
     unfinished.update(stem for header in headers for stem in (header.writer, *header.stems))
     plain = any(claim.plain for claim in await find_claims(folder, name))

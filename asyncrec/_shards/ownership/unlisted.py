@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from crc32c import crc32c
 
@@ -13,20 +12,15 @@ from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
-from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
+from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._stored_checksum import stored_crc32c
 
-__all__ = ["entry_of_unlisted", "ever_listed", "is_there", "published_by"]
+__all__ = ["entry_of_unlisted", "is_there", "published_by"]
 
 # A shard that was written may hold any record; what is believed is its checksums.
 _MOST_RECORD = 1 << 40
-
-
-def ever_listed(segments: Iterable[Segment]) -> set[str]:
-    """Collect every shard that was committed at some time."""
-    return {entry.path for segment in segments for entry in segment.add}
 
 
 async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:

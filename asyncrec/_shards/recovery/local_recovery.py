@@ -65,7 +65,7 @@ class LocalWriterRecovery(WriterRecovery):
             await self._close()
         elif closing is None and header.kind == "fixed" and await self._is_promised(found):
             await self._finish_fixed(found)
-        elif closing is None and not (header.kind == "fixed" and self._listed.intersection(self._fixed_names())):
+        elif closing is None and not (header.kind == "fixed" and any(map(self._is_listed, self._fixed_names()))):
             self.done.discarded += found
             if await abandon_local(self._target, self._journal, plain=self._plain):
                 self.done.abandoned.append(header.writer)
@@ -73,9 +73,9 @@ class LocalWriterRecovery(WriterRecovery):
         await clear_up(self._target, header, plain=self._plain)
 
     async def _finish_rolling(self, shard: str) -> None:
-        if shard in self._listed and shard not in self._own:
+        if self._is_listed(shard) and shard not in self._own:
             raise _taken(self._target, shard)
-        if shard not in self._listed:
+        if not self._is_listed(shard):
             entry = await self._finished(shard, empty=False)
             if entry is not None:
                 await self._commit(entry)
@@ -93,7 +93,7 @@ class LocalWriterRecovery(WriterRecovery):
             ConflictError: it is, and others have its names.
         """
         names = self._fixed_names()
-        if taken := self._listed.intersection(names):
+        if taken := list(filter(self._is_listed, names)):
             if self._journal.acknowledged:
                 raise _taken(self._target, min(taken))
             return False

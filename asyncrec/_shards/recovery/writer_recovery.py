@@ -5,17 +5,20 @@ The rules are in `_shards.recovery.recover`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
-from asyncrec._shards.manifest.snapshot import load_segments, merged
+from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.marks import uses_plain_names
-from asyncrec._shards.ownership.unlisted import entry_of_unlisted, ever_listed, published_by
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted, published_by
 from asyncrec._shards.recovery.report import RecoveredWriter
 from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
@@ -39,7 +42,7 @@ class WriterRecovery:
         self._target = target
         self._manifest: ManifestWriter
         self._publisher: ShardPublisher
-        self._listed: set[str]
+        self._is_listed: Callable[[str], bool]
         self._own: set[str]
         self._plain = True
         self.done = RecoveredWriter(target=header.url)
@@ -47,17 +50,18 @@ class WriterRecovery:
     async def _begin(self) -> Segment | None:
         """Look at the manifest; returns what ended the job, if anything did."""
         header = self._header
-        segments = await load_segments(self._target, header.name)
-        self._listed = ever_listed(segments)
-        self._own = ever_listed(segment for segment in segments if segment.writer == header.writer)
+        history = await load_history(self._target, header.name)
+        committed = history.added_by(header.writer)
+        self._own = {entry.path for entry in committed}
+        self._is_listed = lambda shard: shard in self._own or history.lists(shard)
         self._manifest = ManifestWriter(
             self._target,
             header.name,
             header.writer,
             schema=header.schema,
             metadata=header.metadata,
-            after=await merged(header.url, segments),
-            committed=[entry for each in segments if each.writer == header.writer for entry in each.add],
+            after=await merged(header.url, history),
+            committed=committed,
         )
         self._publisher = ShardPublisher(
             self._target,
@@ -73,7 +77,7 @@ class WriterRecovery:
     async def _commit_published(self) -> None:
         """Commit the rolling shards that it had published, and no more."""
         for shard in await published_by(self._target, self._header):
-            if shard not in self._listed:
+            if not self._is_listed(shard):
                 await self._commit(
                     await entry_of_unlisted(self._target, shard, self._header, self._manifest.clock.now())
                 )
@@ -83,11 +87,10 @@ class WriterRecovery:
             await self._manifest.commit(entry)
         except ConflictError:
             # Another recovery was faster; or not, and then it is an error.
-            if entry.path not in ever_listed(await load_segments(self._target, self._header.name)):
+            if not (await load_history(self._target, self._header.name)).lists(entry.path):
                 raise
         else:
             self.done.shards.append(entry)
-        self._listed.add(entry.path)
         self._own.add(entry.path)
 
     async def _close(self) -> None:

@@ -128,7 +128,7 @@ class Job:
         removed: tuple[str, ...] = ()
         place = None
         if self._replaces:
-            removed = tuple(entry.path for entry in self.before.shards) if self.before is not None else ()
+            removed = tuple(self.before.shards.paths()) if self.before is not None else ()
             self._placed = True
             place = await take_place(
                 self.store,
@@ -156,8 +156,7 @@ class Job:
 
     async def _compare(self, removed: Sequence[str]) -> None:
         now = await load_manifest(self.store, self.header.name, path=self.header.name)
-        there = {entry.path for entry in now.shards} if now is not None else set()
-        if missing := [path for path in removed if path not in there]:
+        if missing := [path for path in removed if now is None or not now.shards.has(path)]:
             raise ConflictError(
                 f"{self.store.root}/{self.header.name}: {missing[0]} was to be replaced, and was removed meanwhile; "
                 "nothing of this writer is in the data set"
@@ -184,7 +183,7 @@ class Job:
         name, publisher = self.header.name, self.publisher
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
-            await delete_replaced(self.store, name, {entry.path for entry in self.before.shards})
+            await delete_replaced(self.store, name, set(self.before.shards.paths()))
         uncommitted = publisher.published.difference(entry.path for entry in self.manifest.entries)
         if self.left_over or self.manifest.unsettled or (uncommitted and not self.committed):
             return False

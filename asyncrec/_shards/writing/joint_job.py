@@ -33,9 +33,10 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
-from asyncrec._shards.manifest.snapshot import dataset_at, load_segments
+from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.ownership.clear_up import clear_up
@@ -298,11 +299,11 @@ async def _make_shards(
 
 async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
     """The id of the next run; or of the one that has committed, and its closing segment."""
-    ended = {segment.writer: segment for segment in await load_segments(folder, name) if segment.closed}
+    history = await load_history(folder, name)
     run = 1
     while True:
         writer = f"{job_id}_run{run}"
-        closing = ended.get(writer)
+        closing = history.closing(writer)
         if closing is None:
             await settle_dead(folder, name, writer, take_over=take_over)
             closing = await load_closing(folder, name, writer)

@@ -243,7 +243,8 @@ def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
 async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
     """Load the keys of everything in the snapshot."""
     keys = KeySet()
-    sidecars = {each.keys.path: each.keys for each in before.shards if each.keys is not None} if before else {}
+    shards = before.shards if before else ()
+    sidecars = await in_thread(lambda: {each.keys.path: each.keys for each in shards if each.keys is not None})
 
     async def read(path: str) -> bytes:
         content = await folder.get(path, max_bytes=sidecars[path].bytes)

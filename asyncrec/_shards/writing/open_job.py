@@ -20,10 +20,11 @@ from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.journal import Journal, dead_jobs
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
 from asyncrec._shards.manifest.segment import Segment
-from asyncrec._shards.manifest.snapshot import load_segments, manifest_of
+from asyncrec._shards.manifest.snapshot import snapshot_of
 from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
 from asyncrec._shards.ownership.liveness import Life, this_host
@@ -215,8 +216,8 @@ async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Cla
 async def _taken(folder: Storage, header: JobHeader) -> str | None:
     """Find a plain name that is there, or was ever listed."""
     names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
-    listed = {entry.path for segment in await load_segments(folder, header.name) for entry in segment.add}
-    if found := listed.intersection(names):
+    history = await load_history(folder, header.name)
+    if found := list(filter(history.lists, names)):
         return min(found)
 
     async def find(key: str) -> str | None:
@@ -247,13 +248,13 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
     Raises:
         ObjectExistsError: it is in the way, or the id was used before.
     """
-    segments = await load_segments(folder, header.name)
-    if any(segment.writer == header.writer for segment in segments):
+    history = await load_history(folder, header.name)
+    if header.writer in history.writers:
         raise ObjectExistsError(
             f"{path}: a writer with the id {header.writer} has written to this data set, or was given up; an id is "
             "used once: its commits would not be told from the earlier ones"
         )
-    before = await manifest_of(path, segments)
+    before = await snapshot_of(path, history)
     if (
         mode != "replace"
         and before is not None

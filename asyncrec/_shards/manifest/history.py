@@ -1,0 +1,185 @@
+"""`History`: everything that was ever committed to a data set, as columns: what a manifest is worked out from.
+
+It is what all segments say, and nothing is left out, so that it does not matter how much of it came from a checkpoint.
+It is never changed; `merging.plus` makes a new one of it and of more segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros
+from asyncrec._shards.manifest.texts import TextColumn
+
+__all__ = ["ABANDONED", "CLOSED", "COMMITS", "History"]
+
+CLOSED, ABANDONED = 1, 2
+# Entries that are made of columns together: the first of them is not far, and each costs less than by itself.
+_MADE_AT_ONCE = 256
+
+# The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; `removal` is -1 for none.
+COMMITS: Final[Mapping[str, Any]] = {
+    "writer": np.uint32,
+    "time": np.int64,
+    "schema": np.int32,
+    "metadata": np.int32,
+    "extra": np.int32,
+    "removal": np.int64,
+    "flags": np.uint8,
+}
+
+
+def _no_shards() -> ShardColumns:
+    none = TextColumn.of(())
+    return ShardColumns(none, {name: np.empty(0, kind) for name, kind in NUMBERS.items()}, none)
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What was committed.
+
+    Attributes:
+        writers: ids, by number.
+        values: JSON objects by number, each once: schemas, metadata, unknown members.
+        commits: the columns of `COMMITS`, a row for each segment.
+        shards: all that were ever added, by path, and of one path in the order of time.
+        removed: the paths that were removed, sorted; one as often as it was.
+        removed_by: the commit of each.
+        identity: of the shards that are in the data set now.
+        covered: the names of all segments that were merged.
+        checkpoint: the number of the checkpoint that it was read from; 0 where there was none.
+    """
+
+    writers: tuple[str, ...] = ()
+    values: tuple[Mapping[str, Any], ...] = ()
+    commits: Mapping[str, NDArray[Any]] = field(
+        default_factory=lambda: {name: np.empty(0, kind) for name, kind in COMMITS.items()}
+    )
+    shards: ShardColumns = field(default_factory=_no_shards)
+    removed: TextColumn = field(default_factory=lambda: TextColumn.of(()))
+    removed_by: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    identity: int = 0
+    covered: CoveredNames = field(default_factory=CoveredNames)
+    checkpoint: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody has committed anything: there is at most what gives writers up."""
+        given_up = (self.commits["flags"] & ABANDONED) != 0
+        return bool(given_up.all()) and not len(self.shards)
+
+    @cached_property
+    def ended(self) -> frozenset[str]:
+        """The ids of the writers that have ended, well or not."""
+        return self._writers_with(CLOSED)
+
+    @cached_property
+    def closed_well(self) -> frozenset[str]:
+        """The ids of the writers whose closing segment is there, and no tombstone."""
+        commits = self.commits
+        well = (commits["flags"] & (CLOSED | ABANDONED)) == CLOSED
+        return frozenset(self.writers[each] for each in np.unique(commits["writer"][well]).tolist())
+
+    def _writers_with(self, flag: int) -> frozenset[str]:
+        found = np.unique(self.commits["writer"][(self.commits["flags"] & flag) != 0])
+        return frozenset(self.writers[each] for each in found.tolist())
+
+    def writer_of(self, row: int) -> str:
+        """Return the id of the writer that committed a shard."""
+        return self.writers[self.commits["writer"][self.shards.numbers["commit"][row]]]
+
+    def entry(self, row: int) -> ShardEntry:
+        """Return the entry of a shard."""
+        return next(self.entries([row]))
+
+    def entries(self, rows: Sequence[int] | NDArray[np.int64]) -> Iterator[ShardEntry]:
+        """Yield the entries of shards, made some at a time."""
+        for at in range(0, len(rows), _MADE_AT_ONCE):
+            some = np.asarray(rows[at : at + _MADE_AT_ONCE], np.int64)
+            writers = self.commits["writer"][self.shards.numbers["commit"][some]].tolist()
+            for row, cell, writer in zip(some.tolist(), self.shards.cells(some), writers, strict=True):
+                yield self.shards.entry(row, cell, self.writers[writer], self.values)
+
+    def lists(self, path: str) -> bool:
+        """Whether a shard was ever committed under this path."""
+        low, high = self.shards.paths.range_of(path.encode("utf-8", "surrogatepass"))
+        return high > low
+
+    def removes(self, path: str) -> bool:
+        """Whether a shard of this path was ever removed."""
+        low, high = self.removed.range_of(path.encode("utf-8", "surrogatepass"))
+        return high > low
+
+    def rows_naming(self, key: str) -> list[int]:
+        """Return the shards that were ever committed under this path, or with an index or keys of this path."""
+        rows = [*range(*self.shards.paths.range_of(key.encode("utf-8", "surrogatepass")))]
+        rows += self._rows_by_sidecar.get(key, ())
+        for prefix, suffix in (("_index/", ".index"), ("_keys/", ".keys")):
+            if key.startswith(prefix) and key.endswith(suffix):
+                for shard in _shards_by_sidecar(key[len(prefix) : -len(suffix)], self.writers):
+                    low, high = self.shards.paths.range_of(shard.encode("utf-8", "surrogatepass"))
+                    rows += (row for row in range(low, high) if key in self.shards.objects(row, self.writer_of(row)))
+        return rows
+
+    @cached_property
+    def _rows_by_sidecar(self) -> dict[str, list[int]]:
+        """The shards of indexes and keys whose names follow from nothing."""
+        found: dict[str, list[int]] = {}
+        for kind in ("index", "keys"):
+            numbers = self.shards.numbers[kind]
+            for row in np.flatnonzero(numbers >= 0).tolist():
+                found.setdefault(self.shards.names[numbers[row]], []).append(row)
+        return found
+
+    def added_by(self, writer: str) -> list[ShardEntry]:
+        """Return the shards that a writer ever committed; of each path the last."""
+        found = {}
+        for entry in self.entries(self._rows_of(writer)):
+            found[entry.path] = entry
+        return list(found.values())
+
+    def _rows_of(self, writer: str) -> list[int]:
+        if writer not in self.writers:
+            return []
+        own = self.commits["writer"] == self.writers.index(writer)
+        return np.flatnonzero(own[self.shards.numbers["commit"]]).tolist()
+
+    def objects_of(self, paths: Collection[str]) -> Iterator[str]:
+        """Yield the shards of these paths that were ever committed, with their indexes and keys."""
+        for path in paths:
+            for row in range(*self.shards.paths.range_of(path.encode())):
+                yield from self.shards.objects(row, self.writer_of(row))
+
+    def closing(self, writer: str) -> Segment | None:
+        """Return what has ended a writer, without what it removed; `None` where it has not ended."""
+        if writer not in self.ended:
+            return None
+        commits = self.commits
+        own = (commits["writer"] == self.writers.index(writer)) & ((commits["flags"] & CLOSED) != 0)
+        row = int(np.flatnonzero(own)[0])
+        abandoned = bool(commits["flags"][row] & ABANDONED)
+        return Segment(
+            writer=writer,
+            time=format_micros(int(commits["time"][row])),
+            add=() if abandoned else tuple(self.added_by(writer)),
+            closed=True,
+            abandoned=abandoned,
+        )
+
+
+def _shards_by_sidecar(name: str, writers: Collection[str]) -> Iterator[str]:
+    """The shards that an index or keys of this name may be of: the one of that name, or with its writer taken out."""
+    yield name
+    end = name.rfind("-of-")
+    number = name.rfind("-", 0, max(end, 0))
+    before = name.rfind("-", 0, max(number, 0))
+    if before >= 0 and name[before + 1 : number] in writers:
+        yield name[:before] + name[number:]

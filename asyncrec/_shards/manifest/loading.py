@@ -1,0 +1,242 @@
+"""`load_history`: what was committed to a data set is read, from its newest checkpoint and the segments beside it.
+
+What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or was never listed;
+either way there is a newer checkpoint, and reading begins again. A list shows the checkpoints behind the segments, so
+that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
+before the first file was looked at. Segments are deleted a minute after a checkpoint that covers them at the earliest;
+so a list that took half of that is checked by a second one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.manifest.checkpoint import CheckpointDecoder
+from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.merging import plus
+from asyncrec._shards.manifest.names import (
+    CLOSED,
+    checkpoint_key,
+    checkpoint_of,
+    checkpoint_pointer_key,
+    is_segment,
+    manifest_prefix,
+)
+from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
+from asyncrec.errors import ManifestError, ObjectNotFoundError
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._resuming_source import ResumingSource
+
+__all__ = [
+    "LEAST_GRACE",
+    "ListedManifest",
+    "list_manifest",
+    "load_base",
+    "load_covered",
+    "load_history",
+    "load_listed",
+    "merge_listed",
+    "newest_checkpoint",
+    "pointed_checkpoint",
+    "read_checkpoint",
+    "read_pointer",
+]
+
+# Between a checkpoint and the deletion of a segment in it, in seconds; and how long a list may take that is believed.
+LEAST_GRACE = 60.0
+_LONG_LIST = 30.0
+# A store whose lists are late may show for a while what is gone.
+_ATTEMPTS = 10
+_BETWEEN_ATTEMPTS = 0.2
+# Segments that are held as text at once.
+_TOGETHER = 128
+# Entries that are held as objects, before they become columns: so many, or one for eight that are columns already.
+_LEAST_MERGED = 4096
+_STEP = 1 << 20
+_MOST_POINTER = 1 << 16
+
+
+@dataclass(slots=True)
+class ListedManifest:
+    """What lies in the folder of a manifest.
+
+    Attributes:
+        segments: by name, without the folder.
+        pointers: of checkpoints, by number.
+        columns: the checkpoints of each number, by maker: one of them is the one.
+    """
+
+    segments: dict[str, ObjectInfo] = field(default_factory=dict)
+    pointers: dict[int, ObjectInfo] = field(default_factory=dict)
+    columns: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest checkpoint; 0 where there is none."""
+        return max(self.pointers, default=0)
+
+
+async def list_manifest(folder: Storage, name: str) -> ListedManifest:
+    """List the manifest of a data set, as it was at one moment or later."""
+    while True:
+        began = anyio.current_time()
+        listed = ListedManifest()
+        prefix = manifest_prefix(name)
+        async for info in folder.list_objects(prefix):
+            found = checkpoint_of(info.key)
+            if found is None and is_segment(info.key):
+                listed.segments[info.key[len(prefix) :]] = info
+            elif found is not None and found[1] is None:
+                listed.pointers[found[0]] = info
+            elif found is not None:
+                listed.columns.setdefault(found[0], {})[found[1] or ""] = info
+        if anyio.current_time() - began < _LONG_LIST or await newest_checkpoint(folder, name) == listed.newest:
+            return listed
+
+
+async def newest_checkpoint(folder: Storage, name: str) -> int:
+    """Return the number of the newest checkpoint of a data set; 0 where there is none."""
+    found = [checkpoint_of(info.key) async for info in folder.list_objects(manifest_prefix(name) + "~")]
+    return max((each[0] for each in found if each is not None and each[1] is None), default=0)
+
+
+async def load_history(folder: Storage, name: str) -> History:
+    """Load all that was committed to a data set; for a closed writer, the closing segment stands for all.
+
+    Raises:
+        ManifestError: a segment or a checkpoint cannot be read, or is gone.
+    """
+    missing: ObjectNotFoundError | None = None
+    for attempt in range(_ATTEMPTS):
+        if attempt > 1:
+            await anyio.sleep(_BETWEEN_ATTEMPTS * attempt)
+        try:
+            return await load_listed(folder, name, await list_manifest(folder, name))
+        except ObjectNotFoundError as error:
+            missing = error
+    raise ManifestError(
+        f"{folder.root}/{name}: an object of its manifest is listed, and is not there: {missing}"
+    ) from missing
+
+
+async def load_listed(folder: Storage, name: str, listed: ListedManifest) -> History:
+    """Load what a list has shown.
+
+    Raises:
+        ObjectNotFoundError: something of it is gone: there is a newer checkpoint.
+        ManifestError: it cannot be read.
+    """
+    return await merge_listed(folder, name, await load_base(folder, name, listed), listed)
+
+
+async def load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
+    """Load the newest checkpoint of a list; where there is none, an empty history is returned. As `load_listed`."""
+    if not listed.newest:
+        return History()
+    maker = await pointed_checkpoint(folder, name, listed, listed.newest)
+    return await read_checkpoint(folder, checkpoint_key(name, listed.newest, maker))
+
+
+async def merge_listed(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:
+    """Merge the segments of a list that a history does not cover. As `load_listed`."""
+    new = [each for each in listed.segments if each not in history.covered]
+    closing = {each.rpartition(CLOSED)[0]: each for each in new if each.rpartition(".")[0].endswith(CLOSED)}
+    # A closing segment repeats what its writer's others say.
+    ended = history.ended.union(closing)
+    single = {each: each.rpartition("-")[0] for each in new if each not in closing.values()}
+    first = [*closing.values(), *(each for each, of in single.items() if of not in ended)]
+    history = await _merged(folder, name, history, first)
+    # A tombstone does not: whoever put it there could not know what was still being committed.
+    gone = ended - history.closed_well
+    history = await _merged(folder, name, history, [each for each, of in single.items() if of in gone])
+    return await in_thread(lambda: plus(history, (), names=new)) if new else history
+
+
+async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
+    """Tell who made the checkpoint of a number: of several who tried to, the one that its pointer names."""
+    makers = listed.columns.get(number, {})
+    if len(makers) == 1:
+        return next(iter(makers))
+    key = checkpoint_pointer_key(name, number)
+    found, maker = await read_pointer(folder, key)
+    if found != number:
+        raise ManifestError(f"{key}: it names the checkpoint {found}")
+    return maker
+
+
+async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
+    """Read from a pointer which checkpoint it names: its number and its maker.
+
+    Raises:
+        ObjectNotFoundError: there is none.
+        ManifestError: it names none.
+    """
+    content = await folder.get(key, max_bytes=_MOST_POINTER)
+    try:
+        found = checkpoint_of(json.loads(content)["checkpoint"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ManifestError(f"{key}: it does not say which checkpoint it means: {str(error)[:80]}") from error
+    if found is None or found[1] is None:
+        raise ManifestError(f"{key}: it does not say which checkpoint it means")
+    return found[0], found[1]
+
+
+async def read_checkpoint(folder: Storage, key: str) -> History:
+    """Read a checkpoint.
+
+    Raises:
+        ObjectNotFoundError: it is gone.
+        ManifestError: it cannot be read.
+    """
+    decoder = CheckpointDecoder(key)
+    async with ResumingSource(folder, key) as source:
+        while block := await source.receive(_STEP):
+            await in_thread(decoder.feed, block)
+    return await in_thread(decoder.finish)
+
+
+async def load_covered(folder: Storage, key: str) -> CoveredNames:
+    """Read from a checkpoint which segments it covers, and no more."""
+    decoder = CheckpointDecoder(key)
+    async with ResumingSource(folder, key) as source:
+        while not decoder.knows_covered and (block := await source.receive(_STEP)):
+            await in_thread(decoder.feed, block)
+    return decoder.covered
+
+
+async def _merged(folder: Storage, name: str, history: History, names: Sequence[str]) -> History:
+    """Merge segments into a history, some at a time: columns take a sixth of what objects do."""
+    prefix = manifest_prefix(name)
+
+    async def content(each: str) -> bytes:
+        try:
+            return await folder.get(prefix + each, max_bytes=MAX_SEGMENT_BYTES)
+        except ValueError as error:
+            raise ManifestError(f"{prefix}{each}: too large to be a manifest segment: {error}") from error
+
+    def parse(contents: list[bytes], some: Sequence[str]) -> list[tuple[str, Segment]]:
+        return [
+            (each, parse_segment(content, name=prefix + each)) for each, content in zip(some, contents, strict=True)
+        ]
+
+    def merge(history: History, waiting: list[tuple[str, Segment]]) -> History:
+        fences = [each for each, segment in waiting if segment.abandoned and not segment.closed]
+        return plus(history, [segment for _, segment in waiting], fences=fences)
+
+    waiting: list[tuple[str, Segment]] = []
+    entries = 0
+    for at in range(0, len(names), _TOGETHER):
+        some = names[at : at + _TOGETHER]
+        parsed = await in_thread(parse, await for_each(content, some), some)
+        waiting += parsed
+        entries += sum(len(segment.add) for _, segment in parsed)
+        if entries > max(_LEAST_MERGED, len(history.shards) // 8):
+            history, waiting, entries = await in_thread(merge, history, waiting), [], 0
+    return await in_thread(merge, history, waiting) if waiting else history

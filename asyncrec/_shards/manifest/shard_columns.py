@@ -1,0 +1,251 @@
+"""`ShardColumns`: the entries of many shards as columns of numbers and texts, some 140 bytes each.
+
+Names of indexes and keys follow from the shard's, and then only how is kept. Times are microseconds since 1970. What a
+row lacks stands in its flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._shards.manifest.names import index_key, keys_key
+from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
+from asyncrec._shards.manifest.texts import TextColumn
+
+__all__ = [
+    "BY_WRITER",
+    "COMPRESSIONS",
+    "NUMBERS",
+    "PLAIN_WRITER",
+    "Added",
+    "ShardColumns",
+    "format_micros",
+    "micros_of",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+COMPRESSIONS = ("", "GZIP", "ZLIB")
+# The lowest two bits of a row's flags are its compression; then what it lacks.
+_LACKS: Final = {
+    name: 1 << 2 + bit
+    for bit, name in enumerate(
+        ("crc32c", "index_bytes", "index_crc32c", "keys_bytes", "keys_crc32c", "first", "last", "committed")
+    )
+}
+# A writer whose id can be part of a name.
+PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
+# How an index or keys are named: not at all, as their shard, as their shard with its writer, or number n of `names`.
+_NONE, _BY_SHARD, BY_WRITER = -1, -2, -3
+
+# The columns of numbers, and their types.
+NUMBERS: Final[Mapping[str, Any]] = {
+    "records": np.int64,
+    "bytes": np.int64,
+    "crc32c": np.uint32,
+    "index": np.int32,
+    "index_bytes": np.int64,
+    "index_crc32c": np.uint32,
+    "keys": np.int32,
+    "keys_bytes": np.int64,
+    "keys_crc32c": np.uint32,
+    "first": np.int64,
+    "last": np.int64,
+    "committed": np.int64,
+    "flags": np.uint16,
+    "extra": np.int32,
+    "commit": np.uint32,
+    "live": np.bool_,
+}
+
+
+def micros_of(time: str) -> int:
+    """Return a time of the manifest in microseconds since 1970, exactly."""
+    return (datetime.fromisoformat(time) - _EPOCH) // _MICROSECOND
+
+
+def format_micros(micros: int) -> str:
+    """Write what `micros_of` has read."""
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+class Added(NamedTuple):
+    """A shard that a commit added.
+
+    They sort in the order in which shards stand in columns: by path, and of one path the last that was added comes last.
+
+    Attributes:
+        path: as UTF-8.
+        time: when it was added.
+        tie: tells entries of one time apart, whatever order they come in.
+        commit: its row among the commits.
+        extra: the number of its unknown members among the history's values, or -1.
+    """
+
+    path: bytes
+    time: int
+    writer: str
+    tie: tuple[int, int, int]
+    commit: int
+    extra: int
+    entry: ShardEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ShardColumns:
+    """The columns of some shards.
+
+    Attributes:
+        paths: of the shards.
+        numbers: the columns of `NUMBERS` by name; ``commit`` is a row of the history's commits, ``live`` whether the
+            shard is in the data set, ``extra`` a number among the history's values.
+        names: indexes and keys with names that follow from nothing.
+    """
+
+    paths: TextColumn
+    numbers: Mapping[str, NDArray[Any]]
+    names: TextColumn
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def cells(self, rows: NDArray[np.int64] | list[int]) -> Iterator[dict[str, Any]]:
+        """Yield the numbers of these rows, by column."""
+        columns = [self.numbers[name][rows].tolist() for name in NUMBERS]
+        return (dict(zip(NUMBERS, cells, strict=True)) for cells in zip(*columns, strict=True))
+
+    def entry(self, row: int, cell: Mapping[str, Any], writer: str, values: Sequence[Any]) -> ShardEntry:
+        """Return one shard's entry, of its numbers and its writer."""
+        flags, path = cell["flags"], self.paths[row]
+
+        def given(name: str) -> Any:
+            return None if flags & _LACKS[name] else cell[name]
+
+        def time(name: str) -> str | None:
+            return None if flags & _LACKS[name] else format_micros(cell[name])
+
+        def sidecar(kind: str) -> Sidecar | None:
+            name = self._sidecar_name(kind, cell[kind], path, writer)
+            return (
+                None
+                if name is None
+                else Sidecar(path=name, bytes=given(f"{kind}_bytes"), crc32c=given(f"{kind}_crc32c"))
+            )
+
+        return ShardEntry(
+            path=path,
+            records=cell["records"],
+            bytes=cell["bytes"],
+            crc32c=given("crc32c"),
+            compression=COMPRESSIONS[flags & 3],
+            index=sidecar("index"),
+            keys=sidecar("keys"),
+            first=time("first"),
+            last=time("last"),
+            committed=time("committed") or "",
+            extra=values[cell["extra"]] if cell["extra"] >= 0 else {},
+        )
+
+    def objects(self, row: int, writer: str) -> list[str]:
+        """Return the paths of one shard, its index and its keys."""
+        path = self.paths[row]
+        sidecars = [self._sidecar_name(kind, int(self.numbers[kind][row]), path, writer) for kind in ("index", "keys")]
+        return [path, *(name for name in sidecars if name is not None)]
+
+    def _sidecar_name(self, kind: str, how: int, path: str, writer: str) -> str | None:
+        if how == _NONE:
+            return None
+        if how >= 0:
+            return self.names[how]
+        return _KEYS[kind](path if how == _BY_SHARD else _with_writer(path, writer))
+
+    def take(self, rows: NDArray[np.int64]) -> ShardColumns:
+        """Return these rows, in this order."""
+        return ShardColumns(
+            self.paths.take(rows), {name: column[rows] for name, column in self.numbers.items()}, self.names
+        )
+
+    def inserted(self, more: ShardColumns, places: NDArray[np.int64]) -> ShardColumns:
+        """Return all rows, those of ``more`` put before the rows ``places`` of these, which ascend."""
+        if not len(self):
+            return more
+        if not len(more):
+            return self
+        order = np.insert(np.arange(len(self)), places, np.arange(len(self), len(self) + len(more)))
+        paths = TextColumn.joined([self.paths, more.paths]).take(order)
+        numbers = {}
+        for name, column in self.numbers.items():
+            others = more.numbers[name]
+            if name in _KEYS and len(self.names):
+                others = np.where(others >= 0, others + len(self.names), others).astype(others.dtype)
+            numbers[name] = np.concatenate([column, others])[order]
+        return ShardColumns(paths, numbers, TextColumn.joined([self.names, more.names]))
+
+    @classmethod
+    def of(cls, added: Sequence[Added]) -> ShardColumns:
+        """Make columns of entries."""
+        rows: dict[str, list[Any]] = {name: [] for name in NUMBERS}
+        names: list[str] = []
+        for each in added:
+            cells = _cells(each.entry)
+            for kind in _KEYS:
+                cells[kind] = _how_named(kind, getattr(each.entry, kind), each.entry.path, each.writer, names)
+            cells.update(commit=each.commit, extra=each.extra, committed=each.time, live=False)
+            for name, column in rows.items():
+                column.append(cells[name])
+        return cls(
+            TextColumn.of(each.entry.path for each in added),
+            {name: np.array(rows[name], kind) for name, kind in NUMBERS.items()},
+            TextColumn.of(names),
+        )
+
+
+_KEYS = {"index": index_key, "keys": keys_key}
+
+
+def _cells(entry: ShardEntry) -> dict[str, Any]:
+    cells: dict[str, Any] = {
+        "records": entry.records,
+        "bytes": entry.bytes,
+        "crc32c": entry.crc32c,
+        "index_bytes": entry.index and entry.index.bytes,
+        "index_crc32c": entry.index and entry.index.crc32c,
+        "keys_bytes": entry.keys and entry.keys.bytes,
+        "keys_crc32c": entry.keys and entry.keys.crc32c,
+        "first": None if entry.first is None else micros_of(entry.first),
+        "last": None if entry.last is None else micros_of(entry.last),
+        "committed": micros_of(entry.committed) if entry.committed else None,
+    }
+    flags = COMPRESSIONS.index(entry.compression)
+    for name, bit in _LACKS.items():
+        if cells[name] is None:
+            cells[name] = 0
+            flags |= bit
+    cells["flags"] = flags
+    return cells
+
+
+def _how_named(kind: str, sidecar: Sidecar | None, path: str, writer: str, names: list[str]) -> int:
+    if sidecar is None:
+        return _NONE
+    if sidecar.path == _KEYS[kind](path):
+        return _BY_SHARD
+    if PLAIN_WRITER.fullmatch(writer) and sidecar.path == _KEYS[kind](_with_writer(path, writer)):
+        return BY_WRITER
+    names.append(sidecar.path)
+    return len(names) - 1
+
+
+def _with_writer(path: str, writer: str) -> str:
+    """Put a writer's id before the number in the name of a plain fixed shard: by that its index is named."""
+    end = path.rfind("-of-")
+    number = path.rfind("-", 0, max(end, 0))
+    return f"{path[:number]}-{writer}{path[number:]}" if number >= 0 else path

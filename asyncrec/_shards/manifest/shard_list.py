@@ -1,0 +1,128 @@
+"""`ShardList`: the shards of a snapshot, a sequence of entries that are made when they are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.shard_columns import COMPRESSIONS
+
+__all__ = ["ShardList"]
+
+# Entries that are kept for those who ask again: a reader does, for each record.
+_RECENT = 1024
+
+
+class ShardList(Sequence[ShardEntry]):
+    """The shards of a snapshot in the order of their names; equal to any sequence of equal entries.
+
+    Each entry is made anew, some microseconds each: where one number of all shards is wanted, it is a column here.
+    """
+
+    __slots__ = ("_history", "_recent", "_rows")
+
+    def __init__(self, history: History, rows: NDArray[np.int64] | None = None) -> None:
+        """``rows`` are those of the history's shards; `None` for all of them."""
+        self._history = history
+        self._rows = rows
+        self._recent: dict[int, ShardEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._history.shards) if self._rows is None else len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> ShardEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ShardEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> ShardEntry | tuple[ShardEntry, ...]:
+        rows = range(len(self._history.shards)) if self._rows is None else self._rows
+        if isinstance(index, slice):
+            return tuple(self._history.entries(rows[index]))
+        found = self._recent.get(index)
+        if found is None:
+            if len(self._recent) >= _RECENT:
+                self._recent.clear()
+            found = self._recent[index] = self._history.entry(int(rows[index]))
+        return found
+
+    def __iter__(self) -> Iterator[ShardEntry]:
+        return self._history.entries(np.arange(len(self)) if self._rows is None else self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.bytes))
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} shards, {self.records:,} records>"
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of records of each shard."""
+        return self._column("records")
+
+    @property
+    def records(self) -> int:
+        """How many records they have together."""
+        return _total(self.counts)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they have together as stored, without index and keys."""
+        return _total(self._column("bytes"))
+
+    @property
+    def compressions(self) -> Counter[str]:
+        """How many shards have which compression."""
+        found, times = np.unique(self._column("flags") & 3, return_counts=True)
+        return Counter({COMPRESSIONS[kind]: count for kind, count in zip(found.tolist(), times.tolist(), strict=True)})
+
+    def compressed_with(self, kind: str) -> list[int]:
+        """Return the places of those that have a compression."""
+        return np.flatnonzero((self._column("flags") & 3) == COMPRESSIONS.index(kind)).tolist()
+
+    def paths(self) -> Iterator[str]:
+        """Yield the shards' paths."""
+        rows = range(len(self)) if self._rows is None else self._rows.tolist()
+        return (self._history.shards.paths[row] for row in rows)
+
+    def has(self, path: str) -> bool:
+        """Whether a shard of this path is among them."""
+        shards = self._history.shards
+        low, high = shards.paths.range_of(path.encode("utf-8", "surrogatepass"))
+        if self._rows is None:
+            return high > low
+        return bool(np.searchsorted(self._rows, high) > np.searchsorted(self._rows, low))
+
+    def names(self, key: str) -> bool:
+        """Whether a shard, an index or keys of this path belong to them."""
+        rows = self._history.rows_naming(key)
+        return bool(rows) and (self._rows is None or bool(np.isin(rows, self._rows).any()))
+
+    def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many shards, and how many records, are of each writer of the history, by its number."""
+        writers = self._history.commits["writer"][self._column("commit")]
+        size = len(self._history.writers)
+        records = np.zeros(size, np.int64)
+        np.add.at(records, writers, self.counts)
+        return np.bincount(writers, minlength=size), records
+
+    def _column(self, name: str) -> NDArray[Any]:
+        column = self._history.shards.numbers[name]
+        return column if self._rows is None else column[self._rows]
+
+
+def _total(column: NDArray[np.int64]) -> int:
+    """Add up exactly: the sum may be more than 64 bits hold."""
+    return (int((column >> 32).sum()) << 32) + int((column & 0xFFFFFFFF).sum())

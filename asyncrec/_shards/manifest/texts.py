@@ -1,0 +1,98 @@
+"""`TextColumn`: many short texts as one array of UTF-8 bytes, each ended by a NUL, and where each begins.
+
+A million paths take some 50 bytes each so, and 150 as Python's strings. No text holds a NUL: a path in a manifest cannot.
+What works on all of it does so in steps, or in numpy, which lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["TextColumn"]
+
+
+class TextColumn(Sequence[str]):
+    """Texts that are never changed."""
+
+    __slots__ = ("_bytes", "_starts")
+
+    def __init__(self, content: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+        """``content`` holds the texts, each with its NUL; ``starts`` where each begins, and at last its length."""
+        self._bytes = content
+        self._starts = starts
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> TextColumn:
+        """Make a column of texts."""
+        return cls.decode(b"".join([text.encode() + b"\0" for text in texts]))
+
+    @classmethod
+    def decode(cls, content: bytes) -> TextColumn:
+        """Make a column of texts that stand one behind the other, each ended by a NUL."""
+        array = np.frombuffer(content, np.uint8)
+        ends = np.flatnonzero(array == 0)
+        return cls(array, np.concatenate([np.zeros(1, np.int64), ends + 1]))
+
+    @classmethod
+    def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
+        """Put columns one behind the other."""
+        if len(columns) == 1:
+            return columns[0]
+        content = np.empty(sum(len(each._bytes) for each in columns), np.uint8)
+        starts = np.zeros(sum(map(len, columns)) + 1, np.int64)
+        at = row = 0
+        for each in columns:
+            content[at : at + len(each._bytes)] = each._bytes
+            starts[row : row + len(each) + 1] = each._starts + at
+            at += len(each._bytes)
+            row += len(each)
+        return cls(content, starts)
+
+    def encode(self, start: int, stop: int) -> bytes:
+        """Return the texts of these rows, for `decode`."""
+        return self._bytes[self._starts[start] : self._starts[stop]].tobytes()
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, row: int) -> str:  # type: ignore[override]  # no slices are asked for
+        return self.raw(row).decode()
+
+    def raw(self, row: int) -> bytes:
+        """Return one text as UTF-8, which sorts as text does."""
+        return self._bytes[self._starts[row] : self._starts[row + 1] - 1].tobytes()
+
+    def find(self, text: bytes, start: int = 0, side: str = "left") -> int:
+        """Return where a text is, or would be put, in a column that is sorted, from ``start`` on."""
+        low, high = start, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            here = self.raw(middle)
+            if here < text or (side == "right" and here == text):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def range_of(self, text: bytes) -> tuple[int, int]:
+        """Return the rows ``[low, high)`` that are this text, in a column that is sorted."""
+        low = self.find(text)
+        if low == len(self) or self.raw(low) != text:
+            return low, low
+        return low, self.find(text, low, "right")
+
+    def take(self, rows: NDArray[np.int64]) -> TextColumn:
+        """Return these rows, in this order; neighbours are copied together."""
+        if not len(rows):
+            return TextColumn.of(())
+        lengths = np.diff(self._starts)[rows]
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        content = np.empty(int(starts[-1]), np.uint8)
+        begins = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(rows) != 1) + 1, [len(rows)]])
+        for first, last in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
+            low, high = self._starts[rows[first]], self._starts[rows[last - 1] + 1]
+            content[starts[first] : starts[last]] = self._bytes[low:high]
+        return TextColumn(content, starts)

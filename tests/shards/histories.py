@@ -1,0 +1,156 @@
+"""What may have happened to a data set, drawn by Hypothesis; and a merge of it that is slow and plain to see."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from asyncrec._shards.manifest.names import index_key, keys_key
+from asyncrec._shards.manifest.schemas import agreed
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
+
+__all__ = ["Named", "expected", "histories", "seen_of"]
+
+# A segment under its name, without folder.
+Named = tuple[str, Segment]
+
+_PATHS = ("pages-a-000000.tfrecord", "pages-00000-of-00002.tfrecord", "x", "ä/ö-00001-of-00002.tfrecord", "deep/er/z")
+_TIMES = st.integers(0, 12).map(format_time)
+_WRITERS = ("a", "b", "w_3", "67e0")
+
+
+@st.composite
+def _sidecars(draw: st.DrawFn, path: str, writer: str) -> Sidecar | None:
+    make = draw(st.sampled_from((index_key, keys_key)))
+    name = draw(
+        st.sampled_from(
+            (None, path, path.replace("pages-", f"pages-{writer}-"), path.replace("ö-", f"ö-{writer}-"), "other")
+        )
+    )
+    if name is None:
+        return None
+    size = draw(st.none() | st.integers(0, (1 << 62)))
+    return Sidecar(path=make(name), bytes=size, crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)))
+
+
+@st.composite
+def _entries(draw: st.DrawFn, writer: str, time: str | None = None) -> ShardEntry:
+    path = draw(st.sampled_from(_PATHS))
+    return ShardEntry(
+        path=path,
+        records=draw(st.integers(0, 1 << 40)),
+        bytes=draw(st.integers(0, 1 << 50)),
+        crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
+        compression=draw(st.sampled_from(("", "GZIP", "ZLIB"))),
+        index=draw(_sidecars(path, writer)),
+        keys=draw(_sidecars(path, writer)),
+        first=draw(st.none() | _TIMES),
+        last=draw(st.none() | _TIMES),
+        committed=time or draw(_TIMES),
+        extra=draw(st.sampled_from(({}, {"later": [1]}))),
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Named]:
+    """Segments as writers leave them: single commits, each at a time of its own, and what ended some of them."""
+    found: list[Named] = []
+    for writer in draw(st.lists(st.sampled_from(_WRITERS), unique=True, max_size=4)):
+        times = draw(st.lists(st.integers(0, 12), unique=True, max_size=5).map(sorted))
+        schema = draw(st.sampled_from((None, {}, {"v": 1}, {"v": 2})))
+        metadata = draw(st.sampled_from(({}, {"k": writer}, {"k": 1, "only": 2})))
+        added: list[ShardEntry] = []
+        for number, second in enumerate(times):
+            time = format_time(second)
+            if draw(st.integers(0, 7)) == 0:
+                fence = Segment(writer=writer, time=time, abandoned=True, extra={"abandoned_by": "me"})
+                found.append((f"{writer}-{number:06d}.jsonl", fence))
+                continue
+            entry = draw(_entries(writer, time))
+            added.append(entry)
+            single = Segment(writer=writer, time=time, add=(entry,), schema=schema, metadata=metadata)
+            found.append((f"{writer}-{number:06d}.jsonl", single))
+        end = draw(st.sampled_from(("none", "closed", "closed", "tombstone")))
+        last = format_time(draw(st.integers(times[-1] + 1 if times else 0, 20)))
+        if end == "tombstone":
+            tombstone = Segment(writer=writer, time=last, closed=True, abandoned=True)
+            found.append((f"{writer}-closed.jsonl", tombstone))
+        elif end == "closed":
+            more = draw(st.lists(_entries(writer), max_size=3, unique_by=lambda each: (each.path, each.committed)))
+            known = {(each.path, each.committed) for each in added}
+            closing = Segment(
+                writer=writer,
+                time=last,
+                add=(*added, *(each for each in more if (each.path, each.committed) not in known)),
+                remove=tuple(draw(st.lists(st.sampled_from(_PATHS), unique=True))),
+                removal=draw(st.none() | st.integers(1, 5)),
+                schema=schema,
+                metadata=metadata,
+                closed=True,
+            )
+            found.append((draw(st.sampled_from((f"{writer}-closed.jsonl", f"{writer}-closed.json"))), closing))
+    return found
+
+
+def seen_of(named: Iterable[Named]) -> list[Segment]:
+    """What a reader reads of them: a closing segment stands for all of its writer's."""
+    named = list(named)
+    well = {segment.writer for _, segment in named if segment.closed and not segment.abandoned}
+    return [segment for _, segment in named if segment.closed or segment.writer not in well]
+
+
+def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[str, Any]:
+    """What the manifest of these segments says, worked out event by event."""
+    segments = list(segments)
+    events: list[tuple[Any, ...]] = []
+    for segment in segments:
+        for entry in segment.add:
+            tie = (entry.records, entry.bytes, -1 if entry.crc32c is None else entry.crc32c)
+            events.append((entry.committed, 1, segment.writer, tie, entry))
+        events.extend((segment.time, 0, segment.writer, (), path) for path in segment.remove)
+    events.sort(key=lambda event: event[:4])
+    shards: dict[str, tuple[str, ShardEntry]] = {}
+    for time, adds, writer, _, what in events:
+        if until is not None and time > until:
+            break
+        shards.pop(what.path if adds else what, None)
+        if adds:
+            shards[what.path] = (writer, what)
+    identity = 0
+    for _, entry in shards.values():
+        text = f"{entry.path}\0{entry.records}\0{entry.bytes}\0{entry.crc32c}".encode()
+        identity ^= int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
+    described = sorted(segments, key=lambda each: (each.time, each.writer))
+    told = [each for each in described if until is None or each.time <= until]
+    owners = {writer for writer, _ in shards.values()}
+    schema, conflicts = agreed(
+        (each.writer, each.schema) for each in told if each.schema is not None and (each.writer in owners or not owners)
+    )
+    metadata: dict[str, Any] = {}
+    for each in told:
+        metadata.update(each.metadata)
+    return {
+        "id": f"{identity:032x}",
+        "shards": tuple(shards[path][1] for path in sorted(shards)),
+        "schema": schema,
+        "metadata": metadata,
+        "writers": {writer: _state(writer, described, shards) for writer in sorted({each.writer for each in segments})},
+        "removals": max((each.removal or 0 for each in described), default=0),
+        "conflicts": tuple(dict.fromkeys(conflicts)),
+    }
+
+
+def _state(writer: str, described: list[Segment], shards: Mapping[str, tuple[str, ShardEntry]]) -> tuple[Any, ...]:
+    own = [segment for segment in described if segment.writer == writer]
+    entries = [entry for owner, entry in shards.values() if owner == writer]
+    return (
+        writer,
+        any(each.closed for each in own),
+        any(each.abandoned for each in own),
+        len(entries),
+        sum(entry.records for entry in entries),
+        own[-1].time,
+    )

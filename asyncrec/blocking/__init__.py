@@ -70,6 +70,7 @@ __all__ = [
     "Storage",
     "Stream",
     "TupleReader",
+    "compact",
     "directory_check",
     "generate_dataset",
     "get_tfrecord_filepaths",

@@ -158,7 +158,7 @@ def test_every_damage_is_an_error_and_none_takes_memory() -> None:
         assert encoded(again) == content or again.checkpoint != 1 or b"pages" not in damaged
     with pytest.raises(ManifestError, match="cut off"):
         decoded(content + b"more")
-    with pytest.raises(ManifestError, match="no checkpoint|JSON"):
+    with pytest.raises(ManifestError, match=r"no checkpoint|JSON"):
         decoded(b"x" * 100_000)
     with pytest.raises(ManifestError, match="newer asyncrec"):
         decoded(content.replace(b'"checkpoint": 1', b'"checkpoint": 2'))

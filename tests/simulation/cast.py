@@ -129,6 +129,18 @@ def _bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> Non
         drawing.process(
             what, machine=machine if what["path"].startswith("/") else _elsewhere(drawing, path), start=start
         )
+    if rng.random() < 0.35:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            _compactor(drawing, path, machine)
+
+
+def _compactor(drawing: Drawing, path: str, machine: str) -> None:
+    """Who merges the manifest, again and again: at once, or so much later that what was merged goes."""
+    rng = drawing.rng
+    pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
+    spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}
+    where = machine if path.startswith("/") else _elsewhere(drawing, path)
+    drawing.process(spec, machine=where, start=rng.choice((rng.random() * 10, 100 * rng.random(), drawing.later())))
 
 
 def _elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:

@@ -237,15 +237,14 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
             book.complain("a file appears whole, or not", f"{path}: run {run.number} never left its context")
 
 
-def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
+def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
     """Nothing lies about that no command removes."""
-    from asyncrec._shards.manifest.manifest import merge_segments
     from asyncrec._shards.manifest.names import is_segment
     from asyncrec._shards.manifest.segment import parse_segment
     from asyncrec._shards.ownership.marks import Claim
 
     folders: dict[str, list[str]] = defaultdict(list)
-    for path in datasets:
+    for path in manifests:
         folder, _, name = path.rpartition("/")
         folders[folder].append(name)
     for folder, names in folders.items():
@@ -264,8 +263,8 @@ def of_leftovers(world: Any, datasets: list[str], spools: list[str]) -> None:
                     claim = Claim.decode(data, 0)
                     if claim.writer not in ended or (claim.plain and claim.writer in given_up):
                         kept.add(key)
-            if segments:
-                for entry in merge_segments(name, segments).shards:
+            if (manifest := manifests[f"{folder}/{name}"]) is not None:
+                for entry in manifest.shards:
                     kept |= set(entry.objects)
         left = sorted(key for key in files if key not in kept and not key.endswith(_DATUM))
         if left:

@@ -53,12 +53,35 @@ async def examine(world: Any) -> None:
         await _look_at_file(world, path)
     if world.book.complaints:
         return
+    for path in datasets:
+        await _compact(world, path)
     await asyncio.sleep(3 * _DAY)
     for path in dict.fromkeys([*datasets, *spools]):
         await world.do(f"uploads {path}", _machine(path), partial(_tidy, path, path in datasets))
-    for path in datasets:
-        await _look(world, path, verified=False)
-    judgement.of_leftovers(world, list(datasets), list(spools))
+    manifests = {path: await _look(world, path, verified=False) for path in datasets}
+    judgement.of_leftovers(world, manifests, list(spools))
+
+
+async def _compact(world: Any, path: str) -> None:
+    """Everything is merged, and goes where it may: it is the same data set, and nobody's checkpoint is left."""
+    found: dict[str, Any] = {}
+
+    async def compact() -> None:
+        for _ in range(2):
+            with contextlib.suppress(ObjectNotFoundError):
+                before = await asyncrec.read_manifest(path)
+                found["report"] = report = await tools.compact(path, grace=60.0)
+                after = await asyncrec.read_manifest(path)
+                if before != after or report.id != before.id:
+                    world.book.complain("a checkpoint says what its segments said", f"{path}: {report}")
+            await asyncio.sleep(100.0)
+
+    await world.do(f"compact {path}", _machine(path), compact)
+    if (report := found.get("report")) is not None and report.written:
+        below = contents.tree(world, f"{path.rpartition('/')[0]}/_manifest/{path.rpartition('/')[2]}")
+        columns = [key for key in below if key.endswith(".columns")]
+        if len(columns) > 2:
+            world.book.complain("nobody's checkpoint is left", f"{path}: {columns}")
 
 
 async def _recover_all(world: Any, paths: list[str]) -> None:
@@ -169,7 +192,8 @@ def _is_there(world: Any, target: str) -> bool:
     return name in files or any(key.startswith(f"_manifest/{name}/") for key in files)
 
 
-async def _look(world: Any, path: str, *, verified: bool) -> None:
+async def _look(world: Any, path: str, *, verified: bool) -> Any:
+    """Judge what is there; returns the manifest."""
     found: dict[str, Any] = {}
 
     async def read() -> None:
@@ -182,7 +206,7 @@ async def _look(world: Any, path: str, *, verified: bool) -> None:
 
     await world.do(f"look {path}", _machine(path), read)
     if "manifest" not in found:
-        return
+        return None
     folder = path.rpartition("/")[0]
     manifest = found["manifest"]
     shards = contents.shards_of(contents.tree(world, folder), manifest) if manifest is not None else []
@@ -194,6 +218,7 @@ async def _look(world: Any, path: str, *, verified: bool) -> None:
             world.book.complain("verify tells the truth", f"{path}: it says ok, and {wrong[0]}")
         elif not report.ok and not wrong:
             world.book.complain("verify tells the truth", f"{path}: it is not ok: {report.to_json()}"[:400])
+    return manifest
 
 
 async def _look_at_file(world: Any, path: str) -> None:

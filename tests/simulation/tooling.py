@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
+
+import anyio
 
 import asyncrec
 from asyncrec import tools
@@ -58,6 +61,15 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
 @operation("verify")
 async def verify(world: Any, process: Any, spec: dict[str, Any]) -> None:
     await tools.verify(spec["path"], **spec["options"])
+
+
+@operation("compact")
+async def compact(world: Any, process: Any, spec: dict[str, Any]) -> None:
+    """Now and then while others are at work; what was merged a minute or more before goes."""
+    for pause in spec["pauses"]:
+        with contextlib.suppress(ObjectNotFoundError):
+            await tools.compact(spec["path"], grace=spec["grace"])
+        await anyio.sleep(pause)
 
 
 @operation("uploads")

@@ -309,8 +309,9 @@ async def open_dataset(
 
     Args:
         path: the data set's folder and name; or a `Manifest`, for a snapshot that is not the last; or a checkpoint
-            (`asyncrec.tools.compact`), for a store that cannot list; or, where there is no manifest, what the shards' names begin with, or a pattern. Without a manifest shards are counted on
-            opening: by their indexes, and those that have none by reading them through.
+            (`asyncrec.tools.compact`), for a store that cannot list; or, where there is no manifest, what the shards'
+            names begin with, or a pattern. Without a manifest shards are counted on opening: by their indexes, and
+            those that have none by reading them through.
         cache: a local folder in which whole shards are kept once something of them was read, verified, for all
             processes of this machine: for a store that is far away, and read more than once.
         cache_bytes: of all shards in it; 64 GiB. The ones not used for longest make room.
@@ -323,9 +324,8 @@ async def open_dataset(
         FormatError: without a manifest, when a shard that has no index is damaged.
     """
     given = path if isinstance(path, Manifest) else None
-    where, checkpoint = (
-        (path.path, None) if isinstance(path, Manifest) else split_checkpoint_path(str(path)) or (path, None)
-    )
+    where: str | PathLike[str] = path.path if isinstance(path, Manifest) else path
+    where, checkpoint = (None if given else split_checkpoint_path(str(where))) or (where, None)
     shard_cache = None if cache is None else ShardCache(cache, cache_bytes)
     if shard_cache is not None:
         await shard_cache.trim()

@@ -3,9 +3,9 @@
     kind, rows, raw, stored: what follows, in little-endian 32-bit numbers      CRC32C of these and of what follows
     ``stored`` bytes: deflated to ``raw`` bytes, or as they are where both are equal
 
-A column of numbers is stored as the differences of neighbours, all lowest bytes first, then the next: so times, sizes and
-counts, which are much alike, take little. A column of texts has each text with a NUL behind it. What a block claims is
-bounded before it is believed: no deflated block is less than a 256th of what it holds.
+A column of numbers is stored as the differences of neighbours, all lowest bytes first, then the next: so times, sizes
+and counts, which are much alike, take little. A column of texts has each text with a NUL behind it. What a block claims
+is bounded before it is believed: no deflated block is less than a 256th of what it holds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`CoveredNames`: the names of the segments that are merged in a checkpoint; a writer's commits as ranges of numbers."""
+"""`CoveredNames`: the names of the segments that a checkpoint has merged; of a writer's commits, ranges of numbers."""
 
 from __future__ import annotations
 

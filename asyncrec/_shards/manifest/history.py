@@ -25,7 +25,7 @@ CLOSED, ABANDONED = 1, 2
 # Entries that are made of columns together: the first of them is not far, and each costs less than by itself.
 _MADE_AT_ONCE = 256
 
-# The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; `removal` is -1 for none.
+# The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; no `removal` is -1.
 COMMITS: Final[Mapping[str, Any]] = {
     "writer": np.uint32,
     "time": np.int64,

@@ -1,6 +1,6 @@
 """`load_history`: what was committed to a data set is read, from its newest checkpoint and the segments beside it.
 
-What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or was never listed;
+What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or never was;
 either way there is a newer checkpoint, and reading begins again. A list shows the checkpoints behind the segments, so
 that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
 before the first file was looked at. Segments are deleted a minute after a checkpoint that covers them at the earliest;

@@ -67,6 +67,11 @@ class Manifest:
     removals: int = 0
     conflicts: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.shards, ShardList):  # as others make one, of a sequence of entries
+            history = plus(History(), [Segment(writer="", time=format_time(0), add=tuple(self.shards))])
+            object.__setattr__(self, "shards", ShardList(history))
+
     @property
     def records(self) -> int:
         """How many records the shards have."""

@@ -80,7 +80,7 @@ def format_micros(micros: int) -> str:
 class Added(NamedTuple):
     """A shard that a commit added.
 
-    They sort in the order in which shards stand in columns: by path, and of one path the last that was added comes last.
+    They sort as shards stand in columns: by path, and of one path the last that was added comes last.
 
     Attributes:
         path: as UTF-8.

@@ -1,7 +1,7 @@
-"""`TextColumn`: many short texts as one array of UTF-8 bytes, each ended by a NUL, and where each begins.
+"""`TextColumn`: many short texts are one array of UTF-8 bytes, each with a NUL behind it.
 
-A million paths take some 50 bytes each so, and 150 as Python's strings. No text holds a NUL: a path in a manifest cannot.
-What works on all of it does so in steps, or in numpy, which lets other threads run meanwhile.
+A million paths take some 50 bytes each so, and 150 as Python's strings. No text holds a NUL: a path in a manifest
+cannot. What works on all of it does so in steps, or in numpy, which lets other threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["TextColumn"]
 class TextColumn(Sequence[str]):
     """Texts that are never changed."""
 
-    __slots__ = ("_bytes", "_starts")
+    __slots__ = ("_bytes", "_starts")  # of each text where it begins, and at last the length of all
 
     def __init__(self, content: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         """``content`` holds the texts, each with its NUL; ``starts`` where each begins, and at last its length."""
@@ -41,15 +41,24 @@ class TextColumn(Sequence[str]):
         """Put columns one behind the other."""
         if len(columns) == 1:
             return columns[0]
-        content = np.empty(sum(len(each._bytes) for each in columns), np.uint8)
+        content = np.empty(sum(each.size for each in columns), np.uint8)
         starts = np.zeros(sum(map(len, columns)) + 1, np.int64)
         at = row = 0
         for each in columns:
-            content[at : at + len(each._bytes)] = each._bytes
-            starts[row : row + len(each) + 1] = each._starts + at
-            at += len(each._bytes)
+            each.write_to(content[at : at + each.size], starts[row : row + len(each) + 1], at)
+            at += each.size
             row += len(each)
         return cls(content, starts)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all texts, with a NUL behind each."""
+        return len(self._bytes)
+
+    def write_to(self, content: NDArray[np.uint8], starts: NDArray[np.int64], at: int) -> None:
+        """Write the texts to a part of another column, which begins at its byte ``at``."""
+        content[:] = self._bytes
+        starts[:] = self._starts + at
 
     def encode(self, start: int, stop: int) -> bytes:
         """Return the texts of these rows, for `decode`."""

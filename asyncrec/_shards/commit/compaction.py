@@ -1,0 +1,203 @@
+"""`compact_manifest` merges the segments of a data set into a checkpoint, and deletes what older ones have covered.
+
+The data goes first, under a name of its maker's own; then a small object takes the checkpoint's number, exclusively.
+Who had the same number in mind has lost, and takes its data away. So checkpoints form a chain, in which each covers all
+that those before it did, and whatever is deleted is in the newest. Times are the store's: from one checkpoint to
+another. docs/design/2026-11-22-checkpoints.md says what races and crashes do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.covered_deletion import delete_covered
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.loading import (
+    LEAST_GRACE,
+    ListedManifest,
+    list_manifest,
+    load_base,
+    merge_listed,
+    pointed_checkpoint,
+    read_checkpoint,
+)
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, new_writer_id
+from asyncrec._shards.manifest.segment import format_time
+from asyncrec._shards.manifest.snapshot import merged
+from asyncrec.errors import (
+    ArgumentValueError,
+    IntegrityError,
+    ManifestError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsettledError,
+)
+from asyncrec.storage._base import Storage
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._sent import check_sent
+
+__all__ = ["GRACE_SECONDS", "Compaction", "compact_manifest"]
+
+_log = logging.getLogger("asyncrec.shards")
+
+# A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.
+GRACE_SECONDS = 3600.0
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What became of one call of `compact_manifest`.
+
+    Attributes:
+        manifest: the data set, as it was read.
+        checkpoint: the path of the newest checkpoint in the data set's folder; `None` where there is none.
+        covered: how many segments this call has merged that were in no checkpoint.
+        written: whether it made a checkpoint: not when nothing was new, nor when another was faster.
+        deleted: the segments and checkpoints that it deleted.
+        latest: the object of a fixed name that names the checkpoint, where that was asked for.
+    """
+
+    manifest: Manifest
+    checkpoint: str | None
+    covered: int
+    written: bool
+    deleted: tuple[str, ...]
+    latest: str | None
+
+
+async def compact_manifest(
+    folder: Storage, name: str, *, path: str, grace: float = GRACE_SECONDS, latest: bool = False
+) -> Compaction:
+    """Merge what is in no checkpoint into a new one, and delete what has been in one for ``grace`` seconds.
+
+    Args:
+        path: of the data set, for errors.
+        grace: at least a minute.
+        latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
+
+    Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
+
+    Raises:
+        ObjectNotFoundError: there is no manifest.
+        ManifestError: it cannot be read.
+        StorageError: the store failed.
+    """
+    if not grace >= LEAST_GRACE:
+        raise ArgumentValueError(
+            f"grace={grace}: at least {LEAST_GRACE:.0f} seconds, for who has just listed a segment"
+        )
+    listed, base, history = await _load(folder, name)
+    if history.is_empty:
+        raise ObjectNotFoundError(f"{path}: no manifest; a data set's path is its folder and its name")
+    manifest = await merged(path, history)
+    new = sum(each not in base.covered for each in listed.segments)
+    deleted: list[str] = []
+    written = False
+    due = bool(new) or _may_delete(base, listed, grace)
+    if due and await _write(folder, name, history, manifest):
+        written = True
+        deleted = await delete_covered(folder, name, base.checkpoint + 1, timedelta(seconds=grace))
+    if due:
+        listed = await list_manifest(folder, name)
+    checkpoint = None
+    if listed.newest:
+        maker = await pointed_checkpoint(folder, name, listed, listed.newest)
+        checkpoint = checkpoint_key(name, listed.newest, maker)
+        if latest:
+            await folder.put(latest_key(name), _pointer(checkpoint, manifest))
+    return Compaction(
+        manifest=manifest,
+        checkpoint=checkpoint,
+        covered=new if written else 0,
+        written=written,
+        deleted=tuple(deleted),
+        latest=latest_key(name) if latest and checkpoint is not None else None,
+    )
+
+
+async def _load(folder: Storage, name: str) -> tuple[ListedManifest, History, History]:
+    """What is listed, what of it the newest checkpoint covers, and all of it."""
+    missing: ObjectNotFoundError | None = None
+    for _ in range(_ATTEMPTS):
+        listed = await list_manifest(folder, name)
+        try:
+            base = await load_base(folder, name, listed)
+            return listed, base, await merge_listed(folder, name, base, listed)
+        except ObjectNotFoundError as error:
+            missing = error
+    raise ManifestError(f"{folder.root}/{name}: its manifest changes while it is read: {missing}") from missing
+
+
+def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
+    """Whether segments are there that were covered so long ago, by this machine's clock."""
+    if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
+        return False
+    return any(map(base.covered.may_go, listed.segments))
+
+
+async def _write(folder: Storage, name: str, history: History, manifest: Manifest) -> bool:
+    """Write a checkpoint, and take its number; returns False where somebody else had taken it."""
+    number = history.checkpoint + 1
+    key = checkpoint_key(name, number, new_writer_id())
+    won = False
+    try:
+        await _write_columns(
+            folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
+        )
+        # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
+        there = await read_checkpoint(folder, key)
+        if (there.identity, there.covered, len(there.shards)) != (
+            history.identity,
+            history.covered,
+            len(history.shards),
+        ):
+            raise IntegrityError(f"{folder.root}/{key}: the store has something else than what was written")
+        await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
+        won = True
+    except ObjectExistsError:
+        _log.info("%s/%s: another process has just made the checkpoint %d", folder.root, name, number)
+    except UnsettledError:
+        won = True  # perhaps: then it stays, and is the next one's to read or to delete
+        raise
+    except Exception:
+        with suppress(StorageError):
+            await folder.delete(key)
+        raise
+    if not won:
+        await folder.delete(key)
+    return won
+
+
+async def _write_columns(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
+    async with folder.open_sink(key) as sink:  # nobody else makes this name
+        chunks = ChunkWriter(sink)
+        while piece := await in_thread(next, pieces, b""):
+            await chunks.write([piece])
+        await chunks.finish()
+    check_sent(
+        f"{folder.root}/{key}", sink.published, size=chunks.size, crc32c=chunks.crc32c, then="it is no checkpoint"
+    )
+
+
+def _pointer(key: str, manifest: Manifest) -> bytes:
+    """What names a checkpoint. Releases before checkpoints take it for a segment of a version that they do not know."""
+    pointer = {
+        "version": VERSION,
+        "checkpoint": key.rpartition("/")[2],
+        "id": manifest.id,
+        "shards": len(manifest.shards),
+        "records": manifest.records,
+    }
+    return json.dumps(pointer).encode() + b"\n"

@@ -1,0 +1,55 @@
+"""``asyncrec compact --manifest PATH``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
+from asyncrec.cli._output import print_json, say
+from asyncrec.errors import UsageError
+
+
+def command(
+    path: Path,
+    manifest: Annotated[
+        bool,
+        typer.Option("--manifest", help="Merge the manifest's segments. Has to be given: shards stay as they are."),
+    ] = False,
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="Delete segments that were merged so long ago: 15m, 12h, 1d.")
+    ] = "1h",
+    latest: Annotated[
+        bool, typer.Option("--latest", help="Write ~latest.json, which names the checkpoint, and keep that.")
+    ] = False,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Merge what was committed to the data set PATH into a checkpoint, so that it opens in a few requests.
+
+    It may be run at any time, also while others write, read or compact; readers find the same data set before and
+    after. Segments of single commits are deleted by a later run, --grace after they were merged. Run it now and then
+    while a crawl of many processes goes on, and once when it has ended.
+    """
+    from asyncrec import tools
+
+    if not manifest:
+        raise UsageError("compact merges manifests and nothing else yet: --manifest says so")
+    options = parse_options(storage_option)
+    seconds = parse_duration(grace)
+    report = run_async(lambda: tools.compact(path, grace=seconds, latest=latest, storage_options=options))
+    if json:
+        print_json(report.to_json())
+        return 0
+    if report.written:
+        say(f"merged {report.merged:,} segments into {report.checkpoint}")
+        say(f"{report.shards:,} shards, {report.records:,} records; {len(report.deleted):,} older objects deleted")
+    elif report.checkpoint is None:
+        say(f"{report.path}: another process is just making the first checkpoint")
+    else:
+        say(f"nothing to merge: {report.checkpoint} has all {report.shards:,} shards, or was made just now")
+    if report.latest is not None:
+        say(f"{report.latest} names it")
+    return 0

@@ -1,0 +1,388 @@
+"""`asyncrec._shards.commit.compaction`: whatever is compacted, read and deleted when, everybody reads the same data set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._shards.commit import compaction
+from asyncrec._shards.commit.closing import entomb, fence
+from asyncrec._shards.commit.compaction import compact_manifest
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.loading import list_manifest, load_history
+from asyncrec._shards.manifest.names import checkpoint_key, closing_segment_key, manifest_prefix, segment_key
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time, parse_segment
+from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
+from asyncrec.storage import MemoryStorage, ObjectInfo, Storage
+
+pytestmark = pytest.mark.anyio
+
+P = manifest_prefix("pages")
+HOUR = timedelta(hours=1)
+
+
+class Store(MemoryStorage):
+    """A store with a clock of its own, which counts what it is asked, and calls `before` each request of a key."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self.now = datetime.now(UTC)
+        self.asked: list[tuple[str, str]] = []
+        self.before: Callable[[str, str], Any] | None = None
+        self.made: dict[str, datetime] = {}
+
+    async def _ask(self, what: str, key: str) -> None:
+        self.asked.append((what, key))
+        if self.before is not None:
+            act, self.before = self.before, None
+            self.before = await act(what, key) or act
+
+    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        await self._ask("get", key)
+        return await super().get(key, max_bytes=max_bytes)
+
+    async def put(self, key: str, data: Any, *, exclusive: bool = False) -> ObjectInfo:
+        await self._ask("put", key)
+        return await super().put(key, data, exclusive=exclusive)
+
+    async def delete(self, key: str) -> None:
+        await self._ask("delete", key)
+        await super().delete(key)
+
+    def open_source(self, key: str, **options: Any) -> Any:
+        self.asked.append(("open", key))
+        return super().open_source(key, **options)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        await self._ask("list", prefix)
+        async for info in super().list_objects(prefix, start_after=start_after):
+            made = self.made.setdefault(info.key, self.now)
+            yield ObjectInfo(info.key, info.size, info.etag, info.crc32c, made)
+
+    async def keys(self, prefix: str = P) -> list[str]:
+        return [info.key.removeprefix(prefix) async for info in super().list_objects(prefix)]
+
+    async def commit(self, segment: Segment, key: str) -> None:
+        await self.put(key, segment.encode(), exclusive=True)
+
+
+def entry(path: str, second: int) -> ShardEntry:
+    return ShardEntry(
+        path=path, records=second, bytes=500, crc32c=second, compression="", committed=format_time(second)
+    )
+
+
+class Writer:
+    """A rolling writer's commits, without shards."""
+
+    def __init__(self, store: Storage, writer: str, begins: int = 1) -> None:
+        self.entries: list[ShardEntry] = []
+        self.time = begins
+        self._store, self._writer = store, writer
+
+    async def commit(self, count: int = 1) -> None:
+        for _ in range(count):
+            number = len(self.entries)
+            added = entry(f"pages-{self._writer}-{number:06d}.tfrecord", self.time)
+            segment = Segment(writer=self._writer, time=added.committed, add=(added,))
+            await self._store.put(segment_key("pages", self._writer, number), segment.encode(), exclusive=True)
+            self.entries.append(added)
+            self.time += 1
+
+    async def close(self, **members: Any) -> None:
+        segment = Segment(
+            writer=self._writer, time=format_time(self.time), add=tuple(self.entries), closed=True, **members
+        )
+        await self._store.put(closing_segment_key("pages", self._writer), segment.encode(), exclusive=True)
+
+
+async def seen(store: Storage) -> dict[str, Any]:
+    manifest = await asyncrec.read_manifest("pages", storage=store)
+    found = {field.name: getattr(manifest, field.name) for field in fields(manifest)}
+    return {**found, "shards": tuple(manifest.shards)}
+
+
+async def compact(store: Store, **options: Any) -> compaction.Compaction:
+    store.now += timedelta(seconds=1)
+    return await compact_manifest(store, "pages", path="pages", **options)
+
+
+async def test_a_checkpoint_is_read_instead_of_what_it_covers_and_beside_what_it_does_not() -> None:
+    store = Store()
+    a, b = Writer(store, "a"), Writer(store, "b", 100)
+    await a.commit(5)
+    await b.commit(3)
+    await b.close(schema={"v": 1}, metadata={"k": 1})
+    before = await seen(store)
+    done = await compact(store)
+    assert (done.covered, done.written, done.deleted) == (9, True, ())
+    assert done.checkpoint is not None
+    assert await seen(store) == before
+    store.asked.clear()
+    await seen(store)
+    assert store.asked == [("list", P), ("open", done.checkpoint)]
+    await a.commit(2)
+    store.asked.clear()
+    after = await seen(store)
+    assert len(store.asked) == 2 + 2 * 2  # a get, which opens
+    assert [shard.path for shard in after["shards"]] == sorted(each.path for each in [*a.entries, *b.entries])
+    await a.close()
+    assert (await seen(store))["writers"]["a"].shards == 7
+
+
+async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays() -> None:
+    store = Store()
+    a, b = Writer(store, "a"), Writer(store, "b", 100)
+    await a.commit(3)
+    await b.commit(2)
+    await b.close()
+    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", key="pages", metadata={})
+    assert await fence(store, header, 7, by="me")
+    await entomb(store, "pages", "c", by="me")
+    before = await seen(store)
+    await compact(store)
+    store.now += HOUR
+    assert not (await compact(store)).written  # nothing is new, and this machine's clock says that it is too early
+    await a.commit()
+    done = await compact(store)
+    assert sorted(key.removeprefix(P) for key in done.deleted) == [
+        *(f"a-{n:06d}.jsonl" for n in range(3)),
+        *(f"b-{n:06d}.jsonl" for n in range(2)),
+    ]
+    left = await store.keys()
+    assert [key for key in left if not key.startswith("~")] == [
+        "a-000003.jsonl", "a-000007.jsonl", "b-closed.jsonl", "c-closed.jsonl",
+    ]  # fmt: skip
+    assert len(left) == 4 + 4
+    now = await seen(store)
+    assert now["shards"][:3] == before["shards"][:3]
+    # The first checkpoint has had a successor for an hour.
+    store.now += HOUR
+    await a.commit()
+    await compact(store)
+    assert [key for key in await store.keys() if key.startswith("~checkpoint-000001")] == []
+    assert (await seen(store))["writers"]["a"].shards == 5
+    # What is deleted stays covered.
+    await store.put(
+        segment_key("pages", "a", 0), Segment(writer="a", time=format_time(1), add=(entry("no", 1),)).encode()
+    )
+    assert "no" not in [shard.path for shard in (await seen(store))["shards"]]
+
+
+async def test_of_two_compactions_at_once_one_has_the_number_and_the_other_leaves_nothing() -> None:
+    store = Store()
+    a = Writer(store, "a")
+    await a.commit(3)
+
+    # The second one lists before the first has written.
+    listed = await list_manifest(store, "pages")
+    await compact(store)
+    real = compaction.list_manifest
+    compaction.list_manifest = lambda *_: _returned(listed, real)  # type: ignore[attr-defined,assignment]  # once
+    try:
+        late = await compact(store)
+    finally:
+        compaction.list_manifest = real  # type: ignore[assignment]
+    assert not late.written
+    assert late.checkpoint is not None
+    assert len([key for key in await store.keys() if key.endswith(".columns")]) == 1
+    assert len((await seen(store))["shards"]) == 3
+
+
+async def _returned(listed: Any, real: Any) -> Any:
+    compaction.list_manifest = real  # type: ignore[attr-defined]
+    return listed
+
+
+async def test_a_reader_that_misses_a_segment_begins_again_with_the_newer_checkpoint() -> None:
+    """Everything that may go goes between its list and its first read."""
+    store = Store(f"compaction-{uuid4().hex}")
+    a = Writer(store, "a")
+    await a.commit(4)
+    await compact(store)
+    await a.commit(4)
+    wanted = await seen(store)
+    other = Store(store.root.partition("://")[2])
+    other.made = store.made
+
+    async def strike(what: str, key: str) -> Any:
+        if what != "get" or not key.endswith("a-000005.jsonl"):
+            return strike
+        other.now = store.now + timedelta(minutes=1)
+        await compact(other)
+        other.now += 2 * HOUR
+        await Writer(other, "z", 50).commit()
+        assert len((await compact(other)).deleted) >= 8
+        return _nothing
+
+    store.before = strike
+    found = await seen(store)
+    assert found["shards"][:8] == wanted["shards"]
+    assert [shard.path for shard in found["shards"][8:]] == ["pages-z-000000.tfrecord"]
+
+
+async def _nothing(what: str, key: str) -> Any:
+    return _nothing
+
+
+async def test_a_fence_finds_the_commit_whose_segment_was_merged_and_deleted_meanwhile() -> None:
+    store = Store()
+    a = Writer(store, "a")
+    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", key="pages", metadata={})
+    known = await load_history(store, "pages")
+    await a.commit(2)
+    await compact(store)
+    store.now += 2 * HOUR
+    await a.commit()
+    await compact(store)
+    assert "a-000001.jsonl" not in await store.keys()
+    assert not await fence(store, header, 1, by="me", since=known.checkpoint)
+    assert await fence(store, header, 5, by="me", since=known.checkpoint)
+    assert not await fence(store, header, 2, by="me")
+    assert len((await seen(store))["shards"]) == 3
+
+
+@pytest.mark.parametrize("fails_at", range(1, 40))
+async def test_a_store_that_fails_at_any_request_leaves_a_data_set_that_reads_the_same(fails_at: int) -> None:
+    store = Store()
+    a, b = Writer(store, "a"), Writer(store, "b", 100)
+    await a.commit(3)
+    await b.commit(2)
+    await compact(store)
+    store.now += 2 * HOUR
+    await a.commit(1)
+    await b.close()
+    wanted = await seen(store)
+    calls = 0
+
+    async def failing(what: str, key: str) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls >= fails_at:
+            raise ManifestError("the store is down")
+        return failing
+
+    store.before = failing
+    failed = False
+    try:
+        await compact(store)
+    except ManifestError:
+        failed = True
+    store.before = None
+    assert await seen(store) == wanted
+    store.now += 2 * HOUR
+    await b_commits_on(store)
+    await compact(store)
+    found = await seen(store)
+    assert found["shards"][: len(wanted["shards"])] == wanted["shards"]
+    columns = [key for key in await store.keys() if key.endswith(".columns")]
+    assert len(columns) <= 2 + failed
+
+
+async def b_commits_on(store: Store) -> None:
+    await Writer(store, "c", 200).commit()
+
+
+async def test_a_release_before_checkpoints_stops_at_one() -> None:
+    store = Store()
+    await Writer(store, "a").commit()
+    await compact(store)
+    (pointer,) = [key for key in await store.keys() if key.startswith("~") and key.endswith(".json")]
+    with pytest.raises(ManifestError, match="a newer asyncrec may read it"):
+        parse_segment(await store.get(P + pointer), name=pointer)
+
+
+async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Path) -> None:
+    path = tmp_path / "sets" / "pages"
+    async with asyncrec.open_sharded_writer(path, max_shard_records=3) as writer:
+        for n in range(10):
+            await writer.write(b"record %d" % n, key=str(n))
+    report = await tools.compact(path, latest=True)
+    assert report.checkpoint is not None
+    assert report.latest is not None
+    for url in (report.checkpoint, report.latest):
+        assert (await asyncrec.read_manifest(url)).id == report.id
+        async with asyncrec.open_dataset(url) as dataset:
+            assert len(dataset) == 10
+            assert await dataset.get_by_key("7") == b"record 7"
+    store = Store()
+    for file in (tmp_path / "sets").rglob("*"):
+        if file.is_file():
+            await store.put(f"x/{file.relative_to(tmp_path / 'sets')}", file.read_bytes())
+    async with asyncrec.open_dataset("x/_manifest/pages/~latest.json", storage=store) as dataset:
+        assert await dataset.get(9) == b"record 9"
+        assert not [each for each in store.asked if each[0] == "list"]
+    with pytest.raises(ObjectNotFoundError):
+        await asyncrec.read_manifest(checkpoint_key(str(path), 9, "no"))
+
+
+async def test_what_latest_names_is_kept() -> None:
+    store = Store()
+    a = Writer(store, "a")
+    await a.commit()
+    pinned = (await compact(store, latest=True)).checkpoint
+    for _ in range(3):
+        store.now += 2 * HOUR
+        await a.commit()
+        await compact(store)
+    columns = [P + key for key in await store.keys() if key.endswith(".columns")]
+    assert len(columns) == 3
+    assert pinned in columns
+    assert json.loads(await store.get(P + "~latest.json"))["records"] == 1
+
+
+async def test_what_is_not_to_be_compacted_is_said() -> None:
+    store = Store()
+    with pytest.raises(ObjectNotFoundError, match="no manifest"):
+        await compact(store)
+    await Writer(store, "a").commit()
+    with pytest.raises(ArgumentValueError, match="at least 60 seconds"):
+        await compact(store, grace=5.0)
+    await compact(store)
+    (columns,) = [key for key in await store.keys() if key.endswith(".columns")]
+    content = bytearray(await store.get(P + columns))
+    content[-30] ^= 1
+    await store.put(P + columns, bytes(content))
+    with pytest.raises(ManifestError, match="damaged|does not"):
+        await seen(store)
+    await store.delete(P + columns)
+    with pytest.raises(ManifestError, match="is not there"):
+        await seen(store)
+
+
+async def test_writers_and_tools_work_on_a_compacted_data_set(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, max_shard_records=2) as writer:
+        await writer.write_many([b"a"] * 5)
+    await tools.compact(path)
+    async with asyncrec.open_sharded_writer(path, max_shard_records=2) as writer:
+        await writer.write_many([b"b"] * 5)
+    assert (await tools.verify(path)).ok
+    await tools.compact(path)
+    async with asyncrec.open_sharded_writer(path, mode="replace") as writer:
+        await writer.write_many([b"c"] * 4)
+    report = await tools.verify(path)
+    assert (report.ok, report.records, report.orphans) == (True, 4, [])
+    again = await tools.compact(path)
+    assert (again.written, again.records) == (True, 4)
+    assert not (await tools.compact(path)).written
+    await tools.reshard(path, tmp_path / "other", num_shards=2)
+    await create_unlisted(path)
+    async with asyncrec.open_dataset(path) as dataset:
+        assert [record async for record in dataset] == [b"c"] * 4
+
+
+async def create_unlisted(path: Path) -> None:
+    """A shard that nobody committed stays out."""
+    async with asyncrec.open_storage(path.parent) as folder:
+        await create(folder, "pages-dead-000000.tfrecord", b"")

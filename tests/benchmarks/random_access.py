@@ -25,7 +25,7 @@ from harness import MIB, _reset_peak, _status
 
 import asyncrec
 from asyncrec._shards.manifest.names import closing_segment_key, index_key, rolling_shard_name
-from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.storage._local.storage import LocalStorage
 
 SIZE = 1024
@@ -42,7 +42,7 @@ async def make_manifest(folder: Path, shards: int) -> None:
             bytes=256 * MIB,
             crc32c=number,
             compression="GZIP",
-            index=index_key(name),
+            index=Sidecar(path=index_key(name)),
             first=now,
             last=now,
             committed=now,

@@ -94,7 +94,7 @@ class History:
 
     def writer_of(self, row: int) -> str:
         """Return the id of the writer that committed a shard."""
-        return self.writers[self.commits["writer"][self.shards.numbers["commit"][row]]]
+        return self.writers[int(self.commits["writer"][self.shards.numbers["commit"][row]])]
 
     def entry(self, row: int) -> ShardEntry:
         """Return the entry of a shard."""

@@ -168,9 +168,11 @@ def _inserted(history: History, added: Sequence[Added]) -> tuple[ShardColumns, d
     at = 0
     for path, same in groupby(added, attrgetter("path")):
         more = list(same)
-        low, high = there.paths.range_of(path) if len(there) else (0, 0)
-        keys = [_key(history, row) for row in range(low, high)]
-        places += [low + sum(key <= (each.time, each.writer, each.tie) for key in keys) for each in more]
+        low, high = 0, 0
+        if len(there):
+            low, high = there.paths.range_of(path)
+            keys = [_key(history, row) for row in range(low, high)]
+            places += [low + sum(key <= (each.time, each.writer, each.tie) for key in keys) for each in more]
         groups[path] = low + at, high + at + len(more)
         at += len(more)
     return there.inserted(ShardColumns.of(added), np.array(places, np.int64)), groups
@@ -205,9 +207,10 @@ def _settled(history: History, groups: dict[bytes, tuple[int, int]]) -> History:
     live, added = numbers["live"].copy(), numbers["committed"]
     identity = history.identity
     for path, (low, high) in groups.items():
-        for row in np.flatnonzero(live[low:high]).tolist():
-            identity ^= _row_identity(history.shards, low + row)
-        live[low:high] = False
+        for row in range(low, high):
+            if live[row]:
+                identity ^= _row_identity(history.shards, row)
+                live[row] = False
         if low == high:
             continue
         if len(history.removed):

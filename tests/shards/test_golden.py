@@ -1,6 +1,7 @@
 """Data sets that releases with each version of the formats wrote: all of them are read, for ever.
 
-Version 1 is what was written before jobs; version 2 has manifest segments of JSON lines, with checksums of sidecars.
+Version 1 is what was written before jobs; version 2 has manifest segments of JSON lines, with checksums of sidecars;
+version 3 has checkpoints, and no longer the segments of single commits that they cover.
 Each folder holds ``rolling`` (25 GZIP records of a closed writer, 10 of one that died between two commits), ``fixed``
 (12 records that replaced 10), ``dead`` (a journal of 7 records, of a process killed behind a flush), and the state of a
 shuffled stream behind 5 records.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.anyio
 FOLDER = Path(__file__).parent.parent / "vectors" / "datasets"
 
 
-@pytest.fixture(params=["1", "2"])
+@pytest.fixture(params=["1", "2", "3"])
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDER / request.param, tmp_path / "golden"))
 
@@ -45,6 +47,14 @@ async def test_manifest_index_keys_and_schema_are_read(golden: Path) -> None:
         report = await tools.verify(golden / name)
         assert report.ok
         assert report.orphans == []
+
+
+async def test_a_checkpoint_is_read_by_its_own_name(tmp_path: Path) -> None:
+    golden = Path(shutil.copytree(FOLDER / "3", tmp_path / "golden"))
+    manifest = await asyncrec.read_manifest(golden / "rolling")
+    (columns,) = (golden / "_manifest" / "rolling").glob("*.columns")
+    for path in (columns, columns.with_name("~latest.json")):
+        assert await asyncrec.read_manifest(path) == replace(manifest, path=str(golden / "rolling"))
 
 
 async def test_a_journal_becomes_part_of_its_data_set(golden: Path) -> None:

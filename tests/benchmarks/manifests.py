@@ -3,9 +3,9 @@
     python tests/benchmarks/manifests.py                                   some minutes, 0.7 GiB in a temporary folder
     python tests/benchmarks/manifests.py --shards 100000 --writers 200
 
-Each row is a process of its own. Memory is the peak of its resident set, with Python, numpy and asyncrec in it. "held" is
-how late the event loop came at worst to a task that wants to run each millisecond; an idle loop is shown beside it. The
-far store is the same folder, with 20 ms before each answer, and lists of 1,000 keys a request.
+Each row is a process of its own. Memory is the peak of its resident set, with Python, numpy and asyncrec in it. "held"
+is how late the event loop came at worst to a task that wants to run each millisecond; an idle loop is shown beside it.
+The far store is the same folder, with 20 ms before each answer, and lists of 1,000 keys a request.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
                 continue
             if kind == "shard":
                 shards.add(shard)
-            elif shard in shards or listed.has(shard):
+            elif shard in shards or listed.names(shard):
                 continue  # it goes with its shard
             found.append((info, kind, shard))
     if not found:

@@ -134,8 +134,8 @@ def test_a_checkpoint_of_several_blocks_is_read_in_any_pieces() -> None:
     assert len(content) < 40 * 10_000
     shards = manifest_of("p", decoded(content)).shards
     assert (shards[-1].path, shards[3:5][1].records, len(shards)) == ("p-w-009999.tfrecord", 4, 10_000)
-    assert shards.has("p-w-000017.tfrecord")
-    assert not shards.has("p-w-000017")
+    assert shards.names("p-w-000017.tfrecord")
+    assert not shards.names("p-w-000017")
 
 
 def test_every_damage_is_an_error_and_none_takes_memory() -> None:

@@ -122,9 +122,7 @@ class CheckpointDecoder:
         self._head: dict[str, Any] | None = None
         self._block: Block | None = None
         self._kind = 0
-        self._ranges: dict[str, list[tuple[int, int]]] = {}
-        self._others: list[str] = []
-        self._fences: list[str] = []
+        self._covered = _CoveredLines(name)
         self._writers: list[str] = []
         self._values: list[dict[str, Any]] = []
         self._columns: dict[str, list[tuple[TextColumn, dict[str, NDArray[Any]]]]] = {}
@@ -217,9 +215,9 @@ class CheckpointDecoder:
         self._kind = block.kind
         kind = _KINDS[block.kind]
         if kind != "covered" and not self.knows_covered:
-            self.covered, self.knows_covered = CoveredNames(self._ranges, self._others, self._fences), True
+            self.covered, self.knows_covered = self._covered.names(), True
         lines: dict[str, Callable[[Any], None]] = {
-            "covered": self._take_covered,
+            "covered": self._covered.take,
             "writers": self._take_writer,
             "values": self._take_value,
             "end": self._take_end,
@@ -240,17 +238,6 @@ class CheckpointDecoder:
             first = kind not in self._columns
             self._last = check_sorted(raw, b"" if first else self._last, self._name)
         self._columns.setdefault(kind, []).append((texts_of, columns))
-
-    def _take_covered(self, line: Any) -> None:
-        match line:
-            case {"writer": str(writer), "ranges": list(ranges)} if all(map(_is_range, ranges)):
-                self._ranges.setdefault(writer, []).extend((first, last) for first, last in ranges)
-            case {"others": list(names)} if all(isinstance(name, str) for name in names):
-                self._others += names
-            case {"fences": list(names)} if all(isinstance(name, str) for name in names):
-                self._fences += names
-            case _:
-                raise ManifestError(f"{self._name}: it does not say which segments it covers; it is damaged")
 
     def _take_writer(self, writer: Any) -> None:
         if not isinstance(writer, str):
@@ -289,6 +276,30 @@ class CheckpointDecoder:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ManifestError(f"{self._name}: what should be JSON is not: {str(error)[:80]}") from error
+
+
+class _CoveredLines:
+    """The names of segments, line by line as `_covered` gives them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ranges: dict[str, list[tuple[int, int]]] = {}
+        self._others: list[str] = []
+        self._fences: list[str] = []
+
+    def take(self, line: Any) -> None:
+        match line:
+            case {"writer": str(writer), "ranges": list(ranges)} if all(map(_is_range, ranges)):
+                self._ranges.setdefault(writer, []).extend((first, last) for first, last in ranges)
+            case {"others": list(names)} if all(isinstance(name, str) for name in names):
+                self._others += names
+            case {"fences": list(names)} if all(isinstance(name, str) for name in names):
+                self._fences += names
+            case _:
+                raise ManifestError(f"{self._name}: it does not say which segments it covers; it is damaged")
+
+    def names(self) -> CoveredNames:
+        return CoveredNames(self._ranges, self._others, self._fences)
 
 
 def _is_range(each: Any) -> bool:

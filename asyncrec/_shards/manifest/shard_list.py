@@ -97,14 +97,6 @@ class ShardList(Sequence[ShardEntry]):
         rows = range(len(self)) if self._rows is None else self._rows.tolist()
         return (self._history.shards.paths[row] for row in rows)
 
-    def has(self, path: str) -> bool:
-        """Whether a shard of this path is among them."""
-        shards = self._history.shards
-        low, high = shards.paths.range_of(path.encode("utf-8", "surrogatepass"))
-        if self._rows is None:
-            return high > low
-        return bool(np.searchsorted(self._rows, high) > np.searchsorted(self._rows, low))
-
     def names(self, key: str) -> bool:
         """Whether a shard, an index or keys of this path belong to them."""
         rows = self._history.rows_naming(key)

@@ -156,7 +156,7 @@ class Job:
 
     async def _compare(self, removed: Sequence[str]) -> None:
         now = await load_manifest(self.store, self.header.name, path=self.header.name)
-        if missing := [path for path in removed if now is None or not now.shards.has(path)]:
+        if missing := [path for path in removed if now is None or not now.shards.names(path)]:
             raise ConflictError(
                 f"{self.store.root}/{self.header.name}: {missing[0]} was to be replaced, and was removed meanwhile; "
                 "nothing of this writer is in the data set"

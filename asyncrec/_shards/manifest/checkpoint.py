@@ -32,6 +32,7 @@ from asyncrec._shards.manifest.checkpoint_blocks import (
     parse_header,
 )
 from asyncrec._shards.manifest.checkpoint_checks import check_commits, check_paths, check_shards, check_sorted
+from asyncrec._shards.manifest.column_parts import ColumnParts
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
@@ -125,7 +126,7 @@ class CheckpointDecoder:
         self._covered = _CoveredLines(name)
         self._writers: list[str] = []
         self._values: list[dict[str, Any]] = []
-        self._columns: dict[str, list[tuple[TextColumn, dict[str, NDArray[Any]]]]] = {}
+        self._columns: dict[str, ColumnParts] = {}
         self._last = b""
         self._end: dict[str, Any] | None = None
 
@@ -237,7 +238,7 @@ class CheckpointDecoder:
         if kind in ("removed", "shards"):
             first = kind not in self._columns
             self._last = check_sorted(raw, b"" if first else self._last, self._name)
-        self._columns.setdefault(kind, []).append((texts_of, columns))
+        self._columns.setdefault(kind, ColumnParts(kinds)).add(texts_of, columns)
 
     def _take_writer(self, writer: Any) -> None:
         if not isinstance(writer, str):
@@ -255,15 +256,8 @@ class CheckpointDecoder:
         self._end = end
 
     def _joined(self, kind: str, kinds: Any) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """All rows of one kind; what they were in is let go of, column by column."""
-        parts = self._columns.pop(kind, [])
-        texts = TextColumn.joined([text for text, _ in parts]) if parts else TextColumn.of(())
-        columns = [column for _, column in parts]
-        del parts
-        return texts, {
-            name: np.concatenate([each.pop(name) for each in columns]) if columns else np.empty(0, dtype)
-            for name, dtype in kinds.items()
-        }
+        """All rows of one kind."""
+        return self._columns.pop(kind, ColumnParts(kinds)).whole()
 
     def _object(self, text: bytes) -> dict[str, Any]:
         parsed = self._parsed(text)

@@ -109,6 +109,14 @@ class Owner(Generic[A]):
         text = f"{self.what}: dropped without being closed; use it in a `with`"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
+    def check(self) -> None:
+        """Raise where nothing of it may be used: as `call` would.
+
+        Raises:
+            RuntimeError: this is another process than the one that opened it, or the loop's own thread.
+        """
+        self._portal.check(self.what)
+
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
         return self._portal.run(func, *args, what=self.what)

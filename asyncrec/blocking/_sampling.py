@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from asyncrec._sampling.interleave import stream
 from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
 from asyncrec._sampling.random_access import dataset
 from asyncrec._sampling.random_access.dataset import RecordLocation
+from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
@@ -28,13 +29,23 @@ T = TypeVar("T")
 
 
 class Dataset(Handle[dataset.Dataset]):
-    """`asyncrec.Dataset`. Any number of threads may use it. ``dataset[i]`` is ``dataset.get(i)``."""
+    """`asyncrec.Dataset`. Any number of threads may use it.
+
+    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. What is in uncompressed shards
+    of a local folder is read in the calling thread.
+    """
 
     def __len__(self) -> int:
         return len(self._value)
 
-    def __getitem__(self, index: SupportsIndex) -> bytes:
-        return self.get(index)
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
+        return self.get_many(index) if isinstance(index, slice) else self.get(index)
 
     def __repr__(self) -> str:
         return repr(self._value)
@@ -63,20 +74,26 @@ class Dataset(Handle[dataset.Dataset]):
 
     def get(self, index: SupportsIndex) -> bytes:
         """See `asyncrec.Dataset.get`. Many at once are much faster: `get_many`."""
-        return self._owner.call(self._value.get, index)
+        self._owner.check()
+        record = self._value.lookup.one(index, waits=True)
+        return self._owner.call(self._value.get, index) if record is None else record
 
-    def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
+    def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
         """See `asyncrec.Dataset.get_many`."""
-        wanted = indices if isinstance(indices, np.ndarray) else list(indices)
-        return self._owner.call(self._value.get_many, wanted)
+        self._owner.check()
+        wanted = numbers_of(indices, len(self), path=self.manifest.path)
+        records = self._value.lookup.many_here(wanted)
+        return self._owner.call(self._value.get_many, wanted) if records is None else records
 
     def get_by_key(self, key: str | bytes) -> bytes:
         """See `asyncrec.Dataset.get_by_key`."""
-        return self._owner.call(self._value.get_by_key, key)
+        return self.get(self.find(key))
 
     def find(self, key: str | bytes) -> int:
         """See `asyncrec.Dataset.find`."""
-        return self._owner.call(self._value.find, key)
+        self._owner.check()
+        keys = self._value.keys
+        return keys.look_up(key) if keys.are_read else self._owner.call(self._value.find, key)
 
     def locate(self, index: SupportsIndex) -> RecordLocation:
         """See `asyncrec.Dataset.locate`."""

@@ -163,7 +163,7 @@ async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:
     await storage.put("one.tfrecord", gzip.compress(b"".join(encode_frames(records)), 1))
     async with asyncrec.open_dataset("one", storage=storage) as dataset:
         assert await dataset.get_many([39, 3, 20]) == [records[39], records[3], records[20]]
-        assert dataset._reader._members.weight == 0, "more than is kept"
+        assert dataset.lookup.reader._members.weight == 0, "more than is kept"
 
 
 async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_of_their_names() -> None:

@@ -3,6 +3,8 @@
 dataset          `asyncrec.open_dataset` and `asyncrec.Dataset`
 scan_manifest    a manifest for shards that have none
 indexes          where the records of each shard begin
+lookup           records by their numbers: at once, in few hops, or as it must be
+local_shards     plain shards of a local folder, whose files stay open
 range_reader     the byte ranges of wanted records, read and cut
 frame_extractor  records from bytes that were read, pure
 shard_files      the shards as stored, or as cached on disk

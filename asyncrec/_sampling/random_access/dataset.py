@@ -12,6 +12,7 @@ from os import PathLike
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
+from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
@@ -25,9 +26,10 @@ from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
-from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
+from asyncrec._sampling.random_access.lookup import RecordLookup
+from asyncrec._sampling.random_access.range_reader import RangeRead
 from asyncrec._sampling.random_access.record_blocks import record_blocks
-from asyncrec._sampling.random_access.record_numbers import distinct_numbers, numbers_of
+from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._sampling.random_access.scan_manifest import scan_manifest
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest
@@ -41,9 +43,7 @@ __all__ = ["Dataset", "RecordLocation", "open_dataset"]
 
 T = TypeVar("T")
 
-# Sorting fewer numbers costs less than a hop to a thread.
-_FEW = 1000
-# At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
+# Indexes read at once.
 _TASKS = 16
 # Of all cached shards: what fits beside other things on the disk of a machine that trains.
 _CACHE_BYTES = 64 << 30
@@ -85,8 +85,8 @@ class Dataset:
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         self._files = ShardFiles(folder, manifest.shards, cache)
         self._indexes = Indexes(folder, self._files)
-        self._reader = RangeReader(self._files)
-        self._keys = KeyIndex(folder, manifest.shards, self._starts)
+        self.lookup = RecordLookup(self._files, self._indexes, self._starts)
+        self.keys = KeyIndex(folder, manifest.shards, self._starts)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -124,11 +124,16 @@ class Dataset:
             FormatError: it is damaged; path, record in the shard and offset are said.
             ObjectNotFoundError, ObjectChangedError: its shard is gone, or another one by now.
         """
-        (record,) = await self.get_many([index])
+        await checkpoint()
+        record = self.lookup.one(index, waits=False)
+        if record is None:
+            (record,) = await self.get_many([index])
         return record
 
-    async def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
+    async def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
         """Records, in the order asked for; a number that comes twice gives its record twice.
+
+        ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
 
         They are read in the order in which they stand, nearby ones together, several reads at once. All of them are
         in memory in the end: ask for as many as fit.
@@ -137,7 +142,7 @@ class Dataset:
             IndexError: there is no such record; nothing was read.
             Others: as `get`; the first error ends it.
         """
-        return await self._many(indices, self._reader.records)
+        return await self._many(indices, self.lookup.reader.records)
 
     async def get_whole(
         self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], damage: DamageByShard
@@ -149,7 +154,7 @@ class Dataset:
         """
 
         async def whole(part: RangeRead) -> list[bytes | None]:
-            records, lost = await self._reader.whole(part)
+            records, lost = await self.lookup.reader.whole(part)
             damage.add(self._files.display_path(part.shard), lost)
             return records
 
@@ -157,32 +162,12 @@ class Dataset:
 
     async def _many(
         self,
-        indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]],
+        indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]],
         records_of: Callable[[RangeRead], Awaitable[list[T]]],
     ) -> list[T]:
         wanted = numbers_of(indices, len(self), path=self.manifest.path)
-        if not len(wanted):
-            return []
-        few = len(wanted) <= _FEW
-        distinct, inverse = distinct_numbers(wanted) if few else await in_thread(distinct_numbers, wanted)
-        found: list[Any] = [None] * len(distinct)
-        shards = np.searchsorted(self._starts, distinct, side="right") - 1
-        used, firsts = np.unique(shards, return_index=True)
-        lasts = [*firsts[1:].tolist(), len(distinct)]
-
-        async def read_shard(part: tuple[int, int, int]) -> None:
-            shard, first, last = part
-            index = await self._indexes.get(shard)
-            reads = self._reader.reads(shard, index, distinct[first:last] - self._starts[shard])
-
-            async def read(part: RangeRead) -> None:
-                records = await records_of(part)
-                found[first + part.first : first + part.first + len(records)] = records
-
-            await concurrently(read, reads, tasks=_TASKS)
-
-        await concurrently(read_shard, zip(used.tolist(), firsts.tolist(), lasts, strict=True), tasks=_TASKS)
-        return found if inverse is None else list(map(found.__getitem__, inverse.tolist()))
+        await checkpoint()
+        return await self.lookup.many(wanted, records_of)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
         """The record that was written with this ``key``; of several, the one that stands first.
@@ -196,7 +181,7 @@ class Dataset:
 
     async def find(self, key: str | bytes) -> int:
         """The number of the record that was written with this ``key``. As `get_by_key`, without reading the record."""
-        return await self._keys.find(key)
+        return await self.keys.find(key)
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
         """Where a record stands: shard, offset, size and member.
@@ -335,4 +320,8 @@ async def open_dataset(
             manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
             manifest = await scan_manifest(folder, name, path=display_path)
-        yield Dataset(folder, name, manifest, shard_cache)
+        dataset = Dataset(folder, name, manifest, shard_cache)
+        try:
+            yield dataset
+        finally:
+            dataset.lookup.close()

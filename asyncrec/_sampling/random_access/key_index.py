@@ -38,9 +38,20 @@ class KeyIndex:
             KeyError: there is none.
             DatasetError: a file of keys does not fit its shard.
         """
-        async with self._reading:
-            if self._columns is None:
-                self._columns = await self._read()
+        if self._columns is None:
+            async with self._reading:
+                if self._columns is None:
+                    self._columns = await self._read()
+        return self.look_up(key)
+
+    @property
+    def are_read(self) -> bool:
+        """Whether `look_up` may be called."""
+        return self._columns is not None
+
+    def look_up(self, key: str | bytes) -> int:
+        """As `find`, where the keys were read before. From any thread."""
+        assert self._columns is not None, "asked for where they are read"
         digests, numbers = self._columns
         if not len(digests):
             raise RecordKeyError(

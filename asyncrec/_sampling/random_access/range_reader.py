@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
-from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, join_ranges
+from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, cut_exactly, join_ranges
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
@@ -52,7 +53,7 @@ _FEW_RUNS = 8
 
 
 class RangeRead:
-    """One read of a shard.
+    """One read of a shard, or all that is wanted of it.
 
     Attributes:
         within: the numbers of the wanted records in the shard, ascending and distinct.
@@ -79,8 +80,9 @@ class RangeReader:
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
 
-    def reads(self, shard: int, index: RecordIndex, within: Indices) -> Iterator[RangeRead]:
-        """The reads that give these records, ascending and distinct."""
+    def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
+        """The reads that give what is wanted of one shard."""
+        index, within = whole.index, whole.within
         if index.members is not None:
             cuts = np.flatnonzero(np.diff(index.members[within])) + 1
             parts: Iterable[tuple[int, int]] = pairwise([0, *cuts.tolist(), len(within)])
@@ -88,7 +90,17 @@ class RangeReader:
             begins = index.offsets[within]
             parts = join_ranges(begins, begins + index.sizes[within], gap=_GAP, most=self._most_read)
         for first, last in parts:
-            yield RangeRead(shard, index, within[first:last], first)
+            yield RangeRead(whole.shard, index, within[first:last], whole.first + first)
+
+    def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
+        """A record of a member that is in memory, decompressed, if it is whole. Waits for nothing."""
+        assert index.members is not None, "asked for where there are members"
+        member = self._members.held((shard, index.members.item(within)))
+        size, begin = index.sizes.item(within), index.offsets.item(within)
+        if member is None or size > _CUT_ON_LOOP:
+            return None
+        records = cut_exactly(member[begin : begin + size], [size - FRAME_OVERHEAD])
+        return None if records is None else records[0]
 
     async def records(self, read: RangeRead) -> list[bytes]:
         """The records of one read, in its order.
@@ -166,6 +178,8 @@ class RangeReader:
 
             data = await self._members.get(key, make)
             try:
+                if int(sizes.sum()) <= _CUT_ON_LOOP and len(within) <= _FEW_RUNS:
+                    return extractor.of(data, 0)
                 return await in_thread(extractor.of, data, 0, limiter=self._extracting)
             except FormatError:
                 self._members.forget(key)

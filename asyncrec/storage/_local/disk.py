@@ -19,8 +19,10 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.mounts import is_in_memory
 
 __all__ = [
+    "NOWAIT",
     "Disk",
     "Place",
     "is_not_own",
@@ -35,6 +37,9 @@ __all__ = [
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""The flag by which preadv(2) gives what is in the page cache and does not wait for the rest; Linux only, else 0."""
 
 # Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
 # process's other threads (anyio's default is 40) to the user.
@@ -150,14 +155,10 @@ class Disk:
             self._durable.add(wanted)
 
     def lives_in_memory(self, device: int) -> bool:
-        """Tell whether the filesystem with this ``st_dev`` is a tmpfs, so that nothing waits for a disk. Blocks.
-
-        It does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
-        A page that was swapped out would be waited for: whoever swaps is no faster anywhere.
-        """
+        """Tell whether the filesystem with this ``st_dev`` has no disk to wait for. Blocks."""
         known = self._in_memory.get(device)
         if known is None:
-            known = self._in_memory[device] = _filesystem(device) in ("tmpfs", "ramfs")
+            known = self._in_memory[device] = is_in_memory(device)
         return known
 
     def sync_folder(self, path: str) -> None:
@@ -171,20 +172,6 @@ class Disk:
                 raise
         finally:
             os.close(fd)
-
-
-def _filesystem(device: int) -> str:
-    """Look up the type of the filesystem mounted from a device; it is empty where the system does not say."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-            for line in mounts:
-                fields, _, filesystem = line.partition(" - ")
-                if fields.split()[2] == wanted:
-                    return filesystem.split()[0]
-    except (OSError, IndexError):  # another system, or another form of the table
-        pass
-    return ""
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
@@ -259,10 +246,10 @@ def is_not_own(error: StorageError) -> bool:
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
 
-def read_at(fd: int, size: int, position: int) -> bytes:
+def read_at(fd: int, size: int, position: int, system: Any = os) -> bytes:
     """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
     blocks = []
-    while size and (block := os.pread(fd, size, position)):
+    while size and (block := system.pread(fd, size, position)):
         blocks.append(block)
         position += len(block)
         size -= len(block)

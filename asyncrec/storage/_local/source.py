@@ -15,7 +15,7 @@ import anyio
 
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ByteSource
-from asyncrec.storage._local.disk import Disk, Place, mapped_errors, object_info
+from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at
 
 __all__ = ["LocalSource", "check_regular"]
 
@@ -30,7 +30,7 @@ _SMALL = 4 << 10
 # After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead is under way.
 _HOPS_AFTER_MISS = 8
 
-_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only
+_NOWAIT = NOWAIT
 
 
 class LocalSource(ByteSource):
@@ -170,16 +170,7 @@ class LocalSource(ByteSource):
 
     def _read_whole(self, position: int, size: int) -> bytes:
         """Read until it is whole: Linux answers with 2 GiB at most, and with less at a signal."""
-        block: bytes = self._disk.system.pread(self._fd, size, position)
-        if len(block) == size or not block:
-            return block
-        parts = []
-        while block:
-            parts.append(block)
-            position += len(block)
-            size -= len(block)
-            block = self._disk.system.pread(self._fd, size, position) if size else b""
-        return b"".join(parts)
+        return read_at(self._fd, size, position, self._disk.system)
 
     def _close(self) -> None:
         self._ahead.clear()

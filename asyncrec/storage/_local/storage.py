@@ -5,7 +5,8 @@ cannot climb; a symbolic link that the user put under the root is followed (one 
 replaced by writing it). Unfinished files, ``.<name>.<id>.partial`` beside their target, are
 no objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
 
-Objects are written by `sink` and `unfinished`, read by `source`, and listed by `walk`.
+Objects are written by `sink` and `unfinished`, read by `source`, here and there by `open_files`, and listed by
+`walk`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,255 @@
+"""`LocalShards` reads records of uncompressed shards in a local folder, whose files stay open: no task, no loop.
+
+It gives records that are whole, good and where the index says, and nothing otherwise: whoever gets nothing reads them
+by `RangeReader`, which finds out what is wrong and says so. So there is one place that makes the errors, and this one
+is fast: a record that is in memory costs a look at its file's name, one read, and its checksums.
+
+Never a memory map: a page that is not there would hold whoever touches it, the event loop too, and a file that is cut
+would end the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.index import RecordIndex
+from asyncrec._sampling.random_access.frame_extractor import cut_exactly
+from asyncrec._sampling.random_access.range_reader import RangeRead
+from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec.errors import StorageError
+from asyncrec.storage._local.disk import Place
+from asyncrec.storage._local.open_files import OpenFile, OpenFiles
+from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._url import join
+
+__all__ = ["LocalReads", "LocalShards"]
+
+# Copied on the event loop at once: about 40 us.
+MOST_ON_LOOP = 256 << 10
+# Cut at once: whoever cuts more makes the event loop wait longer for the interpreter.
+_PIECE = 1 << 20
+# A range from here on is read into an object of its own; smaller ones are gathered.
+_LARGE = 128 << 10
+# Of one hop to a thread, whose cost is nothing beside them, and which ends soon enough for whoever cancels it.
+_HOP_BYTES = 8 << 20
+_HOP_RECORDS = 8192
+
+T = TypeVar("T")
+# (size, position) of neighbours that are read together.
+Range = tuple[int, int]
+
+
+class LocalShards:
+    """The plain shards of a data set in a local folder. Used by the event loop and any number of threads."""
+
+    def __init__(self, folder: LocalStorage, files: ShardFiles) -> None:
+        self._folder = folder
+        self._files = files
+        self._open = OpenFiles(folder.disk)
+        self._scratch = bytearray()
+        # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
+        self.cutting = threading.Lock()
+
+    @classmethod
+    def of(cls, files: ShardFiles) -> LocalShards | None:
+        """Those of a data set; `None` where it is none of a local folder."""
+        folder = None if files.cached else local_folder(files.folder)
+        return None if folder is None else cls(folder, files)
+
+    async def in_thread(self, func: Callable[[], T]) -> T:
+        """Call it in a thread, of which the folder has so many at most."""
+        return await self._folder.disk.in_thread(func)
+
+    def close(self) -> None:
+        """Close the files; each that is read from now on is opened for that."""
+        self._open.close()
+
+    def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
+        """One record. Without ``waits``, on the event loop, only if nothing has to be opened or waited for."""
+        size, begin = index.sizes.item(within), index.offsets.item(within)
+        if waits:
+            file = self.opened(shard)
+            data = None if file is None else _read(file, size, begin)
+        else:
+            file = self._open.held(shard, waits=False)
+            data = None if file is None else self._cached(file, [(size, begin)], size)
+        records = None if data is None else cut_exactly(data, [size - FRAME_OVERHEAD])
+        return None if records is None else records[0]
+
+    def cached(self, part: RangeRead) -> list[bytes] | None:
+        """The records of one shard, a few, if nothing has to be opened or waited for. On the event loop."""
+        file = self._open.held(part.shard, waits=False)
+        if file is None:
+            return None
+        ranges, lengths = _ranges(part)
+        data = self._cached(file, ranges, sum(size for size, _ in ranges))
+        return None if data is None else cut_exactly(data, lengths)
+
+    def opened(self, shard: int) -> OpenFile | None:
+        """The shard's file, if it is the one that is to be read. Blocks."""
+        key = self._files.shards[shard].path
+        try:
+            place = Place(key=key, path=str(self._folder.path_of(key)), shown=join(self._folder.root, key))
+            return self._open.open(shard, place, partial(self._files.pin, shard))
+        except (StorageError, ValueError):  # ValueError: no name that a file has
+            return None
+
+    def _cached(self, file: OpenFile, ranges: list[Range], size: int) -> bytes | None:
+        if size > MOST_ON_LOOP:
+            return None
+        if not self._scratch:
+            self._scratch = bytearray(MOST_ON_LOOP)
+        with memoryview(self._scratch) as view:
+            return None if _fill(file, ranges, view) else bytes(view[:size])
+
+
+class LocalReads:
+    """Reads many records of local shards, in steps: each in a worker thread, or all where waiting is no matter.
+
+    Args:
+        found: the records are put here, each part's from its ``first`` on.
+
+    Attributes:
+        refused: what is to be read in another way, since something is not as it should be.
+    """
+
+    def __init__(self, shards: LocalShards, parts: Iterable[RangeRead], found: list[bytes | None]) -> None:
+        self._shards = shards
+        self._pieces = (piece for part in parts for piece in _pieces(part))
+        self._found = found
+        self._scratch = bytearray()
+        self.refused: list[RangeRead] = []
+
+    def step(self) -> bool:
+        """Read the next of them; whether there are more. Blocks."""
+        hop, size, more = self._hop()
+        if size > len(self._scratch):
+            self._scratch = bytearray(size)
+        with memoryview(self._scratch) as view:
+            at = 0
+            for piece in hop:
+                at = piece.gather(view, at)
+            for piece in hop:
+                piece.expect()
+            for piece in hop:
+                records = piece.records(self._shards.cutting)
+                if records is None:
+                    self.refused.append(piece.part)
+                else:
+                    first = piece.part.first
+                    self._found[first : first + len(records)] = records
+        return more
+
+    def _hop(self) -> tuple[list[_Piece], int, bool]:
+        """Pieces for one step, their files open; how many bytes of them are to be gathered; whether there are more."""
+        hop: list[_Piece] = []
+        records = size = gathered = 0
+        shard, file = -1, None
+        for part in self._pieces:
+            if part.shard != shard:
+                shard, file = part.shard, self._shards.opened(part.shard)
+            if file is None:
+                self.refused.append(part)
+                continue
+            piece = _Piece(file, part)
+            hop.append(piece)
+            records += len(part.within)
+            size += piece.size
+            gathered += 0 if piece.is_large else piece.size
+            if size >= _HOP_BYTES or records >= _HOP_RECORDS:
+                return hop, gathered, True
+        return hop, gathered, False
+
+
+class _Piece:
+    """Records of one shard that are cut together."""
+
+    __slots__ = ("_file", "_lengths", "_missing", "_ranges", "_view", "is_large", "part", "size")
+
+    def __init__(self, file: OpenFile, part: RangeRead) -> None:
+        self.part = part
+        self._file = file
+        self._ranges, self._lengths = _ranges(part)
+        self.size = sum(size for size, _ in self._ranges)
+        self.is_large = len(self._ranges) == 1 and self.size >= _LARGE
+        self._view: memoryview | None = None
+        self._missing: list[tuple[int, int, int]] = []
+
+    def gather(self, view: memoryview, at: int) -> int:
+        """Put what is in memory into the view, from ``at`` on; where its place there ends."""
+        if self.is_large:
+            return at
+        self._view = view[at : at + self.size]
+        self._missing = _fill(self._file, self._ranges, self._view)
+        return at + self.size
+
+    def expect(self) -> None:
+        """Have the disk fetch the rest."""
+        self._file.expect((size, position) for size, position, _ in self._missing)
+
+    def records(self, cutting: threading.Lock) -> list[bytes] | None:
+        """The records, if all of them are as they should be; one thread at a time is ``cutting``."""
+        data = self._data()
+        if data is None:
+            return None
+        with cutting:
+            return cut_exactly(data, self._lengths)
+
+    def _data(self) -> bytes | None:
+        if self._view is None:
+            return _read(self._file, *self._ranges[0])
+        with self._view as view:
+            for size, position, at in self._missing:
+                data = _read(self._file, size, position)
+                if data is None:
+                    return None
+                view[at : at + size] = data
+            return bytes(view)
+
+
+def _pieces(part: RangeRead) -> Iterator[RangeRead]:
+    """The part in pieces of about `_PIECE` bytes."""
+    sizes = part.index.sizes[part.within]
+    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _PIECE)) + 1
+    if not len(cuts):
+        yield part
+        return
+    for first, last in pairwise([0, *cuts.tolist(), len(sizes)]):
+        yield RangeRead(part.shard, part.index, part.within[first:last], part.first + first)
+
+
+def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
+    """What is to be read for the records of a part, and their lengths."""
+    begins, sizes = part.index.offsets[part.within], part.index.sizes[part.within]
+    ends = begins + sizes
+    gaps = np.flatnonzero(begins[1:] != ends[:-1])
+    firsts = begins[np.concatenate(([0], gaps + 1))]
+    lasts = ends[np.concatenate((gaps, [-1]))]
+    return list(zip((lasts - firsts).tolist(), firsts.tolist(), strict=True)), (sizes - FRAME_OVERHEAD).tolist()
+
+
+def _fill(file: OpenFile, ranges: list[Range], view: memoryview) -> list[tuple[int, int, int]]:
+    """Put what is in memory of the ranges into the view, one behind the other; gives the others, with their places."""
+    missing = []
+    at = 0
+    for size, position in ranges:
+        if not file.cached(view[at : at + size], position):
+            missing.append((size, position, at))
+        at += size
+    return missing
+
+
+def _read(file: OpenFile, size: int, position: int) -> bytes | None:
+    """Read a range, if it is there. Blocks."""
+    try:
+        data = file.read(size, position)
+    except OSError:
+        return None
+    return data if len(data) == size else None

@@ -25,7 +25,7 @@ from asyncrec._sampling.random_access.range_reader import RangeRead
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.disk import Place
-from asyncrec.storage._local.open_files import OpenFile, OpenFiles
+from asyncrec.storage._local.open_files import OpenFile, OpenFiles, Range
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
@@ -42,8 +42,6 @@ _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
 
 T = TypeVar("T")
-# (size, position) of neighbours that are read together.
-Range = tuple[int, int]
 
 
 class LocalShards:
@@ -94,6 +92,9 @@ class LocalShards:
 
     def opened(self, shard: int) -> OpenFile | None:
         """The shard's file, if it is the one that is to be read. Blocks."""
+        file = self._open.held(shard, waits=True)
+        if file is not None:
+            return file
         key = self._files.shards[shard].path
         try:
             place = Place(key=key, path=str(self._folder.path_of(key)), shown=join(self._folder.root, key))
@@ -107,7 +108,7 @@ class LocalShards:
         if not self._scratch:
             self._scratch = bytearray(MOST_ON_LOOP)
         with memoryview(self._scratch) as view:
-            return None if _fill(file, ranges, view) else bytes(view[:size])
+            return None if file.cached(ranges, view) else bytes(view[:size])
 
 
 class LocalReads:
@@ -122,7 +123,7 @@ class LocalReads:
 
     def __init__(self, shards: LocalShards, parts: Iterable[RangeRead], found: list[bytes | None]) -> None:
         self._shards = shards
-        self._pieces = (piece for part in parts for piece in _pieces(part))
+        self._pieces = self._made(parts)
         self._found = found
         self._scratch = bytearray()
         self.refused: list[RangeRead] = []
@@ -151,21 +152,22 @@ class LocalReads:
         """Pieces for one step, their files open; how many bytes of them are to be gathered; whether there are more."""
         hop: list[_Piece] = []
         records = size = gathered = 0
-        shard, file = -1, None
-        for part in self._pieces:
-            if part.shard != shard:
-                shard, file = part.shard, self._shards.opened(part.shard)
-            if file is None:
-                self.refused.append(part)
-                continue
-            piece = _Piece(file, part)
+        for piece in self._pieces:
             hop.append(piece)
-            records += len(part.within)
+            records += len(piece.part.within)
             size += piece.size
             gathered += 0 if piece.is_large else piece.size
             if size >= _HOP_BYTES or records >= _HOP_RECORDS:
                 return hop, gathered, True
         return hop, gathered, False
+
+    def _made(self, parts: Iterable[RangeRead]) -> Iterator[_Piece]:
+        for part in parts:
+            file = self._shards.opened(part.shard)
+            if file is None:
+                self.refused.append(part)
+            else:
+                yield from _pieces(file, part)
 
 
 class _Piece:
@@ -187,7 +189,7 @@ class _Piece:
         if self.is_large:
             return at
         self._view = view[at : at + self.size]
-        self._missing = _fill(self._file, self._ranges, self._view)
+        self._missing = self._file.cached(self._ranges, self._view)
         return at + self.size
 
     def expect(self) -> None:
@@ -214,36 +216,30 @@ class _Piece:
             return bytes(view)
 
 
-def _pieces(part: RangeRead) -> Iterator[RangeRead]:
+def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
     """The part in pieces of about `_PIECE` bytes."""
+    whole = _Piece(file, part)
+    if whole.size <= _PIECE:
+        yield whole
+        return
     sizes = part.index.sizes[part.within]
     cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _PIECE)) + 1
-    if not len(cuts):
-        yield part
-        return
     for first, last in pairwise([0, *cuts.tolist(), len(sizes)]):
-        yield RangeRead(part.shard, part.index, part.within[first:last], part.first + first)
+        yield _Piece(file, RangeRead(part.shard, part.index, part.within[first:last], part.first + first))
 
 
 def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
-    """What is to be read for the records of a part, and their lengths."""
-    begins, sizes = part.index.offsets[part.within], part.index.sizes[part.within]
-    ends = begins + sizes
-    gaps = np.flatnonzero(begins[1:] != ends[:-1])
-    firsts = begins[np.concatenate(([0], gaps + 1))]
-    lasts = ends[np.concatenate((gaps, [-1]))]
-    return list(zip((lasts - firsts).tolist(), firsts.tolist(), strict=True)), (sizes - FRAME_OVERHEAD).tolist()
-
-
-def _fill(file: OpenFile, ranges: list[Range], view: memoryview) -> list[tuple[int, int, int]]:
-    """Put what is in memory of the ranges into the view, one behind the other; gives the others, with their places."""
-    missing = []
-    at = 0
-    for size, position in ranges:
-        if not file.cached(view[at : at + size], position):
-            missing.append((size, position, at))
-        at += size
-    return missing
+    """What is to be read for the records of a part, neighbours together, and their lengths."""
+    begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
+    ranges: list[Range] = []
+    begin = end = begins[0]
+    for position, size in zip(begins, sizes, strict=True):
+        if position != end:
+            ranges.append((end - begin, begin))
+            begin = position
+        end = position + size
+    ranges.append((end - begin, begin))
+    return ranges, [size - FRAME_OVERHEAD for size in sizes]
 
 
 def _read(file: OpenFile, size: int, position: int) -> bytes | None:

@@ -17,7 +17,10 @@ from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at
 from asyncrec.storage._local.source import check_regular
 
-__all__ = ["OpenFile", "OpenFiles"]
+__all__ = ["OpenFile", "OpenFiles", "Range"]
+
+Range = tuple[int, int]
+"""The size and the position of bytes in a file."""
 
 _NOWAIT = NOWAIT
 # Of one data set: enough for the shards that most have, and at most a 16th of what the process may open, since others
@@ -50,6 +53,8 @@ class OpenFile:
         self._identity = _identity(status)
         self._in_memory = disk.lives_in_memory(status.st_dev)
         self.waitless = self._in_memory or self._can_be_asked()
+        self._flags = 0 if self._in_memory else _NOWAIT
+        self._preadv = self._system.preadv
 
     def is_current(self) -> bool:
         """Tell whether its path leads to it still, and to what it was; a ``waitless`` one waits for nothing."""
@@ -58,16 +63,23 @@ class OpenFile:
         except OSError:
             return False
 
-    def cached(self, view: memoryview, position: int) -> bool:
-        """Fill the view from memory. `False` where that would be waiting for a disk, or there is less."""
-        if not self.waitless:
-            return False
-        try:
-            if self._in_memory:
-                return bool(self._system.preadv(self._fd, [view], position) == len(view))
-            return bool(self._system.preadv(self._fd, [view], position, _NOWAIT) == len(view))
-        except OSError:  # BlockingIOError is one; what else is wrong shows when it is read in a thread
-            return False
+    def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
+        """Put what is in memory of the ranges into the view, one behind the other.
+
+        Gives the size, the position and the place in the view of each for which that would be waiting for a disk, or
+        of which there is less.
+        """
+        missing = []
+        at = 0
+        for size, position in ranges:
+            try:
+                there = self._preadv(self._fd, [view[at : at + size]], position, self._flags) if self.waitless else 0
+            except OSError:  # BlockingIOError is one; what else is wrong shows when it is read in a thread
+                there = 0
+            if there != size:
+                missing.append((size, position, at))
+            at += size
+        return missing
 
     def read(self, size: int, position: int) -> bytes:
         """Give so many bytes, fewer only where the file ends. Blocks.
@@ -77,8 +89,8 @@ class OpenFile:
         """
         return read_at(self._fd, size, position, self._system)
 
-    def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have the disk fetch these ranges, ``(size, position)``, all at once, before each is read. Blocks."""
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """Have the disk fetch these ranges all at once, before each is read. Blocks."""
         if not self._in_memory and _advise is not None:
             for size, position in ranges:
                 _advise(self._fd, position, size, _WILLNEED)
@@ -136,14 +148,11 @@ class OpenFiles:
         return None
 
     def open(self, key: Hashable, place: Place, accept: Callable[[ObjectInfo], bool]) -> OpenFile | None:
-        """Give the file, which is opened if need be, and kept open only if it is accepted; `None` if not. Blocks.
+        """Open a file, and keep it open under the key if it is accepted; `None` if not. Blocks.
 
         Raises:
             StorageError: as `OpenFile`.
         """
-        file = self.held(key, waits=True)
-        if file is not None:
-            return file
         file = OpenFile(self._disk, place)
         if not accept(file.info):
             return None

@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -26,6 +26,7 @@ READY := .venv/.ready
 INTEROP_READY := .venv-interop/.ready
 ENGINES_READY := .venv-engines/.ready
 OLDER_RAY_READY := .venv-engines-ray-2.51/.ready
+LOADERS_READY := .venv-loaders/.ready
 BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
@@ -99,6 +100,9 @@ engines: $(ENGINES_READY) $(OLDER_RAY_READY) ## Ray, pandas, Polars, DuckDB on o
 		RAY_USAGE_STATS_ENABLED=0 $$environment/bin/python -m pytest -q -W default tests/engines $(ARGS) || failed=1; \
 	done; exit $$failed
 
+loaders: $(LOADERS_READY) ## grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
+	@.venv-loaders/bin/python -m pytest -q -W default tests/loaders $(ARGS)
+
 bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
 
@@ -167,6 +171,10 @@ $(ENGINES_READY): $(PROJECTS)
 
 $(OLDER_RAY_READY): $(PROJECTS)
 	@$(call environment,.venv-engines-ray-2.51,--group engines 'ray[data]==2.51.1' $(call editable,.))
+	@touch $@
+
+$(LOADERS_READY): $(PROJECTS)
+	@$(call environment,.venv-loaders,--group loaders $(call editable,.))
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)

@@ -127,6 +127,7 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "example.proto.example_pb2",
         "integrations",
         "integrations.arrow",
+        "integrations.grain",
         "integrations.ray",
         "integrations.tensorflow",
         "integrations.torch",

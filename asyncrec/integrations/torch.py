@@ -41,6 +41,7 @@ from asyncrec import blocking
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
+from asyncrec.integrations._snapshot import SnapshotRecords
 
 __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
@@ -184,17 +185,10 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         cache: str | PathLike[str] | None = None,
     ) -> None:
         self._transform = transform
-        self._storage_options = storage_options
-        self._cache = cache
-        self._path: str | Manifest = path if isinstance(path, Manifest) else fspath(path)
-        self._opened: tuple[int, blocking.Dataset, ExitStack] | None = None
-        with blocking.open_dataset(self._path, storage_options=storage_options) as dataset:
-            self._count = len(dataset)
-            if isinstance(self._path, Manifest) or dataset.manifest.id:
-                self._path = dataset.manifest
+        self._records = SnapshotRecords(path, storage_options, cache)
 
     def __len__(self) -> int:
-        return self._count
+        return self._records.count
 
     def __getitem__(self, index: int) -> Any:
         (item,) = self.__getitems__([index])
@@ -202,25 +196,8 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
-        records = self._dataset().get_many(indices)
+        records = self._records.dataset().get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
-
-    def __del__(self) -> None:
-        opened = self.__dict__.get("_opened")
-        if opened is not None and opened[0] == getpid():
-            with suppress(RuntimeError):  # Python ends, and closed it
-                opened[2].close()
-
-    def _dataset(self) -> blocking.Dataset:
-        """Opened by whichever process reads."""
-        if self._opened is None or self._opened[0] != getpid():
-            stack = ExitStack()
-            opening = blocking.open_dataset(self._path, storage_options=self._storage_options, cache=self._cache)
-            self._opened = getpid(), stack.enter_context(opening), stack
-        return self._opened[1]
 
 
 class _Items(Iterator[Any]):

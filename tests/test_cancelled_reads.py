@@ -28,6 +28,7 @@ from asyncrec._records.position import BEGINNING
 from asyncrec._records.reading.reader import open_reader_at
 from asyncrec._sampling.interleave import cycle_shards
 from asyncrec._sampling.random_access import in_order
+from asyncrec.storage._local import open_files
 from asyncrec.storage._local import source as local_source
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -250,6 +251,7 @@ KINDS: dict[str, Kind] = {
 def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Nothing is in the page cache: every read of a file is one by a thread. And to close one takes a while."""
     monkeypatch.setattr(local_source, "_NOWAIT", 0)
+    monkeypatch.setattr(open_files, "_NOWAIT", 0)
     leave = local_source.LocalSource.__aexit__
 
     async def left(self: local_source.LocalSource, *error: Any) -> None:

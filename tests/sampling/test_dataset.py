@@ -12,6 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.frames import encode_frames
+from asyncrec._sampling.random_access import range_reader
 from asyncrec.errors import CorruptRecordError, DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
@@ -155,6 +156,18 @@ async def test_gzip_members_that_cut_records_are_read_across_them() -> None:
     await storage.put("cut-0.tfrecord", b"".join(gzip.compress(piece) for piece in pieces))
     async with asyncrec.open_dataset("cut-*", storage=storage) as dataset:
         assert await dataset.get_many(range(999, -1, -1)) == RECORDS[::-1]
+
+
+async def test_a_record_of_a_member_that_was_decompressed_is_had_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    records = await written(storage, compression="GZIP")
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert await dataset.get(7) == records[7]
+        monkeypatch.setattr(range_reader, "in_thread", None)
+        assert [await dataset.get(number) for number in (0, 8, 129)] == [records[number] for number in (0, 8, 129)]
+        assert await dataset.get_many([3, 90, 3]) == [records[3], records[90], records[3]]
 
 
 async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:

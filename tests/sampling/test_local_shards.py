@@ -16,7 +16,7 @@ import pytest
 import asyncrec
 from asyncrec import blocking
 from asyncrec._concurrency import tasks
-from asyncrec._sampling.random_access import frame_extractor
+from asyncrec._sampling.random_access import frame_extractor, local_shards
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import CorruptRecordError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._local import open_files
@@ -136,6 +136,32 @@ async def test_large_records_are_read_in_pieces_that_a_thread_waits_for(tmp_path
             assert await dataset.get_many(slice(None)) == records
         assert await dataset.get_many(slice(30, None, -7)) == records[30::-7]
         assert await dataset.get(4) == records[4]
+
+
+async def test_a_slow_disk_is_read_in_many_hops_between_which_a_call_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_shards, "_HOP_SECONDS", 0.0)
+    await written(tmp_path)
+    system = System(lambda: False)
+    async with asyncrec.open_dataset("pages", storage=LocalStorage(tmp_path, system=system)) as dataset:
+        await warmed(dataset)
+        system.calls.clear()
+        with anyio.move_on_after(0):
+            await dataset.get_many(range(0, 600, 2))
+        assert [name for name, _ in system.calls if name == "pread"] == []
+        assert await dataset.get_many(range(0, 600, 2)) == RECORDS[::2]
+        assert await dataset.get_many(range(0, 600, 3)) == RECORDS[::3]
+
+
+async def test_a_great_many_small_records_come_in_bounded_pieces(tmp_path: Path) -> None:
+    records = [b"%d" % number for number in range(30_000)]
+    async with asyncrec.open_sharded_writer(tmp_path / "small") as writer:
+        await writer.write_many(records)
+    async with asyncrec.open_dataset(tmp_path / "small") as dataset:
+        for _ in range(2):
+            assert await dataset.get_many(slice(None)) == records
+        assert await dataset.get_many(slice(None, None, -2)) == records[::-2]
 
 
 Spoil = Callable[[Path], object]

@@ -11,13 +11,16 @@ would end the process.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
+from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
 
+from asyncrec._concurrency.forks import on_fork
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.frame_extractor import cut_exactly
@@ -34,12 +37,15 @@ __all__ = ["LocalReads", "LocalShards"]
 # Copied on the event loop at once: about 40 us.
 MOST_ON_LOOP = 256 << 10
 # Cut at once: whoever cuts more makes the event loop wait longer for the interpreter.
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 # A range from here on is read into an object of its own; smaller ones are gathered.
 _LARGE = 128 << 10
-# Of one hop to a thread, whose cost is nothing beside them, and which ends soon enough for whoever cancels it.
+_PIECE_RECORDS = 4096
+# Of one hop to a thread, whose cost is nothing beside them.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
+# Reading from a disk that is slow goes on in another hop: whoever cancels a call waits no longer.
+_HOP_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -53,6 +59,11 @@ class LocalShards:
         self._open = OpenFiles(folder.disk)
         self._scratch = bytearray()
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
+        self.cutting = threading.Lock()
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In a child: another thread may have held it."""
         self.cutting = threading.Lock()
 
     @classmethod
@@ -124,42 +135,49 @@ class LocalReads:
     def __init__(self, shards: LocalShards, parts: Iterable[RangeRead], found: list[bytes | None]) -> None:
         self._shards = shards
         self._pieces = self._made(parts)
+        self._hop: deque[_Piece] = deque()
+        self._more = True
         self._found = found
         self._scratch = bytearray()
         self.refused: list[RangeRead] = []
 
     def step(self) -> bool:
         """Read the next of them; whether there are more. Blocks."""
-        hop, size, more = self._hop()
-        if size > len(self._scratch):
-            self._scratch = bytearray(size)
-        with memoryview(self._scratch) as view:
-            at = 0
-            for piece in hop:
-                at = piece.gather(view, at)
-            for piece in hop:
-                piece.expect()
-            for piece in hop:
-                records = piece.records(self._shards.cutting)
-                if records is None:
-                    self.refused.append(piece.part)
-                else:
-                    first = piece.part.first
-                    self._found[first : first + len(records)] = records
-        return more
+        if not self._hop:
+            self._begin()
+        deadline = perf_counter() + _HOP_SECONDS
+        while self._hop:
+            piece = self._hop[0]
+            if not piece.complete(deadline):
+                return True
+            self._hop.popleft()
+            records = piece.records(self._shards.cutting)
+            if records is None:
+                self.refused.append(piece.part)
+            else:
+                self._found[piece.part.first : piece.part.first + len(records)] = records
+        return self._more
 
-    def _hop(self) -> tuple[list[_Piece], int, bool]:
-        """Pieces for one step, their files open; how many bytes of them are to be gathered; whether there are more."""
-        hop: list[_Piece] = []
+    def _begin(self) -> None:
+        """Take the pieces of one hop, read of them what is in memory, and have the disk fetch the rest."""
         records = size = gathered = 0
         for piece in self._pieces:
-            hop.append(piece)
+            self._hop.append(piece)
             records += len(piece.part.within)
             size += piece.size
             gathered += 0 if piece.is_large else piece.size
             if size >= _HOP_BYTES or records >= _HOP_RECORDS:
-                return hop, gathered, True
-        return hop, gathered, False
+                break
+        else:
+            self._more = False
+        if gathered > len(self._scratch):
+            self._scratch = bytearray(gathered)
+        with memoryview(self._scratch) as view:
+            at = 0
+            for piece in self._hop:
+                at = piece.gather(view, at)
+        for piece in self._hop:
+            piece.expect()
 
     def _made(self, parts: Iterable[RangeRead]) -> Iterator[_Piece]:
         for part in parts:
@@ -173,7 +191,7 @@ class LocalReads:
 class _Piece:
     """Records of one shard that are cut together."""
 
-    __slots__ = ("_file", "_lengths", "_missing", "_ranges", "_view", "is_large", "part", "size")
+    __slots__ = ("_file", "_lengths", "_missing", "_ranges", "_short", "_view", "is_large", "part", "size")
 
     def __init__(self, file: OpenFile, part: RangeRead) -> None:
         self.part = part
@@ -183,6 +201,7 @@ class _Piece:
         self.is_large = len(self._ranges) == 1 and self.size >= _LARGE
         self._view: memoryview | None = None
         self._missing: list[tuple[int, int, int]] = []
+        self._short = False
 
     def gather(self, view: memoryview, at: int) -> int:
         """Put what is in memory into the view, from ``at`` on; where its place there ends."""
@@ -196,35 +215,44 @@ class _Piece:
         """Have the disk fetch the rest."""
         self._file.expect((size, position) for size, position, _ in self._missing)
 
+    def complete(self, deadline: float) -> bool:
+        """Read what was not in memory; `False` if there is more when the time has come."""
+        while self._view is not None and self._missing and not self._short:
+            size, position, at = self._missing.pop()
+            data = _read(self._file, size, position)
+            if data is None:
+                self._short = True
+            else:
+                self._view[at : at + size] = data
+            if perf_counter() > deadline:
+                return not self._missing
+        return True
+
     def records(self, cutting: threading.Lock) -> list[bytes] | None:
         """The records, if all of them are as they should be; one thread at a time is ``cutting``."""
-        data = self._data()
+        if self._view is None:
+            data = _read(self._file, *self._ranges[0])
+        else:
+            with self._view as view:
+                data = None if self._short else bytes(view)
         if data is None:
             return None
         with cutting:
             return cut_exactly(data, self._lengths)
 
-    def _data(self) -> bytes | None:
-        if self._view is None:
-            return _read(self._file, *self._ranges[0])
-        with self._view as view:
-            for size, position, at in self._missing:
-                data = _read(self._file, size, position)
-                if data is None:
-                    return None
-                view[at : at + size] = data
-            return bytes(view)
-
 
 def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
-    """The part in pieces of about `_PIECE` bytes."""
-    whole = _Piece(file, part)
-    if whole.size <= _PIECE:
-        yield whole
-        return
+    """The part in pieces that are cut at once."""
+    count = len(part.within)
+    if count <= _PIECE_RECORDS:
+        whole = _Piece(file, part)
+        if whole.size <= _PIECE_BYTES:
+            yield whole
+            return
     sizes = part.index.sizes[part.within]
-    cuts = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // _PIECE)) + 1
-    for first, last in pairwise([0, *cuts.tolist(), len(sizes)]):
+    number = (np.cumsum(sizes) - sizes) // _PIECE_BYTES
+    cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(_PIECE_RECORDS, count, _PIECE_RECORDS))
+    for first, last in pairwise([0, *cuts.tolist(), count]):
         yield _Piece(file, RangeRead(part.shard, part.index, part.within[first:last], part.first + first))
 
 

@@ -11,6 +11,7 @@ import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.storage._base import ObjectInfo
@@ -54,7 +55,6 @@ class OpenFile:
         self._in_memory = disk.lives_in_memory(status.st_dev)
         self.waitless = self._in_memory or self._can_be_asked()
         self._flags = 0 if self._in_memory else _NOWAIT
-        self._preadv = self._system.preadv
 
     def is_current(self) -> bool:
         """Tell whether its path leads to it still, and to what it was; a ``waitless`` one waits for nothing."""
@@ -71,9 +71,10 @@ class OpenFile:
         """
         missing = []
         at = 0
+        preadv = self._system.preadv if self.waitless else _gives_nothing
         for size, position in ranges:
             try:
-                there = self._preadv(self._fd, [view[at : at + size]], position, self._flags) if self.waitless else 0
+                there = preadv(self._fd, [view[at : at + size]], position, self._flags)
             except OSError:  # BlockingIOError is one; what else is wrong shows when it is read in a thread
                 there = 0
             if there != size:
@@ -92,8 +93,9 @@ class OpenFile:
     def expect(self, ranges: Iterable[Range]) -> None:
         """Have the disk fetch these ranges all at once, before each is read. Blocks."""
         if not self._in_memory and _advise is not None:
-            for size, position in ranges:
-                _advise(self._fd, position, size, _WILLNEED)
+            with suppress(OSError):  # without it they are fetched one by one
+                for size, position in ranges:
+                    _advise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
         """Close it; to read is an OSError from now on. For who knows that no other thread reads."""
@@ -181,6 +183,10 @@ class OpenFiles:
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
     """What an etag is made of."""
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _gives_nothing(fd: int, buffers: list[memoryview], position: int, flags: int) -> int:
+    return 0
 
 
 def _most_open() -> int:

@@ -195,11 +195,11 @@ CASES = [
     Case(f"access {_MANY} at a time, 1 KiB", 8192, 1024, contenders(many=True), prepare),
     Case(
         f"access {_MANY} at a time, 1 KiB, GZIP",
-        8192,
+        4096,
         1024,
         {"asyncrec": lambda case: asynchronous(case, many=True)},
         prepare,
-        note="64 MiB of records, whose decompressed members stay in memory",
+        note="32 MiB of records, whose decompressed members stay in memory",
     ),
     Case("access shuffled by grain, 1 KiB", 8192, 1024, GRAIN, prepare),
 ]

@@ -98,7 +98,7 @@ class LocalShards:
         if file is None:
             return None
         ranges, lengths = _ranges(part)
-        data = self._cached(file, ranges, sum(size for size, _ in ranges))
+        data = self._cached(file, ranges, _size(lengths))
         return None if data is None else cut_exactly(data, lengths)
 
     def opened(self, shard: int) -> OpenFile | None:
@@ -197,7 +197,7 @@ class _Piece:
         self.part = part
         self._file = file
         self._ranges, self._lengths = _ranges(part)
-        self.size = sum(size for size, _ in self._ranges)
+        self.size = _size(self._lengths)
         self.is_large = len(self._ranges) == 1 and self.size >= _LARGE
         self._view: memoryview | None = None
         self._missing: list[tuple[int, int, int]] = []
@@ -268,6 +268,11 @@ def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
         end = position + size
     ranges.append((end - begin, begin))
     return ranges, [size - FRAME_OVERHEAD for size in sizes]
+
+
+def _size(lengths: list[int]) -> int:
+    """The size of the frames of records of these lengths."""
+    return sum(lengths) + FRAME_OVERHEAD * len(lengths)
 
 
 def _read(file: OpenFile, size: int, position: int) -> bytes | None:

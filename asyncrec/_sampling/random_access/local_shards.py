@@ -11,11 +11,11 @@ would end the process.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
-from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
@@ -145,7 +145,7 @@ class LocalReads:
         """Read the next of them; whether there are more. Blocks."""
         if not self._hop:
             self._begin()
-        deadline = perf_counter() + _HOP_SECONDS
+        deadline = time.perf_counter() + _HOP_SECONDS
         while self._hop:
             piece = self._hop[0]
             if not piece.complete(deadline):
@@ -224,7 +224,7 @@ class _Piece:
                 self._short = True
             else:
                 self._view[at : at + size] = data
-            if perf_counter() > deadline:
+            if time.perf_counter() > deadline:
                 return not self._missing
         return True
 

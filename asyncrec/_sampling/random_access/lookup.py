@@ -8,9 +8,9 @@ millisecond at most; plain shards of a local folder in a worker thread, one hop 
 from __future__ import annotations
 
 import operator
+import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from time import perf_counter
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
@@ -141,10 +141,10 @@ class RecordLookup:
 
         if not few:  # their parts are made in the thread, too
             return left, await self._read_in_thread(local, parts_of(shards), found)
-        began = perf_counter()
+        began = time.perf_counter()
         waiting = []
         for part in parts_of(shards):
-            records = local.cached(part) if perf_counter() - began < _MOST_SECONDS else None
+            records = local.cached(part) if time.perf_counter() - began < _MOST_SECONDS else None
             if records is None:
                 waiting.append(part)
             else:

@@ -246,10 +246,11 @@ def is_not_own(error: StorageError) -> bool:
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
 
-def read_at(fd: int, size: int, position: int, system: Any = os) -> bytes:
+def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
     """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
     blocks = []
-    while size and (block := system.pread(fd, size, position)):
+    pread = (os if system is None else system).pread
+    while size and (block := pread(fd, size, position)):
         blocks.append(block)
         position += len(block)
         size -= len(block)

@@ -24,6 +24,7 @@ Range = tuple[int, int]
 """The size and the position of bytes in a file."""
 
 _NOWAIT = NOWAIT
+_WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
 # Of one data set: enough for the shards that most have, and at most a 16th of what the process may open, since others
 # open files, too.
 _MOST_OPEN = 64
@@ -92,16 +93,16 @@ class OpenFile:
 
     def expect(self, ranges: Iterable[Range]) -> None:
         """Have the disk fetch these ranges all at once, before each is read. Blocks."""
-        if not self._in_memory and _advise is not None:
+        if not self._in_memory and _WILLNEED:
             with suppress(OSError):  # without it they are fetched one by one
                 for size, position in ranges:
-                    _advise(self._fd, position, size, _WILLNEED)
+                    self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
 
     def close(self) -> None:
         """Close it; to read is an OSError from now on. For who knows that no other thread reads."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            _close(fd)
+            os.close(fd)
 
     __del__ = close
 
@@ -192,10 +193,3 @@ def _gives_nothing(fd: int, buffers: list[memoryview], position: int, flags: int
 def _most_open() -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_OPEN if limit == resource.RLIM_INFINITY else max(1, min(_MOST_OPEN, limit // _PART_OF_LIMIT))
-
-
-# When Python ends, what a finaliser needs may be gone from its module.
-_close: Callable[[int], None] = os.close
-# Not on macOS.
-_advise: Callable[[int, int, int, int], None] | None = getattr(os, "posix_fadvise", None)
-_WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)

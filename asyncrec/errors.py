@@ -80,13 +80,13 @@ __all__ = [
 
 
 class AsyncRecError(Exception):
-    """The root: everything asyncrec raises on its own account, but for what is used at the wrong time."""
+    """The root of all errors of asyncrec, except those for using an object at the wrong time."""
 
 
 class ArgumentError(AsyncRecError):
-    """What the caller gave is refused: the caller is to give something else, and asyncrec is not at fault.
+    """The caller passed something that asyncrec refuses.
 
-    Every refusal is one of its subclasses, so that it is also the builtin error that Python would raise.
+    Each such error is one of the subclasses, so that it is also the built-in error that Python would raise.
     """
 
 
@@ -150,10 +150,11 @@ class FormatError(AsyncRecError, ValueError):
 
 
 class CorruptRecordError(FormatError):
-    """A checksum, a length or a compressed stream does not hold.
+    """A checksum or a length is wrong, or a compressed stream is damaged.
 
-    ``part`` says which: ``"length"`` (the length and its checksum disagree: nothing after it can be found by counting),
-    ``"data"`` (the payload and its checksum disagree: the next record stands where it should), or ``"compression"``.
+    ``part`` says which: ``"length"`` (the length and its checksum disagree, so the next record cannot be found by
+    counting), ``"data"`` (the data and its checksum disagree; the next record is where it should be), or
+    ``"compression"``.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class SchemaError(ExampleError):
 
 
 class StorageError(AsyncRecError, OSError):
-    """A store did not do what it was asked. The message names the operation and the object."""
+    """A store failed to do what it was asked. The message names the operation and the object."""
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):
@@ -252,10 +253,10 @@ class IntegrityError(StorageError):
 
 
 class ConflictError(StorageError):
-    """Somebody else decided otherwise about the same data set meanwhile, and was first.
+    """Another process changed the same data set first.
 
     What this job would have made or removed was replaced, or the job itself was abandoned. Nothing of it is in the
-    manifest, beyond what it had been told is committed.
+    manifest, except what was already reported as committed.
     """
 
 

@@ -86,8 +86,7 @@ class RecordReader:
         raise StopAsyncIteration
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """Iterate over the records in lists of some hundred KiB; a large record is alone in its list. No list is
-        empty."""
+        """Iterate over the records in non-empty lists of some hundred KiB; a large record is alone in its list."""
         return Batches(self._batch)
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:

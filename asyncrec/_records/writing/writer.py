@@ -105,8 +105,7 @@ class RecordWriter:
         self._queue.append(record, self._ticket)
 
     async def write_many(self, records: Iterable[Record]) -> None:
-        """Write many records, in order; about twice as fast as one by one. If cancelled, the first ones were
-        written."""
+        """Write many records, in order; about twice as fast as one by one. If cancelled, it wrote the first ones."""
         if self._encoder is not None:
             await self._encoder.take_many(records, self._write_batches)
         else:
@@ -246,11 +245,10 @@ async def write_examples(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
-    """Write each row as an Example to one object, and return what the store says of it. For notebooks; see
-    `open_writer`.
+    """Write each row as an Example to one object, and return what the store says of it. For notebooks.
 
     A row is a mapping of names to values. With a ``schema`` it is checked against that; without one it is encoded as
-    `encode_example` does.
+    `encode_example` does. See `open_writer`.
     """
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))
     async with open_writer(

@@ -26,7 +26,7 @@ from asyncrec._shards.recovery.recover import recover_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
-from asyncrec._shards.writing.keys import KeySet
+from asyncrec._shards.writing.keys import KeySet, join_digests
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
@@ -170,7 +170,7 @@ async def open_sharded_writer(
             metadata=dict(metadata or {}),
         )
         queues = [
-            WriteQueue(url, budget, limits=limits, compressed=bool(options.type))
+            WriteQueue(url, budget, limits=limits, compressed=bool(options.type), join_digests=join_digests)
             for _ in range(num_shards or open_shards)
         ]
         job = await stack.enter_async_context(

@@ -195,7 +195,7 @@ class Uploader:
                     break
                 if fd < 0:
                     fd = await acquire_in_thread(partial(self._open, upload.key), os.close)
-                self._budget.account(size - held)
+                self._budget.account(size - held, chunk=True)
                 held = size
                 if len(self._buffer) < size:
                     self._buffer = bytearray(size)

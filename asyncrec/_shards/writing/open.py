@@ -40,7 +40,9 @@ __all__ = ["open_sharded_writer"]
 
 # Large enough that a store's cost per object does not count, small enough to be lost, moved or read whole.
 _MAX_SHARD_BYTES = 256 << 20
-_MEMORY_LIMIT = 256 << 20
+# 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
+_MEMORY_LIMIT = 64 << 20
+_MOST_MEMORY = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
 
@@ -64,7 +66,7 @@ async def open_sharded_writer(
     on_duplicate: Literal["write", "skip"] = "write",
     on_error: Literal["commit", "discard"] | None = None,
     exit_timeout: float = _EXIT_TIMEOUT,
-    memory_limit: int = _MEMORY_LIMIT,
+    memory_limit: int | None = None,
     writer_id: str | None = None,
     take_over: bool = False,
     spool: str | PathLike[str] | None = None,
@@ -106,6 +108,8 @@ async def open_sharded_writer(
             ``mode="replace"``).
         exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
         memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
+            64 MiB unless given, or four times what the chunks of the open shards take, up to 256 MiB: a chunk of a
+            local file takes 2 MiB or less, a part for S3 8.
         writer_id: in names; made up unless given. Never used before in this data set.
         take_over: a fixed data set is claimed by one writer at a time. One that died on this machine is proven dead by
             a lock, and gives way; of one on another machine nobody here can tell. `True` says that it is dead: it is
@@ -145,7 +149,11 @@ async def open_sharded_writer(
     display_path = redact(str(path))
     described = schema_of(schema)
     encoder = encoder_of(display_path, described, validate=validate, key_feature=key_feature)
-    budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
+    objects = num_shards or open_shards
+    if memory_limit is None:
+        budget = ByteBudget(_MEMORY_LIMIT, objects=objects, most=_MOST_MEMORY)
+    else:
+        budget = ByteBudget(memory_limit, objects=objects)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
@@ -171,7 +179,7 @@ async def open_sharded_writer(
         )
         queues = [
             WriteQueue(url, budget, limits=limits, compressed=bool(options.type), join_digests=join_digests)
-            for _ in range(num_shards or open_shards)
+            for _ in range(objects)
         ]
         job = await stack.enter_async_context(
             open_job(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,13 @@ class LocalStorage(Storage):
         Raises:
             ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
         """
+        return Path(self._file_of(key))
+
+    def _file_of(self, key: str) -> str:
         check_key(key)
         if "//" in key or key.endswith("/"):
             raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
-        return Path(self.folder, key)
+        return os.path.join(self.folder, key)
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
         """Give the same folder for one writer, whose unfinished files have its id in their names.
@@ -121,13 +124,13 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
     def _local_sink(self, key: str, *, exclusive: bool, zeros: int = 0) -> LocalSink:
-        path = self.path_of(key)
-        if is_partial(path.name):
+        path = self._file_of(key)
+        if is_partial(os.path.basename(path)):
             raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
         beside = self.owner is not None and key.startswith("_")
         target = Target(
             key=key,
-            path=str(path),
+            path=path,
             shown=join(self.root, key),
             exclusive=exclusive,
             owner=self.owner,
@@ -155,6 +158,15 @@ class LocalStorage(Storage):
             status = await self.disk.in_thread(self.disk.system.stat, path)
         check_regular(status, shown)
         return object_info(key, status)
+
+    def first_there(self, keys: Iterable[str]) -> str | None:
+        """Give the first of these that is an object here, or `None`. Blocks: one hop for many names."""
+        for key in keys:
+            path, shown = self._file_of(key), join(self.root, key)
+            with suppress(ObjectNotFoundError), mapped_errors("finding", shown):
+                check_regular(self.disk.system.stat(path), shown)
+                return key
+        return None
 
     async def delete(self, key: str) -> None:
         path = self.path_of(key)

@@ -39,7 +39,7 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage, first_there, local_folder
 from asyncrec.storage._url import join
 
 __all__ = ["open_job", "whole_job_header"]
@@ -228,7 +228,7 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
         return listed
     if local is not None:
         for begin in range(0, len(names), _NAMES_AT_ONCE):
-            if (found := await in_thread(local.first_there, names[begin : begin + _NAMES_AT_ONCE])) is not None:
+            if (found := await in_thread(first_there, local, names[begin : begin + _NAMES_AT_ONCE])) is not None:
                 return found
         return None
 

@@ -39,7 +39,7 @@ from asyncrec.storage._local.walk import walk
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._url import check_key, join, local_path
 
-__all__ = ["LocalStorage", "local_error", "local_folder", "mapped_errors", "object_info"]
+__all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info"]
 
 # One writev. At 2 MiB a hop to a thread, 50 to 120 us, is a tenth of what copying and checksumming cost; more gains
 # little, and each open file holds one.
@@ -82,13 +82,7 @@ class LocalStorage(Storage):
         Raises:
             ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
         """
-        return Path(self._file_of(key))
-
-    def _file_of(self, key: str) -> str:
-        check_key(key)
-        if "//" in key or key.endswith("/"):
-            raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
-        return os.path.join(self.folder, key)
+        return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
         """Give the same folder for one writer, whose unfinished files have its id in their names.
@@ -124,7 +118,7 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
     def _local_sink(self, key: str, *, exclusive: bool, zeros: int = 0) -> LocalSink:
-        path = self._file_of(key)
+        path = _file_of(self.folder, key)
         if is_partial(os.path.basename(path)):
             raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
         beside = self.owner is not None and key.startswith("_")
@@ -158,15 +152,6 @@ class LocalStorage(Storage):
             status = await self.disk.in_thread(self.disk.system.stat, path)
         check_regular(status, shown)
         return object_info(key, status)
-
-    def first_there(self, keys: Iterable[str]) -> str | None:
-        """Give the first of these that is an object here, or `None`. Blocks: one hop for many names."""
-        for key in keys:
-            path, shown = self._file_of(key), join(self.root, key)
-            with suppress(ObjectNotFoundError), mapped_errors("finding", shown):
-                check_regular(self.disk.system.stat(path), shown)
-                return key
-        return None
 
     async def delete(self, key: str) -> None:
         path = self.path_of(key)
@@ -202,6 +187,23 @@ class LocalStorage(Storage):
                 yield info
             if len(batch) < _LIST_BATCH:
                 return
+
+
+def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
+    """Give the first of these that is an object there, or `None`. Blocks: one hop for many names."""
+    for key in keys:
+        path, shown = _file_of(storage.folder, key), join(storage.root, key)
+        with suppress(ObjectNotFoundError), mapped_errors("finding", shown):
+            check_regular(storage.disk.system.stat(path), shown)
+            return key
+    return None
+
+
+def _file_of(folder: str, key: str) -> str:
+    check_key(key)
+    if "//" in key or key.endswith("/"):
+        raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
+    return os.path.join(folder, key)
 
 
 def _remove_unfinished(disk: Disk, path: str) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._native import native
+from asyncrec._numpy import np
 from asyncrec.errors import FormatError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["RecordIndex", "encode_index", "parse_index"]
 

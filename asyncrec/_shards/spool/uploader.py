@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.folder import SpoolFolder

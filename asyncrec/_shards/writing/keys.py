@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from asyncrec._native import native
+from asyncrec._numpy import np
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec.errors import DatasetError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["NO_KEY", "KeySet", "join_digests", "key_digest", "key_digests", "partition_of"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from os import PathLike
 from typing import Any, Literal
-
-from crc32c import crc32c
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits
 from asyncrec._records.writing.record_encoder import GivenSchema, Validate, encoder_of, schema_of
@@ -22,7 +22,6 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.recovery.recover import recover_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -163,6 +162,7 @@ async def open_sharded_writer(
         if local is not None:
             url = join(local.folder, name)
         if spool is not None:
+            recover_spool = (await in_thread(import_module, "asyncrec._shards.recovery.recover")).recover_spool
             await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
@@ -250,7 +250,7 @@ def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
     """Load the keys of everything in the snapshot."""
-    keys = KeySet()
+    keys = await in_thread(KeySet)  # imports NumPy
     sidecars = {each.keys.path: each.keys for each in before.shards if each.keys is not None} if before else {}
 
     async def read(path: str) -> bytes:

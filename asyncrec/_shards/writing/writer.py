@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import cycle, islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -26,7 +26,9 @@ from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
-from asyncrec.example._schema import Schema
+
+if TYPE_CHECKING:
+    from asyncrec.example._schema import Schema
 
 __all__ = ["Partition", "ShardedWriter"]
 

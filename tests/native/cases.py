@@ -29,7 +29,7 @@ from .values import some_features
 assert native is not None, "there is no C to try"
 
 # Around every threshold there is in C or in Python.
-SIZES = (0, 1, 7, 8, 9, 127, 128, 383, 384, 385, 4079, 4080, 4081, 65_535, 65_536, 65_537)
+SIZES = (0, 1, 7, 8, 9, 127, 128, 383, 384, 385, 4031, 4032, 4033, 65_535, 65_536, 65_537)
 
 
 def outcome(function: Callable[[], Any], *refusals: type[BaseException]) -> Any:

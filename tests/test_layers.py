@@ -18,7 +18,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
+    "asyncrec._first_use": 0,
     "asyncrec._lazy": 0,
+    "asyncrec._numpy": 0,
     "asyncrec.errors": 0,
     "asyncrec._native": 0,
     "asyncrec.native": 0,
@@ -72,6 +74,7 @@ ROOMS = {
 
 PURE = (
     "asyncrec._lazy",
+    "asyncrec._numpy",
     "asyncrec.errors",
     "asyncrec._native",
     "asyncrec._framing",

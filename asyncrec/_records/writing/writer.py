@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
@@ -28,10 +28,12 @@ from asyncrec._records.writing.record_encoder import GivenSchema, Record, Record
 from asyncrec._records.writing.single_object import SingleObject
 from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec.errors import ArgumentValueError
-from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
+
+if TYPE_CHECKING:
+    from asyncrec.example._schema import Schema
 
 __all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_examples", "write_records"]
 

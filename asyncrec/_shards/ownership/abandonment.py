@@ -91,9 +91,14 @@ async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) 
     if not removed:
         return
     segments = await load_segments(folder, name)
-    now = {key for shard in (await merged(name, segments)).shards for key in shard.objects}
-    gone = {key for each in segments for entry in each.add if entry.path in removed for key in entry.objects}
-    for key in sorted(gone - now):
+    manifest = await merged(name, segments)
+
+    def gone() -> list[str]:
+        now = {key for shard in manifest.shards for key in shard.objects}
+        then = {key for each in segments for entry in each.add if entry.path in removed for key in entry.objects}
+        return sorted(then - now)
+
+    for key in await in_thread(gone):
         await folder.delete(key)
 
 

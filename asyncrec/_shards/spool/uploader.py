@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.folder import SpoolFolder
@@ -195,7 +195,7 @@ class Uploader:
                     break
                 if fd < 0:
                     fd = await acquire_in_thread(partial(self._open, upload.key), os.close)
-                self._budget.account(size - held)
+                self._budget.account(size - held, chunk=True)
                 held = size
                 if len(self._buffer) < size:
                     self._buffer = bytearray(size)

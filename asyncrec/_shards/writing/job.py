@@ -128,7 +128,7 @@ class Job:
         removed: tuple[str, ...] = ()
         place = None
         if self._replaces:
-            removed = tuple(entry.path for entry in self.before.shards) if self.before is not None else ()
+            removed = tuple(await in_thread(_paths, self.before.shards)) if self.before is not None else ()
             self._placed = True
             place = await take_place(
                 self.store,
@@ -156,10 +156,10 @@ class Job:
 
     async def _compare(self, removed: Sequence[str]) -> None:
         now = await load_manifest(self.store, self.header.name, path=self.header.name)
-        there = {entry.path for entry in now.shards} if now is not None else set()
-        if missing := [path for path in removed if path not in there]:
+        there = () if now is None else now.shards
+        if missing := await in_thread(lambda: set(removed).difference(_paths(there))):
             raise ConflictError(
-                f"{self.store.root}/{self.header.name}: {missing[0]} was to be replaced, and was removed meanwhile; "
+                f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed meanwhile; "
                 "nothing of this writer is in the data set"
             )
 
@@ -184,8 +184,8 @@ class Job:
         name, publisher = self.header.name, self.publisher
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
-            await delete_replaced(self.store, name, {entry.path for entry in self.before.shards})
-        uncommitted = publisher.published.difference(entry.path for entry in self.manifest.entries)
+            await delete_replaced(self.store, name, await in_thread(_paths, self.before.shards))
+        uncommitted = publisher.published.difference(await in_thread(_paths, self.manifest.entries))
         if self.left_over or self.manifest.unsettled or (uncommitted and not self.committed):
             return False
         if self.journal is not None and not self.committed:
@@ -209,3 +209,8 @@ class Job:
         if marked:
             await remove_mark(self.store, name, self.header.writer)
         return True
+
+
+def _paths(entries: Sequence[ShardEntry]) -> dict[str, None]:
+    """The paths of shards, in their order. Of many it is a thread's work."""
+    return dict.fromkeys(entry.path for entry in entries)

@@ -127,6 +127,8 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "example.proto.example_pb2",
         "integrations",
         "integrations.arrow",
+        "integrations.opentelemetry",
+        "integrations.prometheus",
         "integrations.ray",
         "integrations.tensorflow",
         "integrations.torch",

@@ -84,6 +84,7 @@ LARGE_CLASSES = {
     "asyncrec/_framing/salvage/frames.py: FrameSalvager": "one search, whose steps share where it stands",
     "asyncrec/_records/writing/memory_budget.py: ByteBudget": "one number, and all that may change it",
     "asyncrec/_shards/journal/header.py: JobHeader": "the fields of a stored format",
+    "asyncrec/_shards/journal/status.py: JobStatus": "the fields of a stored format",
     "asyncrec/_shards/writing/stats.py: ShardedWriterStats": "what users are told, a field each",
     "asyncrec/_records/reading/reader.py: RecordReader": "public: what a reader does",
     "asyncrec/_sampling/random_access/dataset.py: Dataset": "public: what a data set does",

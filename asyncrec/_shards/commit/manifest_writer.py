@@ -62,6 +62,8 @@ class ManifestWriter:
         self.clock = CommitClock(after)
         self.deadline = Deadline()
         self.entries = list(committed)
+        self.records = sum(entry.records for entry in self.entries)
+        self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
         self.unsettled = False
         self._storage = storage
@@ -105,7 +107,8 @@ class ManifestWriter:
             if self.unsettled:  # asyncio's own cancellation, which goes through every shield
                 await self._settle(error)
                 self.closed = True
-                self.entries += new
+                for entry in new:
+                    self._listed(entry)
             raise
         self.closed = True
         for entry in new:
@@ -160,9 +163,14 @@ class ManifestWriter:
             ) from error
 
     async def _committed(self, entry: ShardEntry) -> None:
-        self.entries.append(entry)
+        self._listed(entry)
         _log.info("%s/%s: committed %d records, %d bytes", self._storage.root, entry.path, entry.records, entry.bytes)
         if self._on_commit is not None:
             result = self._on_commit(entry)
             if inspect.isawaitable(result):
                 await result
+
+    def _listed(self, entry: ShardEntry) -> None:
+        self.entries.append(entry)
+        self.records += entry.records
+        self.bytes += entry.bytes

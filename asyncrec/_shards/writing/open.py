@@ -30,6 +30,8 @@ from asyncrec._shards.writing.keys import KeySet
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
+from asyncrec._shards.writing.telling import STATUS_SECONDS, telling
+from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
@@ -70,6 +72,7 @@ async def open_sharded_writer(
     spool: str | PathLike[str] | None = None,
     spool_limit: int = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
+    status_seconds: float | None = STATUS_SECONDS,
     mode: Mode = "append",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -117,6 +120,8 @@ async def open_sharded_writer(
         spool_limit: bytes in the spool from which on ``write`` waits for the store, and open shards end early; 8 GiB,
             an hour of 2 MB/s. What was taken before, at most ``memory_limit``, still comes on top.
         on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
+        status_seconds: how often it tells on a disk how it gets on, for ``asyncrec watch``; in a store every half
+            minute at most. `None` for never.
         mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
             data set when the context exits cleanly, in place of what it was at the opening, and then deletes that. No
             name is written over: fixed shards have the writer's id in theirs where the plain ones are taken. What
@@ -192,8 +197,16 @@ async def open_sharded_writer(
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
-        async with running(shards, commits=commits, exit_timeout=exit_timeout):
-            yield ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
+        async with (
+            telling(shards, status_seconds) as teller,
+            running(shards, commits=commits, exit_timeout=exit_timeout),
+        ):
+            writer = ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
+            stack.enter_context(counted(writer.stats))
+            try:
+                yield writer
+            finally:
+                teller.ending = True
 
 
 def _spool_folder(

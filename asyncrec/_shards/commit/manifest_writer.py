@@ -23,6 +23,7 @@ from asyncrec._shards.manifest.names import closing_segment_key, segment_key, se
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, UnsettledError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["ManifestWriter", "OnCommit"]
 
@@ -164,7 +165,20 @@ class ManifestWriter:
 
     async def _committed(self, entry: ShardEntry) -> None:
         self._listed(entry)
-        _log.info("%s/%s: committed %d records, %d bytes", self._storage.root, entry.path, entry.records, entry.bytes)
+        _log.info(
+            "%s/%s: committed %d records, %d bytes",
+            self._storage.root,
+            entry.path,
+            entry.records,
+            entry.bytes,
+            extra={
+                "path": join(self._storage.root, self._name),
+                "writer": self._writer,
+                "shard": entry.path,
+                "records": entry.records,
+                "bytes": entry.bytes,
+            },
+        )
         if self._on_commit is not None:
             result = self._on_commit(entry)
             if inspect.isawaitable(result):

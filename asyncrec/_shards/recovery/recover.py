@@ -109,4 +109,4 @@ async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
         await run.guarded(header, partial(run.recover_local, spool, path, header, folder))
     recovered = run.outcome(url)
     if recovered.shards:
-        _log.info("%s: recovered %d records", url, recovered.records)
+        _log.info("%s: recovered %d records", url, recovered.records, extra={"path": url, "records": recovered.records})

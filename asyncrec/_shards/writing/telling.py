@@ -87,7 +87,12 @@ class Teller:
             try:
                 await in_thread(file.write, changes.status(ending=self.ending))
             except OSError as error:
-                _log.debug("%s: its status is not told: %s", self._shards.path, error)
+                _log.debug(
+                    "%s: its status is not told: %s",
+                    self._shards.path,
+                    error,
+                    extra={"path": self._shards.path, "writer": self._shards.job.header.writer},
+                )
 
     async def tell_store(self, seconds: float) -> None:
         """Tell it in the store."""
@@ -101,7 +106,12 @@ class Teller:
                 try:
                     await job.store.put(key, status.encode())
                 except Exception as error:  # whatever a backend makes of it
-                    _log.debug("%s: its status is not told: %s", self._shards.path, error)
+                    _log.debug(
+                        "%s: its status is not told: %s",
+                        self._shards.path,
+                        error,
+                        extra={"path": self._shards.path, "writer": self._shards.job.header.writer},
+                    )
                 finally:
                     self._under_way.discard(scope)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ class Site(ThreadingHTTPServer):
         self.count = count
         self.asked: dict[str, int] = {}
         self.reached = threading.Condition()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed."""
 
     @property
     def root(self) -> str:
@@ -79,15 +83,23 @@ def site() -> Iterator[Site]:
         thread.join()
 
 
-def begin(site: Site, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(PROGRAM), site.root, str(folder)],
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+@contextmanager
+def crawling(site: Site, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A crawl in a process of its own, which is killed in the end if it has not ended."""
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), site.root, str(folder)],
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def stored(folder: Path) -> list[dict[str, Any]]:
@@ -99,13 +111,10 @@ def stored(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.timeout(600)
 def test_killed_again_and_again_every_page_is_there_once(site: Site, tmp_path: Path) -> None:
     for kill in range(1, KILLS + 1):
-        process = begin(site, tmp_path)
-        site.wait_for(kill * PAGES // (KILLS + 1), lambda: process.poll() is not None)  # noqa: B023  # called here
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    process = begin(site, tmp_path)
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
+        with crawling(site, tmp_path) as process:
+            site.wait_for(kill * PAGES // (KILLS + 1), lambda: process.poll() is not None)
+    with crawling(site, tmp_path) as process:
+        assert process.wait() == 0, (tmp_path / "log").read_text()
     found = stored(tmp_path)
     assert sorted(page["url"] for page in found) == sorted(f"{site.root}/{number}" for number in range(PAGES))
     for page in found:

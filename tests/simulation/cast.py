@@ -90,7 +90,7 @@ def _writer(
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
     if rng.random() < 0.6:
-        options["status_seconds"] = rng.choice((None, 0.01, 0.2, 2.0))
+        options["status_seconds"] = rng.choice((None, 0.5, 5.0))
     if rng.random() < 0.3:
         options["memory_limit"] = rng.choice(
             (20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20)

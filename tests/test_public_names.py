@@ -128,6 +128,8 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "integrations",
         "integrations.arrow",
         "integrations.grain",
+        "integrations.opentelemetry",
+        "integrations.prometheus",
         "integrations.ray",
         "integrations.tensorflow",
         "integrations.torch",

@@ -90,7 +90,14 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
         changed = await _put(folder, TABLE, merged_tables(tables)) or changed
         if not changed:
             return
-    _log.warning("%s: %s and %s changed %d times under way", folder.root, SHARD_INFO, TABLE, _ATTEMPTS)
+    _log.warning(
+        "%s: %s and %s changed %d times under way",
+        folder.root,
+        SHARD_INFO,
+        TABLE,
+        _ATTEMPTS,
+        extra={"path": folder.root},
+    )
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
@@ -109,7 +116,13 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
                     "dense": before["dense"] and feature["dense"] and -1 not in shape,
                 }
             elif before is not None and before != feature:
-                _log.warning("feature %r is %s in one split and %s in another", name, before["type"], feature["type"])
+                _log.warning(
+                    "feature %r is %s in one split and %s in another",
+                    name,
+                    before["type"],
+                    feature["type"],
+                    extra={"feature": name},
+                )
             merged[name] = dict(feature)
     return dict(sorted(merged.items()))
 

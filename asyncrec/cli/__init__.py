@@ -10,6 +10,7 @@
     _options         the options that several commands share
     _splits          what ``from-csv`` and ``from-folder`` share
     _show_records    what ``head`` and ``cat`` share; `_record_formats` shows one record
+    _watch_screen    what ``watch`` shows, as wide as the terminal is
     _complaints      what is said on stderr
     _output          text and JSON for the terminal; nothing of a record reaches it raw
     _progress        a bar on stderr, on a terminal only

@@ -16,6 +16,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "head": "the first records, decoded",
         "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
         "count": "how many records",
+        "watch": "a crawl under way: how fast, who is at work, what is not safe yet",
         "schema": "the features of the records: as stored, or inferred",
     },
     "Check and mend": {

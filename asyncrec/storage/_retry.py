@@ -102,6 +102,7 @@ class Backoff:
                 policy.attempts,
                 delay,
                 error,
+                extra={"operation": self.what, "attempt": self.failed, "seconds": delay},
             )
         if self._on_retry is not None:
             self._on_retry(error, self.failed, delay)

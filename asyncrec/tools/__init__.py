@@ -8,7 +8,7 @@ reads that with `open_shard`: so does the plugin asyncrec-report.
 A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, and ``cat`` is that and
 `get_record`. What several of them use is beside them: `_selection` (what a path names), `_shard_reading`, `_checks`
 (one shard, checked), `_checksums`, `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`,
-`_json_values`, `_formats`, `_progress`.
+`_json_values`, `_formats`, `_progress`, `_class_counts`, `_watch_report`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """
@@ -58,6 +58,11 @@ if TYPE_CHECKING:
     from asyncrec.tools._uploads import uploads as uploads
     from asyncrec.tools._verify import VerifyReport as VerifyReport
     from asyncrec.tools._verify import verify as verify
+    from asyncrec.tools._watch import Watch as Watch
+    from asyncrec.tools._watch import open_watch as open_watch
+    from asyncrec.tools._watch import watch as watch
+    from asyncrec.tools._watch_report import WatchedWriter as WatchedWriter
+    from asyncrec.tools._watch_report import WatchReport as WatchReport
 
 # What is not core, and where it is.
 _MOVED = {"report": "asyncrec_report.report, of the plugin asyncrec-report: pip install asyncrec-report"}
@@ -84,6 +89,8 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._splits": ("SplitsReport",),
         "asyncrec.tools._uploads": ("UploadsReport", "uploads"),
         "asyncrec.tools._verify": ("VerifyReport", "verify"),
+        "asyncrec.tools._watch": ("Watch", "open_watch", "watch"),
+        "asyncrec.tools._watch_report": ("WatchReport", "WatchedWriter"),
     },
 )
 

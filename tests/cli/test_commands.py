@@ -36,6 +36,7 @@ READING: dict[str, list[str]] = {
     "head": ["PATH"],
     "cat": ["PATH"],
     "count": ["PATH"],
+    "watch": ["PATH", "--once"],
     "schema": ["PATH", "--infer"],
     "verify": ["PATH"],
     "repair": ["PATH", "out.tfrecord"],

@@ -73,6 +73,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "head": (["data/pages", "-n", "1"], r'"text 0 \u001b[31mred\u0007"'),
     "cat": (["data/zipped", "--where", "label=1", "--limit", "1", "--json"], '"label": 1'),
     "count": (["data"], "65"),
+    "watch": (["data/pages", "--once", "--by", "label"], "of 30 records that were looked at"),
     "schema": (["data/pages"], "as the manifest holds it"),
     "verify": (["data"], "every checksum holds"),
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),

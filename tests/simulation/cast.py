@@ -89,6 +89,8 @@ def _writer(
         options["on_error"] = rng.choice(("commit", "discard"))
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
+    if rng.random() < 0.6:
+        options["status_seconds"] = rng.choice((None, 0.5, 5.0))
     if rng.random() < 0.3:
         options["memory_limit"] = rng.choice(
             (20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20)

@@ -270,7 +270,7 @@ class _Jitter(random.Random):
 
 
 @contextmanager
-def knobs(values: dict[str, int]) -> Iterator[None]:
+def knobs(values: dict[str, float]) -> Iterator[None]:
     """Constants that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
     undo = []
     for place, value in values.items():

@@ -290,7 +290,7 @@ async def _write(
                         await open_[job[0]].take(made.records, made.csv)
                         return
                     ignored += 1
-                    _log.info("%s: left out: %s", job[1].where(), made.ignored)
+                    _log.info("%s: left out: %s", job[1].where(), made.ignored, extra={"path": job[1].where()})
 
                 jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
                 await ordered_map(jobs, work, use, concurrency=making.concurrency)

@@ -120,5 +120,11 @@ class SplitTarget:
                 try:
                     await folder.delete(key)
                 except Exception as error:
-                    _log.warning("%s/%s was replaced, and could not be removed: %s", folder.root, key, error)
+                    _log.warning(
+                        "%s/%s was replaced, and could not be removed: %s",
+                        folder.root,
+                        key,
+                        error,
+                        extra={"path": f"{folder.root}/{key}"},
+                    )
         return shard_info

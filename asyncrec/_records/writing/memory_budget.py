@@ -149,6 +149,11 @@ class ByteBudget:
         self.give(size)
 
     @property
+    def callers_waiting(self) -> int:
+        """How many callers wait for room."""
+        return len(self._waiting)
+
+    @property
     def starving(self) -> bool:
         """Whether callers wait, and nothing is under way that would end that."""
         return bool(self._waiting) and not self.under_way

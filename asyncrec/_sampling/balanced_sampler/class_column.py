@@ -30,6 +30,7 @@ from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
+from asyncrec.storage._url import join
 
 __all__ = ["ClassColumn", "class_column"]
 
@@ -94,19 +95,33 @@ async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
     except ObjectNotFoundError:
         return None
     except ValueError as error:
-        _log.warning("%s: not a column of classes: %s; it is made anew", key, error)
+        _log.warning(
+            "%s: not a column of classes: %s; it is made anew",
+            key,
+            error,
+            extra={"path": join(dataset.folder.root, key)},
+        )
         return None
 
 
 async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
     content = await in_thread(_encode, column)
     if len(content) > _most_bytes(len(dataset)):
-        _log.info("%s: the column of classes is kept in memory only: its labels are long", key)
+        _log.info(
+            "%s: the column of classes is kept in memory only: its labels are long",
+            key,
+            extra={"path": join(dataset.folder.root, key)},
+        )
         return
     try:
         await dataset.folder.put(key, content)
     except StorageError as error:
-        _log.info("%s: the column of classes is kept in memory only: %s", key, error)
+        _log.info(
+            "%s: the column of classes is kept in memory only: %s",
+            key,
+            error,
+            extra={"path": join(dataset.folder.root, key)},
+        )
 
 
 async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:

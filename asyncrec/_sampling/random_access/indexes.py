@@ -23,6 +23,7 @@ from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["Indexes", "make_index"]
 
@@ -89,13 +90,24 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
         text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
         index, problem = await in_thread(_parsed, text, entry, count_known)
     except ObjectNotFoundError:
-        _log.info("%s: no index; the shard is read through to make one", entry.path)
+        _log.info(
+            "%s: no index; the shard is read through to make one",
+            entry.path,
+            extra={"path": join(folder.root, entry.path)},
+        )
         return None
     except ValueError as error:  # FormatError is one
-        _log.warning("%s: %s; the shard is read through instead", key, error)
+        _log.warning(
+            "%s: %s; the shard is read through instead", key, error, extra={"path": join(folder.root, entry.path)}
+        )
         return None
     if problem:
-        _log.warning("%s: %s; it belongs to another version of the shard, which is read through instead", key, problem)
+        _log.warning(
+            "%s: %s; it belongs to another version of the shard, which is read through instead",
+            key,
+            problem,
+            extra={"path": join(folder.root, entry.path)},
+        )
         return None
     if entry.compression == "ZLIB":
         return _as_one_member(index)

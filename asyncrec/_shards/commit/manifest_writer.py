@@ -24,6 +24,7 @@ from asyncrec._shards.manifest.names import closing_segment_key, segment_key, se
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, UnsettledError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["ManifestWriter", "OnCommit"]
 
@@ -67,6 +68,8 @@ class ManifestWriter:
         self.clock = CommitClock(after)
         self.deadline = Deadline()
         self.entries = list(committed)
+        self.records = sum(entry.records for entry in self.entries)
+        self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
         self.unsettled = False
         self._storage = storage
@@ -110,7 +113,8 @@ class ManifestWriter:
             if self.unsettled:  # asyncio's own cancellation, which goes through every shield
                 await self._settle(error)
                 self.closed = True
-                self.entries += new
+                for entry in new:
+                    self._listed(entry)
             raise
         self.closed = True
         for number, entry in enumerate(new, 1):
@@ -167,9 +171,27 @@ class ManifestWriter:
             ) from error
 
     async def _committed(self, entry: ShardEntry) -> None:
-        self.entries.append(entry)
-        _log.info("%s/%s: committed %d records, %d bytes", self._storage.root, entry.path, entry.records, entry.bytes)
+        self._listed(entry)
+        _log.info(
+            "%s/%s: committed %d records, %d bytes",
+            self._storage.root,
+            entry.path,
+            entry.records,
+            entry.bytes,
+            extra={
+                "path": join(self._storage.root, self._name),
+                "writer": self._writer,
+                "shard": entry.path,
+                "records": entry.records,
+                "bytes": entry.bytes,
+            },
+        )
         if self._on_commit is not None:
             result = self._on_commit(entry)
             if inspect.isawaitable(result):
                 await result
+
+    def _listed(self, entry: ShardEntry) -> None:
+        self.entries.append(entry)
+        self.records += entry.records
+        self.bytes += entry.bytes

@@ -3,6 +3,7 @@
 A folder that is written to (a local data set's own, or a spool) holds, besides shards,
 
     .pages.<maker>.partial                                  the header of a job that has not ended well
+    .pages.<maker>~status.partial                           how it gets on (`_shards.journal.status`), perhaps
     .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
@@ -23,6 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at
@@ -154,7 +156,10 @@ class Journal:
             self._lock.release()
 
     def remove(self) -> None:
-        """Remove the header; what was removed before it stays removed, even after a power cut."""
+        """Remove the status and the header; what was removed before stays removed, even after a power cut."""
+        status = status_path(self.folder, self.header)
+        with mapped_errors("deleting", status), suppress(FileNotFoundError):
+            self.folder.disk.system.unlink(status)
         path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
             sync_deletions(self.folder, self.header.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -22,6 +22,7 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
 __all__ = [
+    "ManifestFollower",
     "dataset_at",
     "dataset_names",
     "load_manifest",
@@ -121,27 +122,78 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
     return {name: manifest for name, manifest in loaded.items() if manifest is not None}
 
 
-async def load_segments(folder: Storage, name: str) -> list[Segment]:
-    """Load the segments of all commits of a data set; for a closed writer, the closing one stands for all."""
+class ManifestFollower:
+    """The manifest of a data set that grows, loaded again and again: what was read is not read again."""
+
+    def __init__(self, folder: Storage, name: str, *, path: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._path = path
+        self._known: dict[tuple[str, str], Segment] = {}
+        self._manifest: Manifest | None = None
+
+    async def load(self) -> Manifest | None:
+        """Load the snapshot as it is now, the same object while nothing has changed; `None` where there is none."""
+        known = dict(self._known)
+        segments = await load_segments(self._folder, self._name, known=known)
+        if known.keys() != self._known.keys():
+            self._manifest = await manifest_of(self._path, segments)
+            self._known = known
+        return self._manifest
+
+
+async def load_segments(
+    folder: Storage, name: str, *, known: dict[tuple[str, str], Segment] | None = None
+) -> list[Segment]:
+    """Load the segments of all commits of a data set; for a closed writer, the closing one stands for all.
+
+    ``known`` are segments that were read before, by key and etag: they are not read again, and those of now stand in it
+    afterwards.
+    """
     prefix = manifest_prefix(name)
-    found = [info.key async for info in folder.list_objects(prefix) if is_segment(info.key)]
+    etags = {info.key: info.etag async for info in folder.list_objects(prefix) if is_segment(info.key)}
+    read = _Reader(folder, etags, {} if known is None else known)
+    segments = await _load(read, list(etags))
+    if known is not None:
+        known.clear()
+        known.update(read.used)
+    return segments
+
+
+async def _load(read: _Reader, found: list[str]) -> list[Segment]:
     closing = {key.rpartition(CLOSED)[0]: key for key in found if key.rpartition(".")[0].endswith(CLOSED)}
     # A closing segment repeats what its writer's others say.
     single = {key: key.rpartition("-")[0] for key in found if key not in closing.values()}
-    segments = await _read(folder, [*closing.values(), *(key for key, of in single.items() if of not in closing)])
+    segments = await read.segments([*closing.values(), *(key for key, of in single.items() if of not in closing)])
     # A tombstone does not: whoever put it there could not know what was still being committed.
     gone = {of for of, segment in zip(closing, segments, strict=False) if segment.abandoned}
-    return segments + await _read(folder, [key for key, of in single.items() if of in gone])
+    return segments + await read.segments([key for key, of in single.items() if of in gone])
 
 
-async def _read(folder: Storage, keys: list[str]) -> list[Segment]:
-    async def content(key: str) -> bytes:
+class _Reader:
+    """What reads segments, unless they are known; ``used`` are those it gave."""
+
+    def __init__(self, folder: Storage, etags: Mapping[str, str], known: Mapping[tuple[str, str], Segment]) -> None:
+        self._folder = folder
+        self._etags = etags
+        self._known = known
+        self.used: dict[tuple[str, str], Segment] = {}
+
+    async def segments(self, keys: list[str]) -> list[Segment]:
+        new = [key for key in keys if (key, self._etags[key]) not in self._known]
+        parsed: dict[str, Segment] = {}
+
+        def parse(contents: list[bytes]) -> None:
+            parsed.update((key, parse_segment(content, name=key)) for key, content in zip(new, contents, strict=True))
+
+        if new:
+            await in_thread(parse, await for_each(self._content, new))
+        found = [parsed[key] if key in parsed else self._known[key, self._etags[key]] for key in keys]
+        self.used.update(((key, self._etags[key]), segment) for key, segment in zip(keys, found, strict=True))
+        return found
+
+    async def _content(self, key: str) -> bytes:
         try:
-            return await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+            return await self._folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
         except ValueError as error:
             raise ManifestError(f"{key}: too large to be a manifest segment: {error}") from error
-
-    def parse(contents: list[bytes]) -> list[Segment]:
-        return [parse_segment(content, name=key) for key, content in zip(keys, contents, strict=True)]
-
-    return await in_thread(parse, await for_each(content, keys)) if keys else []

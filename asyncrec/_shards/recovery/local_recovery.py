@@ -155,7 +155,13 @@ class LocalWriterRecovery(WriterRecovery):
             with suppress(FileExistsError), mapped_errors("keeping", str(kept)):
                 os.link(path, kept)
             self.done.damaged.append(str(kept))
-            _log.warning("%s: damaged behind record %d; kept as %s", path, reader.records, kept)
+            _log.warning(
+                "%s: damaged behind record %d; kept as %s",
+                path,
+                reader.records,
+                kept,
+                extra={"path": str(path), "writer": self._header.writer, "record": reader.records},
+            )
         return path.stat().st_mtime
 
     async def _begins_like(self, shard: str, path: Path, keys: Path) -> bool:

@@ -29,7 +29,7 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.journal import find_job_headers, remove_small_leftovers, remove_unnamed_headers
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.ownership.marks import find_marks
+from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool
@@ -89,6 +89,7 @@ async def recover(
             await in_thread(remove_small_leftovers, local, name)
         for mark in await find_marks(folder, name):
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
+        await remove_stray_statuses(folder, name)
         return run.outcome(join(folder.root, name))
 
 
@@ -108,4 +109,4 @@ async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
         await run.guarded(header, partial(run.recover_local, spool, path, header, folder))
     recovered = run.outcome(url)
     if recovered.shards:
-        _log.info("%s: recovered %d records", url, recovered.records)
+        _log.info("%s: recovered %d records", url, recovered.records, extra={"path": url, "records": recovered.records})

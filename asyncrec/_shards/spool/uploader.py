@@ -138,7 +138,17 @@ class Uploader:
                 if last:
                     error.add_note(f"{upload.key} waits in the spool {self._spool.root}: asyncrec.recover uploads it")
                     raise
-                _log.warning("%s: uploading it failed, and is tried again: %s", upload.key, error)
+                _log.warning(
+                    "%s: uploading it failed, and is tried again: %s",
+                    upload.key,
+                    error,
+                    extra={
+                        "path": join(self._store.root, upload.key),
+                        "shard": upload.key,
+                        "attempt": self.retries + 1,
+                        "seconds": delay,
+                    },
+                )
             self.retries += 1
             with anyio.move_on_after(delay):
                 await self._closing.wait()

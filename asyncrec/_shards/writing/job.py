@@ -43,6 +43,7 @@ from asyncrec.errors import (
     ConflictError,
 )
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["Job", "Mode"]
 
@@ -175,9 +176,16 @@ class Job:
                 try:
                     ended = await self._clean_up(marked=marked)
                 except Exception as error:
-                    _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.header.name, error)
+                    _log.warning(
+                        "%s/%s: cleaning up failed: %s", self.store.root, self.header.name, error, extra=self._fields
+                    )
             if scope.cancelled_caught:
-                _log.warning("%s/%s: cleaning up was given up", self.store.root, self.header.name)
+                _log.warning("%s/%s: cleaning up was given up", self.store.root, self.header.name, extra=self._fields)
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        """What a line that is logged of it has for machines."""
+        return {"path": join(self.store.root, self.header.name), "writer": self.header.writer}
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""

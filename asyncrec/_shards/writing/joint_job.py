@@ -46,7 +46,7 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, 
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._url import redact
+from asyncrec.storage._url import join, redact
 
 __all__ = ["JobShare", "JointJob", "ShareWriter", "open_joint_job", "open_share"]
 
@@ -333,4 +333,11 @@ def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, header.name, header.writer, error)
+        _log.warning(
+            "%s/%s: cleaning up after %s failed: %s",
+            folder.root,
+            header.name,
+            header.writer,
+            error,
+            extra={"path": join(folder.root, header.name), "writer": header.writer},
+        )

@@ -29,6 +29,8 @@ from asyncrec._shards.writing.keys import KeySet, join_digests
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
+from asyncrec._shards.writing.telling import STATUS_SECONDS, telling
+from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
@@ -71,6 +73,7 @@ async def open_sharded_writer(
     spool: str | PathLike[str] | None = None,
     spool_limit: int = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
+    status_seconds: float | None = STATUS_SECONDS,
     mode: Mode = "append",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -125,6 +128,8 @@ async def open_sharded_writer(
             top.
         on_commit: called with each `ShardEntry` after its commit; may be async. If it raises, the writer fails with
             that error.
+        status_seconds: how often the writer reports its progress on a disk, for ``asyncrec watch``; in a store at most
+            every half minute. `None` for never.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
             this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
             opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the
@@ -205,8 +210,16 @@ async def open_sharded_writer(
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
-        async with running(shards, commits=commits, exit_timeout=exit_timeout):
-            yield ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
+        async with (
+            telling(shards, status_seconds) as teller,
+            running(shards, commits=commits, exit_timeout=exit_timeout),
+        ):
+            writer = ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
+            stack.enter_context(counted(writer.stats))
+            try:
+                yield writer
+            finally:
+                teller.ending = True
 
 
 def _spool_folder(

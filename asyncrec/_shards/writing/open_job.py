@@ -129,6 +129,7 @@ async def open_job(
                         path,
                         dead.writer,
                         path,
+                        extra={"path": path, "writer": dead.writer},
                     )
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
@@ -293,6 +294,11 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool) -> bool:
             return True
         except Exception as error:
             _log.warning(
-                "%s/%s: the mark of %s could not be removed: %s", folder.root, header.name, header.writer, error
+                "%s/%s: the mark of %s could not be removed: %s",
+                folder.root,
+                header.name,
+                header.writer,
+                error,
+                extra={"path": join(folder.root, header.name), "writer": header.writer},
             )
     return False

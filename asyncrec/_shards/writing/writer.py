@@ -255,7 +255,7 @@ class ShardedWriter:
             await self._shards.flush()
 
     def stats(self) -> ShardedWriterStats:
-        """Count what happened so far."""
+        """Count what happened so far. It may be called on any thread."""
         return self._shards.stats(self._duplicates)
 
     # -- inside -------------------------------------------------------------------------------------------------------

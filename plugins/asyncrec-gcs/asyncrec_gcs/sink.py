@@ -133,7 +133,11 @@ class GcsSink(ByteSink):
                     self._task.exception()  # seen: it was raised, or is beside the point
             await self._upload.abort()
         if limit.cancelled_caught:
-            logger.warning("%s: aborting the upload took too long; it expires by itself within a week", self._shown)
+            logger.warning(
+                "%s: aborting the upload took too long; it expires by itself within a week",
+                self._shown,
+                extra={"path": self._shown},
+            )
 
 
 def _cut(

@@ -121,7 +121,12 @@ class Upload:
         try:
             await retrying(request, what=what, policy=self._brief)
         except StorageError as error:
-            logger.warning("%s: not confirmed; the session expires by itself within a week: %s", what, error)
+            logger.warning(
+                "%s: not confirmed; the session expires by itself within a week: %s",
+                what,
+                error,
+                extra={"path": self._bucket.shown(self._key)},
+            )
             return
         self._address = None
 

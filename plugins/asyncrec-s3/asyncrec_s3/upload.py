@@ -222,6 +222,7 @@ class MultipartUpload:
                 "%s: an unfinished upload may be left, which list_unfinished shows: %s",
                 self._bucket.what("write", self._key),
                 left,
+                extra={"path": self._bucket.shown(self._key)},
             )
 
     async def _remove_strays(self) -> None:

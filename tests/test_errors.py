@@ -46,7 +46,8 @@ ELSEWHERE = {
 BUILTIN = {
     "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
     "asyncrec/compat/_remote_file.py": 1,  # likewise
-    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object
+    "asyncrec/storage/_http.py": 1,  # a header that cannot be read; likewise
+    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 6,  # an answer that cannot be read; whoever asked names the object
     "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a mistake of the report's own, and no argument of a user's
     "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # what aiohttp asks of a payload
 }

@@ -97,6 +97,7 @@ LONG_SIGNATURES = {
     "asyncrec/_shards/writing/job.py: __init__": "what a job is made of, each made before it",
     "asyncrec/_shards/writing/joint_job.py: open_joint_job": "what a data set is made of, and by whom",
     "asyncrec/_shards/writing/ordered_writer.py: write_ordered": "what a data set is made of, for three tools",
+    "plugins/asyncrec-azure/asyncrec_azure/access.py: access_of": "the options of an account, a parameter each",
     "plugins/asyncrec-gcs/asyncrec_gcs/bucket.py: request": "the parts of an HTTP request and what its answer may be",
 }
 # Commands and imitations have the parameters that their users give.

@@ -62,7 +62,7 @@ class RangedSource(ByteSource):
         self.info = await self.look()
         if self._pinned not in (None, self.info.etag):
             raise ObjectChangedError(
-                f"{self._what}: its etag is {self.info.etag}, not {self._pinned} any more: open it again from the start"
+                f"{self._what}: its etag is {self.info.etag}, opened was {self._pinned}: open it again from the start"
             )
         self._end = self.info.size if self._given_end is None else min(self._given_end, self.info.size)
         self._open = True

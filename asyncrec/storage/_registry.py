@@ -50,7 +50,8 @@ _PACKAGES = {
     "gs": "asyncrec-gcs",
     "gcs": "asyncrec-gcs",
     "file+aiofiles": "asyncrec-aiofiles",
-    **dict.fromkeys(("abfs", "abfss", "az", "azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
+    **dict.fromkeys(("abfs", "abfss", "az"), "asyncrec-azure"),
+    **dict.fromkeys(("azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
 }
 
 _backends = Backends()

@@ -56,6 +56,7 @@ GROUPS = (
         20,
     ),
     Group("s3", ("plugins/asyncrec-s3/asyncrec_s3/*.py",), 25),
+    Group("azure", ("plugins/asyncrec-azure/asyncrec_azure/*.py",), 25),
     Group("gcs", ("plugins/asyncrec-gcs/asyncrec_gcs/*.py",), 25),
 )
 
@@ -71,6 +72,7 @@ TESTS = (
     "tests/test_tasks.py",
     "tests/test_cancelled_reads.py",
     "plugins/asyncrec-s3/tests/test_*.py",
+    "plugins/asyncrec-azure/tests/test_*.py",
     "plugins/asyncrec-gcs/tests/test_*.py",
 )
 

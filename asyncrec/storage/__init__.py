@@ -9,10 +9,12 @@
     check_key, join, local_path, redact, scheme_of    keys and URLs
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
     MemoryStorage                                     objects in memory, for tests
+    ReadOnlyStorage                                   a storage that only reads, and says why
     RangedSource                                      a source that asks for ranges
     PartTasks, PartSlots, PartBuffers, fill_part      the parts of an upload: their tasks, their room, their memory
     SlicedBody                                        the body of a request, that does not hold the loop
     SharedClients, trusting                           one client for many storages; the authorities that it trusts
+    Redacting                                         a filter of what other people's clients log
     parse_retry_after, parse_content_range            headers of HTTP
     TaskScope, in_thread, sheltered                   tasks and threads with an owner, and what outlives a cancellation
 
@@ -28,10 +30,12 @@ _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off
 _chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
 _files            any bytes under a path
+_read_only        what cannot be written
 _ranged_source    ranges of one version, asked for one by one; _shared_clients: a client for many storages
 _part_tasks       the parts of an upload, sent in the background; _part_room: how many, and where their bytes lie
 _shelter          what a cancellation must not cut short, on asyncio
 _sliced_body      the body of a request
+_redacting        what clients log, without secrets
 _http             headers; _authorities: whom TLS trusts
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
@@ -68,6 +72,8 @@ if TYPE_CHECKING:
     from asyncrec.storage._part_tasks import PartTasks as PartTasks
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
     from asyncrec.storage._ranged_source import RangedSource as RangedSource
+    from asyncrec.storage._read_only import ReadOnlyStorage as ReadOnlyStorage
+    from asyncrec.storage._redacting import Redacting as Redacting
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
     from asyncrec.storage._retry import DEFAULT as DEFAULT
     from asyncrec.storage._retry import Backoff as Backoff
@@ -103,6 +109,8 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._memory": ("MemoryStorage",),
         "asyncrec.storage._other_loop": ("on_asyncio",),
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
+        "asyncrec.storage._read_only": ("ReadOnlyStorage",),
+        "asyncrec.storage._redacting": ("Redacting",),
         "asyncrec.storage._registry": ("register_writer_factory",),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
         "asyncrec.storage._sink_state": ("SinkState",),

@@ -51,7 +51,9 @@ _PACKAGES = {
     "gcs": "asyncrec-gcs",
     "file+aiofiles": "asyncrec-aiofiles",
     **dict.fromkeys(("abfs", "abfss", "az"), "asyncrec-azure"),
-    **dict.fromkeys(("azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
+    **dict.fromkeys(("http", "https"), "asyncrec-http"),
+    **dict.fromkeys(("ftp", "hdfs", "hf", "sftp", "webhdfs"), "asyncrec-fsspec"),
+    "azure": "",
 }
 
 _backends = Backends()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import pickle
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from azure_api import FakeAzure
 from azure_opening import open_quick
 from serving import Fault
+from store_checks import everything
 
 from asyncrec.errors import StorageError
 from asyncrec.testing._checks import content, receive_all, send_all
@@ -23,23 +23,6 @@ KEY = "YzRuNHJ5LXNlY3JldC1rZXk="
 SIGNATURE = "c4n4ry/s1gn+ture="
 QUOTED = "c4n4ry%2Fs1gn%2Bture%3D"
 DATA = content(3 * 65_536 + 5)
-
-
-def everything(error: BaseException) -> str:
-    """All that somebody might log of an error, with all it is chained to."""
-    texts, todo, seen = [], [error], set()
-    while todo:
-        one = todo.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        texts += [str(one), repr(one), repr(one.args), repr(vars(one)), "".join(traceback.format_exception(one))]
-        try:
-            texts.append(repr(pickle.dumps(one)))
-        except (pickle.PicklingError, TypeError, AttributeError) as reason:
-            texts.append(str(reason))
-        todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize("by", ["account_key", "sas_token", "connection_string"])

@@ -14,10 +14,10 @@ from .container import Container
 
 __all__ = ["WINDOW", "AzureSource"]
 
-# The most that is asked for at once, and the least that is worth a request of its own: four at a time hide each other's
-# latency, and one connection to Azure is slower than most machines.
+# The most that is asked for at once, and of that the most by one request: two at a time hide each other's latency.
+# Smaller ones cost a server more than they save: from Azurite, in pieces of 2 MiB, it took three times as long as of 8.
 WINDOW = 8 << 20
-_PIECE = 2 << 20
+_PIECE = 4 << 20
 
 
 class AzureSource(RangedSource):

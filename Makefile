@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -32,6 +32,7 @@ DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
 PROTO_READY := .venv-proto/.ready
 SEAWEEDFS_READY := .venv-seaweedfs/.ready
+AZURITE_READY := .venv-azurite/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -72,6 +73,11 @@ sanitize: $(READY) ## the C under sanitizers, against the Python beside it; ARGS
 test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)
 	@PATH="$(CURDIR)/.venv-seaweedfs/bin:$$PATH" ASYNCREC_TEST_S3=seaweedfs \
 		.venv/bin/python -m pytest -q plugins/asyncrec-s3/tests $(ARGS)
+
+# Microsoft's emulator: a program of Node, which `make test` does not need.
+test-azurite: $(READY) $(AZURITE_READY) ## the Azure plugin's conformance on Azurite (needs Node and npm; a download of 50 MB, once)
+	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
+		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .
@@ -183,6 +189,13 @@ $(BENCH_READY): $(PROJECTS)
 
 $(SEAWEEDFS_READY): pyproject.toml
 	@$(call environment,.venv-seaweedfs,--group seaweedfs)
+	@touch $@
+
+# 3.35 is the last that runs on Node 20.
+$(AZURITE_READY):
+	@command -v npm >/dev/null || { echo "Azurite needs Node 20 or newer, with npm; neither is needed otherwise." >&2; exit 1; }
+	@mkdir -p .venv-azurite
+	@npm install --silent --no-audit --no-fund --prefix .venv-azurite azurite@3.35.0
 	@touch $@
 
 $(DIST_READY): pyproject.toml

@@ -100,6 +100,7 @@ LONG_SIGNATURES = {
     "asyncrec/_shards/writing/ordered_writer.py: write_ordered": "what a data set is made of, for three tools",
     "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: get_data": "Crawlee's own",
     "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: iterate_items": "Crawlee's own",
+    "plugins/asyncrec-azure/asyncrec_azure/access.py: access_of": "the options of an account, a parameter each",
     "plugins/asyncrec-gcs/asyncrec_gcs/bucket.py: request": "the parts of an HTTP request and what its answer may be",
 }
 # Commands and imitations have the parameters that their users give.

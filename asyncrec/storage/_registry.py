@@ -50,7 +50,10 @@ _PACKAGES = {
     "gs": "asyncrec-gcs",
     "gcs": "asyncrec-gcs",
     "file+aiofiles": "asyncrec-aiofiles",
-    **dict.fromkeys(("abfs", "abfss", "az", "azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
+    **dict.fromkeys(("abfs", "abfss", "az"), "asyncrec-azure"),
+    **dict.fromkeys(("http", "https"), "asyncrec-http"),
+    **dict.fromkeys(("ftp", "hdfs", "hf", "sftp", "webhdfs"), "asyncrec-fsspec"),
+    "azure": "",
 }
 
 _backends = Backends()

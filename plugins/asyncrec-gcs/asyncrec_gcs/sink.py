@@ -18,11 +18,10 @@ import numpy as np
 from crc32c import crc32c
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread
+from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread, sheltered
 
 from .bucket import Bucket
 from .protocol import UNIT
-from .shelter import sheltered
 from .upload import ABORT_SECONDS, Upload
 
 __all__ = ["GcsSink"]

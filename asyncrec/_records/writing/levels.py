@@ -40,6 +40,11 @@ class Levels:
         return self._unspooled[0][0] if self._unspooled else None
 
     @property
+    def oldest_unspooled(self) -> float | None:
+        """When the oldest record that is not spooled was taken, or `None`."""
+        return self._unspooled[0][1] if self._unspooled else None
+
+    @property
     def first_uncommitted(self) -> int | None:
         """The first ticket that is not committed, or `None`."""
         return self._uncommitted[0][0] if self._uncommitted else None

@@ -43,6 +43,8 @@ _MAX_SHARD_BYTES = 256 << 20
 _MEMORY_LIMIT = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
+# What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
+_FLUSH_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -53,6 +55,7 @@ async def open_sharded_writer(
     max_shard_bytes: int | None = None,
     max_shard_records: int | None = None,
     max_shard_seconds: float | None = None,
+    flush_seconds: float | None = _FLUSH_SECONDS,
     open_shards: int = 1,
     partition_by: Callable[[bytes], Partition] | None = None,
     compression: str | int | CompressionOptions | None = "",
@@ -88,6 +91,9 @@ async def open_sharded_writer(
             it by what 1 MiB of records compresses to.
         max_shard_records: of a shard.
         max_shard_seconds: from a shard's first record on, idle or not.
+        flush_seconds: of a rolling writer that appends, with a local disk under it (a local data set, or ``spool``):
+            what was written is flushed to the disk when it is so old, and then survives a kill -9. `None`: never. All
+            other writers promise nothing before they commit, and do nothing.
         open_shards: how many are open at once; records go to them in turn, or by partition.
         partition_by: chooses the shard by the record: equal values, same open shard. Never a shard per value.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
@@ -135,6 +141,8 @@ async def open_sharded_writer(
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
     _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
+    if flush_seconds is not None and flush_seconds <= 0:
+        raise ArgumentValueError(f"flush_seconds is {flush_seconds}; it is greater than 0, or None for never")
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
     if spool is not None and mode == "replace":
@@ -169,8 +177,15 @@ async def open_sharded_writer(
             schema=None if described is None else described.to_json(),
             metadata=dict(metadata or {}),
         )
+        lasts = header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
         queues = [
-            WriteQueue(url, budget, limits=limits, compressed=bool(options.type))
+            WriteQueue(
+                url,
+                budget,
+                limits=limits,
+                compressed=bool(options.type),
+                flush_seconds=flush_seconds if lasts else None,
+            )
             for _ in range(num_shards or open_shards)
         ]
         job = await stack.enter_async_context(

@@ -39,6 +39,7 @@ class ShardedWriter:
     Attributes:
         path: the data set, as it was asked for.
         writer_id: the id of this writer, in names and in the manifest.
+        flush_seconds: after so many seconds what was written is on the disk, unasked; `None` where it is not.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ShardedWriter:
     ) -> None:
         self.path = shards.path
         self.writer_id = shards.job.header.writer
+        self.flush_seconds = shards.queues[0].flush_seconds
         self._shards = shards
         self._queues = shards.queues
         self._budget = shards.budget

@@ -168,6 +168,7 @@ class TestIdle:
             ({"mode": "replace"}, True),
             ({"mode": "replace", "num_shards": 2}, True),
             ({"flush_seconds": None}, True),
+            ({"on_error": "discard"}, True),
             ({}, False),
         ],
     )

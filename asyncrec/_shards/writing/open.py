@@ -93,7 +93,7 @@ async def open_sharded_writer(
         max_shard_seconds: from a shard's first record on, idle or not.
         flush_seconds: of a rolling writer that appends, with a local disk under it (a local data set, or ``spool``):
             what was written is flushed to the disk when it is so old, and then survives a kill -9. `None`: never. All
-            other writers promise nothing before they commit, and do nothing.
+            other writers promise nothing before they commit, and do nothing; nor does one with ``on_error="discard"``.
         open_shards: how many are open at once; records go to them in turn, or by partition.
         partition_by: chooses the shard by the record: equal values, same open shard. Never a shard per value.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
@@ -177,7 +177,9 @@ async def open_sharded_writer(
             schema=None if described is None else described.to_json(),
             metadata=dict(metadata or {}),
         )
-        lasts = header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
+        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
+        # Nor where what is open is dropped when the body fails: what was flushed stays.
+        lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
         queues = [
             WriteQueue(
                 url,
@@ -206,7 +208,6 @@ async def open_sharded_writer(
             await in_thread(refuse_incompatible, display_path, described, job.before.schema)
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
-        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         async with running(shards, commits=commits, exit_timeout=exit_timeout):
             yield ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
 

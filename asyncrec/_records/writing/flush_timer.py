@@ -19,9 +19,9 @@ __all__ = ["FlushTimer"]
 class FlushTimer:
     """The time of an owner's next flush that nobody asks for.
 
-    It is so many seconds after the oldest record was taken that is not on the disk; and at least so many after the last
-    such flush, for records of a producer that is faster than the disk are older than that whenever they are written, and
-    each of them would be flushed alone. Where everything is on the disk there is none.
+    It is so many seconds after the oldest record was taken that is not on the disk; and at least so many after the
+    last such flush, for the records of a producer that is faster than the disk are older than that when they are
+    written, and each batch would be flushed alone. Where everything is on the disk there is none.
     """
 
     def __init__(self, levels: Levels, seconds: float | None) -> None:

@@ -84,6 +84,8 @@ def _writer(
         options["open_shards"] = rng.choice((1, 1, 2, 4))
         if rng.random() < 0.6:
             options["flush_seconds"] = rng.choice((None, 0.1, 1.0, 40.0))
+        if rng.random() < 0.2:
+            options["recover"] = False
     keys = rng.choice(("none", "all", "late", "late"))
     if rng.random() < 0.2:
         options["index"] = False

@@ -22,7 +22,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.recovery.recover import recover_spool
+from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -70,6 +70,7 @@ async def open_sharded_writer(
     memory_limit: int = _MEMORY_LIMIT,
     writer_id: str | None = None,
     take_over: bool = False,
+    recover: bool = True,
     spool: str | PathLike[str] | None = None,
     spool_limit: int = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
@@ -116,6 +117,10 @@ async def open_sharded_writer(
         take_over: a fixed data set is claimed by one writer at a time. One that died on this machine is proven dead by
             a lock, and gives way; of one on another machine nobody here can tell. `True` says that it is dead: it is
             given up, can commit nothing more, and what it had not committed is deleted.
+        recover: before a rolling writer that appends begins, what others had on the disk when they died (in the local
+            data set's folder, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
+            shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
+            it of all of them, and nothing is touched.
         spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
             there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. What a
             writer that died left in it is committed on opening. A store that is down for good is told at the exit;
@@ -162,8 +167,6 @@ async def open_sharded_writer(
         url = display_path if storage is None else join(folder.root, name)
         if local is not None:
             url = join(local.folder, name)
-        if spool is not None:
-            await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
@@ -177,6 +180,12 @@ async def open_sharded_writer(
             schema=None if described is None else described.to_json(),
             metadata=dict(metadata or {}),
         )
+        home = local if header.kind == "rolling" and mode == "append" else None
+        if spool is not None:
+            home = await stack.enter_async_context(lock_spool(spool))
+            await refuse_other_spool(home, url)
+        if home is not None:
+            await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         # Nor where what is open is dropped when the body fails: what was flushed stays.
         lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")

@@ -122,9 +122,8 @@ async def open_sharded_writer(
             shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
             it of all of them, and nothing is touched.
         spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
-            there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. What a
-            writer that died left in it is committed on opening. A store that is down for good is told at the exit;
-            then, too, everything is in the spool, for `recover`.
+            there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. A
+            store that is down for good is told at the exit; then, too, everything is in the spool, for `recover`.
         spool_limit: bytes in the spool from which on ``write`` waits for the store, and open shards end early; 8 GiB,
             an hour of 2 MB/s. What was taken before, at most ``memory_limit``, still comes on top.
         on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.

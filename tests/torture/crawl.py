@@ -6,7 +6,7 @@ what was fetched twice had been asked for in the last seconds before a kill. The
 
 from __future__ import annotations
 
-import math
+import itertools
 import random
 import re
 import shutil
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,6 +119,17 @@ def looked(folder: Path, form: Form, port: int) -> list[str]:
     return problems
 
 
+def fetched_again(site: Site, killed: list[float]) -> Iterator[float]:
+    """How long before a kill each page was asked for that was asked for again after it.
+
+    The client asks again within a run, too, where a connection broke.
+    """
+    for times in site.asked.values():
+        for first, then in itertools.pairwise(times):
+            if kills := [kill for kill in killed if first < kill <= then]:
+                yield kills[0] - first
+
+
 def crawl(seed: int, rounds: int) -> Row:
     form, rng = Form.of(rounds), random.Random(f"{seed} crawl")
     folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
@@ -141,8 +153,7 @@ def crawl(seed: int, rounds: int) -> Row:
     site.shutdown()
     site.server_close()
     problems = [done.stderr[-2000:]] if done.returncode else looked(folder, form, site.server_port)
-    again = [at for times in site.asked.values() for at in times[:-1]]  # in vain, each before some kill
-    twice = [next(kill for kill in [*killed, math.inf] if kill > at) - at for at in again]
+    twice = list(fetched_again(site, killed))
     limit = (form.flush_seconds or 5.0) + _LATE
     problems += [f"fetched again: what was asked for {age:.1f} s before a kill" for age in twice if age > limit]
     if len(killed) < form.kills:

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from typing import Any, Literal, ParamSpec, cast
@@ -31,7 +32,7 @@ from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
 from asyncrec.blocking._portal import Call
-from asyncrec.blocking._timed_flush import Collecting, flush_in_time
+from asyncrec.blocking._timed_flush import Flush, flush_in_time
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
@@ -193,28 +194,32 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def _begin_timer(self) -> None:
         seconds = self._value.flush_seconds
         assert seconds is not None, "else it counts as timed"
-        self._timer = self._owner.start(flush_in_time, cast("weakref.ref[Collecting]", weakref.ref(self)), seconds)
+        self._timer = self._owner.start(flush_in_time, weakref.WeakMethod[Flush](self._flush_collected), seconds)
         self._is_timed = True
 
-    async def flush_collected(self) -> bool | None:
-        """See `Collecting`. On the loop; what fails is raised by the next call of this writer's.
+    async def _flush_collected(self) -> bool | None:
+        """Hand on and flush, on the loop; see `Flush`. What fails is raised by the next call.
 
         The asynchronous writer keeps its error; and what was not handed on stays here, and fails again.
         """
         if not self._lock.acquire(blocking=False):
             return None
+        found = False
         try:
-            self._is_timed = bool(self._pending) and not self._left
-            if self._is_timed:
+            if self._pending and not self._left:
                 await self._write_pending()
-                await self._value.flush()
-            return self._is_timed
+                found = True
         except Exception:
-            self._is_timed = False
-            return False
+            pass
         finally:
             self._count_pending()
+            self._is_timed = found
             self._lock.release()
+        if not found:
+            return False
+        with suppress(Exception):
+            await self._value.flush()  # other threads may write meanwhile
+        return True
 
     def _is_new(self, key: str | bytes) -> bool:
         """Tell whether a write of this key gets a ticket, or is dropped as a duplicate.

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import anyio
 
-__all__ = ["Collecting", "flush_in_time"]
+__all__ = ["Flush", "flush_in_time"]
+
+# Hands on and flushes what was collected. False where that was nothing; `None`: not now, a thread is writing.
+Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 
 # The lock of a writer is held for microseconds, or by a thread that hands on: then it is looked at less and less often.
 _FIRST_DELAY = 0.001
 
 
-class Collecting(Protocol):
-    """A writer that collects records on the side of its callers."""
-
-    async def flush_collected(self) -> bool | None:
-        """Hand on and flush what was collected. False where that was nothing; `None`: not now, a thread writes."""
-
-
-async def flush_in_time(writer: weakref.ref[Collecting], seconds: float) -> None:
+async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
     """Flush every so many seconds, from the first record on, until nothing was collected meanwhile.
 
-    So no record waits for longer, an idle writer is left alone, and what is collected needs no time of its own. The
-    writer can be dropped: nothing here keeps it.
+    So no record waits for longer, an idle writer is left alone, and what is collected needs no time of its own.
+    ``flush`` is a `weakref.WeakMethod` of the writer, which can be dropped: nothing here keeps it.
     """
     delay = seconds
     while True:
         await anyio.sleep(delay)
-        there = writer()
-        found = await there.flush_collected() if there is not None else False
+        there = flush()
+        found = await there() if there is not None else False
         del there
         if found is False:
             return

@@ -119,7 +119,7 @@ class Collector:
         self.found = list(found)
         self.times: list[float] = []
 
-    async def flush_collected(self) -> bool | None:
+    async def flush(self) -> bool | None:
         self.times.append(anyio.current_time())
         return self.found.pop(0)
 
@@ -132,19 +132,19 @@ class TestTheTimer:
 
     async def test_it_ends_when_nothing_was_collected_meanwhile(self) -> None:
         collector = Collector(True, True, False)
-        await flush_in_time(weakref.ref(collector), 5)
+        await flush_in_time(weakref.WeakMethod(collector.flush), 5)
         assert collector.times == [5, 10, 15]
 
     async def test_it_comes_again_soon_where_a_thread_is_writing(self) -> None:
         collector = Collector(None, None, None, True, False)
-        await flush_in_time(weakref.ref(collector), 5)
+        await flush_in_time(weakref.WeakMethod(collector.flush), 5)
         assert collector.times == pytest.approx([5, 5.001, 5.003, 5.007, 10.007])
 
     async def test_it_keeps_no_writer_that_is_dropped(self) -> None:
         collector = Collector(True)
         there = weakref.ref(collector)
         async with anyio.create_task_group() as group:
-            group.start_soon(flush_in_time, there, 5)
+            group.start_soon(flush_in_time, weakref.WeakMethod(collector.flush), 5)
             await anyio.sleep(1)
             del collector
             gc.collect()

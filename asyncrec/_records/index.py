@@ -22,11 +22,11 @@ __all__ = ["RecordIndex", "encode_index", "parse_index"]
 
 @dataclass(frozen=True, slots=True)
 class RecordIndex:
-    """The index of one file of n records.
+    """The index of one file of n records: where each of them begins.
 
     Attributes:
-        offsets: int64 (n,): of each frame, in the file, or within its member's output.
-        sizes: int64 (n,): of each frame, payload plus 16.
+        offsets: int64 (n,): the offset of each frame, in the file or within the output of its member.
+        sizes: int64 (n,): the size of each frame, the data plus 16 bytes.
         members: int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed file.
     """
 

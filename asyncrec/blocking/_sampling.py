@@ -53,16 +53,16 @@ class Dataset(Handle[dataset.Dataset]):
 
     @property
     def manifest(self) -> Manifest:
-        """The snapshot that it shows."""
+        """The snapshot that is read."""
         return self._value.manifest
 
     @property
     def schema(self) -> Schema | None:
-        """What the manifest says of the features; `None` when no writer said."""
+        """The schema in the manifest; `None` if no writer gave one."""
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:
-        """See `asyncrec.Dataset.get`. Many at once are much faster: `get_many`."""
+        """See `asyncrec.Dataset.get`. To read many records, `get_many` is much faster."""
         return self._owner.call(self._value.get, index)
 
     def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
@@ -83,7 +83,7 @@ class Dataset(Handle[dataset.Dataset]):
         return self._owner.call(self._value.locate, index)
 
     def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
-        """See `asyncrec.Dataset.shuffled`, whose arguments these are."""
+        """See `asyncrec.Dataset.shuffled`, which has the same arguments."""
         return _stream(lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK)
 
 

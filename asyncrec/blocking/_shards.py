@@ -45,9 +45,9 @@ P = ParamSpec("P")
 class ShardedWriter(Handle[writer.ShardedWriter]):
     """`asyncrec.ShardedWriter`. Any number of threads may use it.
 
-    `write` collects: what it took is handed on when 1,024 records or 512 KiB are together, by every other method but
-    `has` and `stats`, on leaving the ``with``, and after ``flush_seconds``, by which it is on the disk. Until then it
-    does not count for ``memory_limit`` or ``max_shard_seconds``.
+    `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by every other method except
+    `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, by which they are on the disk. Until
+    then they do not count for ``memory_limit`` or ``max_shard_seconds``.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     @property
     def schema(self) -> Schema | None:
-        """What its records are held against."""
+        """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
     def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
-        """Take one record; returns its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
+        """Write one record, and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
-        Interrupted, the record was taken, and what was not handed on is handed on later.
+        If the call is interrupted, the record was accepted, and is passed on later.
         """
         if self._encoder is not None:
             record, key = self._encoder.take_now(record, key)
@@ -128,9 +128,9 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return ticket
 
     def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
-        """Take many records without keys, in order. Returns the last one's ticket. The iterable runs in this thread.
+        """Write many records without keys, in order, and return the ticket of the last one.
 
-        Interrupted, a prefix of them was taken.
+        The iterable runs in this thread. If the call is interrupted, the first ones have been written.
         """
         if self._encoder is not None or (self._partition_by is not None and partition is None):
             for record in records:
@@ -174,11 +174,12 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._owner.call(self._value.wait, ticket, level)
 
     def stats(self) -> ShardedWriterStats:
-        """See `asyncrec.ShardedWriter.stats`; records that are being collected are not in it."""
+        """See `asyncrec.ShardedWriter.stats`. Records that are still being collected are not counted."""
         return self._owner.call_sync(self._value.stats)
 
     def hand_on(self) -> None:
-        """Hand on what `write` collected, so that ``max_shard_seconds`` counts for it: before a long pause."""
+        """Pass on what `write` collected, so that ``max_shard_seconds`` starts to count. Call it before a long
+        pause."""
         with self._lock:
             if not self._pending:
                 return

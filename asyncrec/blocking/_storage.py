@@ -49,7 +49,7 @@ class ByteSource(Handle[base.ByteSource]):
 class Storage(Handle[base.Storage]):
     """`asyncrec.storage.Storage`. Any number of threads may use it.
 
-    Other functions of `asyncrec.blocking` are given it as ``storage=store.storage``.
+    To pass it to other functions of `asyncrec.blocking`, use ``storage=store.storage``.
     """
 
     @property
@@ -116,11 +116,11 @@ class FileWriter(Handle[files.FileWriter]):
     """An object that is being written by `open_file`. Used by one thread."""
 
     def write(self, data: Buffer) -> None:
-        """Take ``data``, which may be changed afterwards. One call to the loop each: write in large pieces."""
+        """Write ``data``, which you may change afterwards. Each call goes to the event loop: write in large pieces."""
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:
-        """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
+        """Make what was written as durable as the store can; return how many bytes, from the first, now are."""
         return self._owner.call_inside(self._value.flush)
 
 

@@ -99,15 +99,17 @@ def is_local(path: str | os.PathLike[str]) -> bool:
 
 @asynccontextmanager
 async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIterator[Storage]:
-    """Open the storage rooted at a URL or a folder; it is usable within the context.
+    """Open the storage at a URL or a folder, for use within the context.
 
     Args:
-        options: for the backend; see its documentation. Plain values, so that they can be handed to other processes.
+        options: options for the backend, as its documentation lists them. They are plain values, so that they can be
+            passed to other processes.
 
     Raises:
-        UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: see there; the message names the remedy.
-        TypeError: an option that the backend does not have.
-        ValueError: the path is no path.
+        UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: no single backend can serve the URL; the
+            message says what to do.
+        TypeError: the backend has no such option.
+        ValueError: the path is not valid.
     """
     async with await _opening(os.fspath(url), options, path=url) as storage:
         yield storage

@@ -198,8 +198,11 @@ class Machine:
         def survive(folder: Node) -> None:
             names = dict(folder.durable_names)
             changes = folder.changes
-            if rng.random() < 0.5:
-                applied = changes[: rng.randrange(len(changes) + 1)]
+            order, place = rng.random(), rng.randrange(len(changes) + 1)
+            if order < 0.4:
+                applied = changes[:place]
+            elif order < 0.6:  # no filesystem promises that the older change is kept
+                applied = changes[place:]
             else:
                 share = rng.choice((0.0, 0.5, 0.9, 1.0))
                 applied = [change for change in changes if rng.random() < share]

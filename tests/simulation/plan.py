@@ -111,12 +111,18 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         faults.append({"kind": "disk", "machine": "m0", "for": calls, **_of_somebody(drawing)})
     if rng.random() < 0.15 and not drawing.steady:
         faults.append({"kind": "down", "for": rng.choice((1.0, 100.0, 1000.0)), **_of_somebody(drawing)})
+    if rng.random() < 0.25:
+        spooling = [number for number, each in enumerate(processes) if any(map(_spooled, each["operations"]))]
+        power: dict[str, Any] = {"kind": "power", "machine": "m0", "process": rng.choice(spooling or [0]), "at": 0}
+        power["since"] = rng.choice(("beginning", "beginning", "leaving", "publishing", "committing"))
+        # At the second call from there on a thing has its name, and the name is not durable.
+        faults.append({**power, "calls": rng.choice((1, 2, 2, 2, 3, 10))})
     return faults
 
 
 def _moment(drawing: operations.Drawing) -> dict[str, Any]:
     """So much later than a process began; or than it came to where most is at stake."""
-    since = drawing.rng.choice(("", "", "", "leaving", "first key", "publishing", "committing"))
+    since = drawing.rng.choice(("", "", "", "beginning", "leaving", "first key", "publishing", "committing"))
     return {"since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
 
 

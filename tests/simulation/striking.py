@@ -19,7 +19,8 @@ class Striker:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._calls = 0
-        self._power_at = {fault["at"]: fault for fault in world.plan["faults"] if fault["kind"] == "power"}
+        power = [fault for fault in world.plan["faults"] if fault["kind"] == "power" and "process" not in fault]
+        self._power_at = {fault["at"]: fault for fault in power}
         self._disk_fails = 0  # so many calls more
 
     def kill(self, process: Process) -> None:
@@ -97,6 +98,8 @@ class Striker:
                     scope.cancel()
                 else:
                     task.cancel()
+            case "power":
+                self._power_at[self._calls + fault["calls"]] = fault
             case "disk":
                 self._world.log.note(f"disk {fault['for']}")
                 self._disk_fails = fault["for"]

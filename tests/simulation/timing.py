@@ -1,11 +1,13 @@
 """When the faults of a plan strike: so many steps or calls after a process began, or after it came to something.
 
-Where most is at stake is a small part of a process's life: the end of a writer's body (``"leaving"``), its first key
-(``"first key"``), the first shard that gets its name (``"publishing"``), the first segment (``"committing"``).
+Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), the end of
+a writer's body (``"leaving"``), its first key (``"first key"``), the first shard that gets its name (``"publishing"``),
+the first segment (``"committing"``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,9 @@ from .process import Process
 __all__ = ["Timing"]
 
 Fault = dict[str, Any]
+
+# A header that has no name yet (`asyncrec._shards.journal.journal`).
+_HEADER = re.compile(r"/\.[0-9a-f]{16}\.partial$")
 
 
 class Timing:
@@ -49,6 +54,8 @@ class Timing:
             self.comes_to(process, "committing")
         elif ".tfrecord" in path and "/_index/" not in path and "/_keys/" not in path:
             self.comes_to(process, "publishing")
+        elif _HEADER.search(path):
+            self.comes_to(process, "beginning")
 
     def arm(self, process: Process, fault: Fault) -> None:
         """Count from now on."""
@@ -56,7 +63,7 @@ class Timing:
             self._later(fault["at"], lambda: None if self._over else self._strike_now(process, fault))
         elif fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
-        elif fault["kind"] == "disk" and not fault["at"]:
+        elif fault["kind"] in ("disk", "power") and not fault["at"]:
             self._strike(process, fault)  # the very call that it has come to
         else:
             self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))

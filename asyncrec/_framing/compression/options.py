@@ -22,21 +22,21 @@ _TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressionOptions:
-    """Options that say how to compress. Only ``type`` matters to readers; the rest weighs time against size.
+    """How to compress. Readers only need to know ``type``; the other options trade time for size.
 
     Attributes:
         type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
-        level: 0 (stored) to 9. `None`, or -1 as zlib has it, is isal's level 2. 1 to 3 are isal's; the others zlib's.
-        window_bits: 9 to 15, the base-two logarithm of the window; `None` is 15.
-        mem_level: 1 to 9, zlib's memory for the compressor's state; `None` is isal's own, and 9 with zlib, as in
+        level: 0 (stored) to 9. `None` and -1 mean isal's level 2. Levels 1 to 3 are isal's; the others zlib's.
+        window_bits: 9 to 15, the base-two logarithm of the window; `None` means 15.
+        mem_level: 1 to 9, zlib's memory for the compressor's state; `None` means isal's own, and 9 with zlib, as in
             TensorFlow.
-        strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. To give ``mem_level`` or ``strategy`` is to ask
-            for zlib.
-        member_bytes: GZIP only: a member that has had so much input is ended before the next record. 4 MiB costs
-            nothing measurable in size, and is little to decompress for one record.
+        strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. Setting ``mem_level`` or ``strategy`` selects
+            zlib.
+        member_bytes: GZIP only: once a member has taken this much input, it ends before the next record. The default, 4
+            MiB, costs nothing measurable in size, and is little to decompress for one record.
 
     Raises:
-        ValueError: a value out of its range, or one that has no meaning without compression.
+        ValueError: a value is out of range, or has no meaning without compression.
     """
 
     type: CompressionType = ""

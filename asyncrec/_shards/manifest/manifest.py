@@ -41,17 +41,17 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A snapshot of a data set.
+    """A snapshot of a data set: which shards it consists of, and what is known of them.
 
     Attributes:
-        path: the data set, as it was asked for.
-        id: 32 hexadecimal digits; equal for equal shards, whoever lists them and whenever.
-        shards: in the order of their names.
-        schema: the features, as JSON, of the records of all writers that gave one; where these disagree, the latest.
-        metadata: all writers' together, the latest winning.
-        writers: by id.
-        removals: the highest place in the log of what removed or replaced that was taken and committed.
-        conflicts: what contradicts itself, in sentences; not fatal.
+        path: the data set, as the caller gave it.
+        id: 32 hexadecimal digits, which are equal for equal shards, whoever reads them and whenever.
+        shards: the shards, in the order of their names.
+        schema: the features of the records, as JSON; if writers gave different schemas, the latest.
+        metadata: that of all writers, merged; for equal names the latest counts.
+        writers: the writers, by id.
+        removals: the highest number, in the log of removals and replacements, that was taken and committed.
+        conflicts: sentences about contradictions in the manifest, none of which is fatal.
     """
 
     path: str

@@ -40,13 +40,13 @@ async def read_manifest(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Manifest:
-    """Read what the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
+    """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
     ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
 
     Raises:
         ObjectNotFoundError: there is no manifest.
-        ManifestError: a segment cannot be read, or no state of the data set has the id asked for.
+        ManifestError: a segment cannot be read, or the data set never had the state with this id.
     """
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         manifest = await load_manifest(folder, name, path=redact(str(path)), at=at)

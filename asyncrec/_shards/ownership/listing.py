@@ -24,10 +24,10 @@ async def list_shards(
 ) -> list[str]:
     """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
-    From the manifest where there is one. Else what is stored: ``path`` may hold ``*`` and ``?``, or be a name that the
-    shards begin with (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); under a name, not what a writer has
-    published and not committed yet. Names that begin with ``_`` or ``.`` are never shards. With ``storage``, keys in
-    it.
+    If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
+    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); in the latter case
+    shards are left out that a writer has published and not yet committed. Names that begin with ``_`` or ``.`` are
+    never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")

@@ -80,65 +80,72 @@ async def open_sharded_writer(
 ) -> AsyncIterator[ShardedWriter]:
     """Write records to many shards: ``async with open_sharded_writer("s3://crawl/2026/pages") as writer: ...``.
 
-    ``path`` is a folder and the data set's name in it. Any number of writers, in any number of processes, may append
-    to one data set at once: every name holds the writer's id. Fixed shards are one writer's alone: another is told
-    when it opens. Of writers that replace the data set at the same time the first to finish wins, and the others are
-    told at their exit.
+    ``path`` is a folder and the name of the data set in it. Any number of writers, in any number of processes, may
+    append to one data set at once, because the names of rolling shards contain the id of their writer. Fixed shards
+    have one writer at a time: a second one gets an error when it opens. If several writers replace the data set at
+    once, the first to finish wins, and the others get an error at their exit.
 
     Args:
-        num_shards: fixed: so many shards, published together at the exit, all or none. Without it the writer is
-            rolling, and the limits say when a shard is full; they combine.
-        max_shard_bytes: of a shard's file; 256 MiB unless another limit is given. With compression a shard may exceed
-            it by what 1 MiB of records compresses to.
-        max_shard_records: of a shard.
-        max_shard_seconds: from a shard's first record on, idle or not.
-        flush_seconds: of a rolling writer that appends, with a local disk under it (a local data set, or ``spool``):
-            what was written is flushed to the disk when it is so old, and then survives a kill -9. `None`: never. All
-            other writers promise nothing before they commit, and do nothing; nor does one with ``on_error="discard"``.
-        open_shards: how many are open at once; records go to them in turn, or by partition.
-        partition_by: chooses the shard by the record: equal values, same open shard. Never a shard per value.
+        num_shards: write this fixed number of shards, which are published together at the exit, all or none. Without it
+            shards are rolling: a shard ends when it reaches any of the three limits below.
+        max_shard_bytes: the size of a shard's file; 256 MiB unless another limit is given. With compression, a shard
+            may exceed it by what 1 MiB of records compresses to.
+        max_shard_records: the number of records in a shard.
+        max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
+        flush_seconds: a rolling writer that appends, with a local disk under it (a local data set, or ``spool``),
+            flushes each record to the disk when it is this old, and the record then survives a kill -9. `None`: only
+            when asked. All other writers promise nothing before they commit, and ignore it, as does one with
+            ``on_error="discard"``.
+        open_shards: how many shards are open at once; records go to them in turn, or by partition.
+        partition_by: a function from a record to its partition. Records with equal partitions go to the same one of the
+            open shards; there is not one shard per value.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
-        index: write ``_index/<shard>.index`` beside each shard.
-        schema: a `Schema`, kept in the manifest; then ``write`` takes mappings of names to values too, and holds each
-            against it. Of records that are there already all must decode with it: a new feature has a default.
-        validate: which of the records given as bytes are held against the schema: ``"sample"`` (the first hundred, and
-            one of a hundred behind them), ``"all"`` or ``"none"``.
-        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that is each record's key: given as ``key`` it is
-            stored, given in the record it is the key. Without it a key is kept as a digest, and cannot be listed.
-        metadata: kept in the manifest; what JSON can hold.
+        index: write ``_index/<shard>.index`` for each shard.
+        schema: a `Schema`, which is stored in the manifest; ``write`` then also accepts mappings of names to values,
+            and checks them. It must be able to decode every existing record, so a new feature needs a default.
+        validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
+            then every hundredth), ``"all"`` or ``"none"``.
+        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that holds each record's key: a ``key`` that you
+            pass is stored there, and otherwise the key is read from it. Without it, only a digest of the key is stored,
+            so keys cannot be listed.
+        metadata: stored in the manifest; anything that JSON can hold.
         on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
-            opened on; 16 bytes of memory for each key of the snapshot, and about 100 for each of this writer.
-        on_error: what becomes of the open shards when the body ends with an exception or is cancelled: ``"commit"``
-            commits their whole records (the default), ``"discard"`` drops them (the default for fixed, and for
-            ``mode="replace"``).
-        exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
-        memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
-        writer_id: in names; made up unless given. Never used before in this data set.
-        take_over: a fixed data set is claimed by one writer at a time. One that died on this machine is proven dead by
-            a lock, and gives way; of one on another machine nobody here can tell. `True` says that it is dead: it is
-            given up, can commit nothing more, and what it had not committed is deleted.
-        recover: before a rolling writer that appends begins, what others had on the disk when they died (in the local
-            data set's folder, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
+            opened on. It takes 16 bytes of memory for each key of the snapshot, and about 100 for each key of this
+            writer.
+        on_error: what happens to the open shards when the block raises an exception or is cancelled: ``"commit"``
+            commits their complete records (the default), ``"discard"`` drops them (the default for fixed shards, and
+            for ``mode="replace"``).
+        exit_timeout: how many seconds that commit may take; it is shielded from cancellation.
+        memory_limit: how many bytes all shards together hold in memory; beyond it ``write`` waits. A single record may
+            exceed it.
+        writer_id: the id used in names; generated by default. It must never have been used in this data set.
+        take_over: fixed shards are claimed by one writer at a time. A lock shows that a claimant on this machine is
+            dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
+            can then commit nothing more, and what it had not committed is deleted.
+        recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
+            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
             shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
             it of all of them, and nothing is touched.
-        spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
-            there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. A
-            store that is down for good is told at the exit; then, too, everything is in the spool, for `recover`.
-        spool_limit: bytes in the spool from which on ``write`` waits for the store, and open shards end early; 8 GiB,
-            an hour of 2 MB/s. What was taken before, at most ``memory_limit``, still comes on top.
-        on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
-        mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
-            data set when the context exits cleanly, in place of what it was at the opening, and then deletes that. No
-            name is written over: fixed shards have the writer's id in theirs where the plain ones are taken. What
-            others append meanwhile stays.
-        storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
-        storage_options: for the backend, when it is opened here.
+        spool: a local folder, used by only one writer at a time. Shards are written there first and uploaded from
+            there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
+            the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
+        spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
+            for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
+            top.
+        on_commit: called with each `ShardEntry` after its commit; may be async. If it raises, the writer fails with
+            that error.
+        mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
+            this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
+            opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the
+            writer's id. What others append meanwhile stays.
+        storage: an open `Storage`; it is used, and not closed, and ``path`` is a key in it.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is; or the
-            ``writer_id`` was used before.
-        ConflictError: another writer is making this data set; or, at the exit, has replaced it meanwhile.
-        SchemaError: records are there that the schema would not decode.
+        ObjectExistsError: fixed shards of this name exist, or with ``mode="new"`` anything does; or the ``writer_id``
+            was used before.
+        ConflictError: another writer is making this data set, or, at the exit, has replaced it meanwhile.
+        SchemaError: the schema cannot decode some of the existing records.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
         StorageError: another process, which the message names, uses the spool.
     """

@@ -37,9 +37,9 @@ class ShardedWriter:
     """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: the data set, as it was asked for.
-        writer_id: the id of this writer, in names and in the manifest.
-        flush_seconds: after so many seconds what was written is on the disk, unasked; `None` where it is not.
+        path: the data set, as the caller gave it.
+        writer_id: the id of this writer, used in names and in the manifest.
+        flush_seconds: after this many seconds a record is on the disk, unasked; `None` where it is not.
     """
 
     def __init__(
@@ -74,29 +74,28 @@ class ShardedWriter:
 
     @property
     def schema(self) -> Schema | None:
-        """What its records are held against."""
+        """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
     async def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
-        """Take one record; returns its ticket, for `wait`.
+        """Write one record, and return its ticket, for `wait`.
 
-        Where the writer has a schema, it is a mapping of names to values, or bytes.
-
-        It is copied unless it is `bytes`. Waits while the writer holds as much as it may. Cancelled, the record was
-        not taken.
+        The record is bytes, or, if the writer has a schema, also a mapping of names to values. Anything but `bytes` is
+        copied. It waits while the writer holds as much as ``memory_limit`` allows. If it is cancelled, the record was
+        not written.
 
         Args:
             key: names the record, for deduplication, resuming and look-up.
-            partition: records with equal partitions go to the same shard of those open. Without it, or a
+            partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
 
-        With ``on_duplicate="skip"`` a record whose key was written before is dropped, and counted; the ticket is then
+        With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
 
         Raises:
-            SchemaError: the values are not what the schema says; nothing was taken.
-            TypeError: the record is neither bytes, bytearray nor memoryview, nor a mapping for a writer with a schema.
-            ClosedResourceError: the context was left.
+            SchemaError: the values do not fit the schema; nothing was written.
+            TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            ClosedResourceError: the context has exited.
             OSError: a shard failed; every later call raises it again, chained.
         """
         if self._encoder is not None:
@@ -133,10 +132,10 @@ class ShardedWriter:
         return self._tickets
 
     async def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
-        """Take many records without keys, in order: the fast way. Returns the last one's ticket.
+        """Write many records without keys, in order, which is the fast way; return the ticket of the last one.
 
-        Without a partition they go to the open shards in turn. Cancelled, a prefix of them was taken. With
-        ``key_feature`` each has its key in it, and is written with it.
+        Without a partition they go to the open shards in turn. If it is cancelled, the first ones have been written.
+        With ``key_feature``, each record contains its key, and is written with it.
         """
         keyed = self._encoder is not None and self._encoder.key_feature is not None
         if keyed or (self._partition_by is not None and partition is None):
@@ -175,7 +174,7 @@ class ShardedWriter:
                 self._next_queue = (self._next_queue + len(batch)) % count
 
     def has(self, key: str | bytes) -> bool:
-        """Whether a record with this key was written: by this writer, or before it opened.
+        """Whether a record with this key was written, by this writer or before it opened.
 
         Raises:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
@@ -187,9 +186,9 @@ class ShardedWriter:
     # -- acknowledging ------------------------------------------------------------------------------------------------
 
     async def flush(self, *, require: Level = "buffered") -> Level:
-        """Hand everything taken so far to the store; returns the level that all of it has reached.
+        """Pass everything written so far to the store, and return the level that all of it has reached.
 
-        Many tasks that flush at once share one flush.
+        Tasks that flush at the same time share one flush.
 
         Raises:
             ValueError: ``require`` is a level that flushing cannot reach here.
@@ -202,10 +201,10 @@ class ShardedWriter:
         return self._acknowledgements.level_of(last)
 
     async def commit(self) -> Level:
-        """Publish and commit everything taken so far: the open shards end here.
+        """Publish and commit everything written so far, which ends the open shards.
 
         Raises:
-            RuntimeError: the shards are fixed, or replace others; they are committed together, by leaving the context.
+            RuntimeError: the shards are fixed, or replace others; these are committed together, when the context exits.
         """
         if self._shards.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
@@ -218,8 +217,9 @@ class ShardedWriter:
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
         """Wait until every write up to ``ticket`` has reached the level.
 
-        For ``"spooled"`` it flushes, together with whoever else waits. For ``"committed"`` it only waits, for a shard
-        to fill, for `commit`, or for ``max_shard_seconds``: a crawl whose tasks all wait needs the last.
+        For ``"spooled"`` it flushes, together with all other tasks that wait. For ``"committed"`` it only waits: until
+        a shard is full, ``max_shard_seconds`` are over, or some task calls `commit`. If all tasks of a crawl wait, set
+        ``max_shard_seconds``.
 
         Raises:
             ValueError: the level cannot be reached here, or no write has this ticket.

@@ -32,16 +32,18 @@ def read_asyncrec(
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """A ``ray.data.Dataset`` of the records, a column for each feature, as `asyncrec.integrations.arrow` makes them.
+    """Return a ``ray.data.Dataset`` of the records, with a column for each feature, as `asyncrec.integrations.arrow`
+    does.
 
-    The manifest is read once, here. A task reads one shard or more, or where a shard has an index, parts of it.
+    The manifest is read once, by this call. A task reads one or more shards, or a part of a shard that has an index.
 
     Args:
         path: a file, a folder, a pattern or a data set, which every node reaches by this path.
         split, schema, columns, batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
         part_bytes: a larger shard is read by several tasks; 128 MiB.
-        storage_options: for the backend, in every task.
-        options: of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``, ``ray_remote_args``.
+        storage_options: options for the backend, in every task.
+        options: the options of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
+            ``ray_remote_args``.
     """
     source = AsyncrecDatasource(
         path,

@@ -121,6 +121,13 @@ class Owner(Generic[A]):
         """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
         return self._portal.run(func, *args, what=self.what)
 
+    def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
+        """Begin ``func(*args)`` in a task of its own, which nobody waits for; it has to live with the context left."""
+        self._portal.check(self.what)
+        task = Call(self._portal, func, *args)
+        task.begin()
+        return task
+
     def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Await ``func(*args)`` in the owner's task. An interruption does what it does to `call`."""
 

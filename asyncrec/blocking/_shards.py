@@ -7,8 +7,10 @@ once: tickets number the writes, and all writes come through here, so that the n
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from typing import Any, Literal, ParamSpec, cast
@@ -29,6 +31,8 @@ from asyncrec._shards.writing.keys import key_digest, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
+from asyncrec.blocking._portal import Call
+from asyncrec.blocking._timed_flush import Flush, flush_in_time
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
@@ -42,8 +46,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     """`asyncrec.ShardedWriter`. Any number of threads may use it.
 
     `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by every other method except
-    `has` and `stats`, and at the end of the ``with``. Until then they do not count for ``memory_limit`` or
-    ``max_shard_seconds``.
+    `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, by which they are on the disk. Until
+    then they do not count for ``memory_limit`` or ``max_shard_seconds``.
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys: set[bytes] = set()
         self._tickets = 0
         self._left = False
+        self._timer: Call[None] | None = None
+        self._is_timed = value.flush_seconds is None  # or needs no timer
         owner.finish_with(self._finish)
 
     @property
@@ -78,6 +84,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     @property
     def writer_id(self) -> str:
         return self._value.writer_id
+
+    @property
+    def flush_seconds(self) -> float | None:
+        """After so many seconds what was written is on the disk, unasked; `None` where it is not."""
+        return self._value.flush_seconds
 
     @property
     def last_ticket(self) -> int:
@@ -110,6 +121,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             self._pending.append((data, key, partition))
             self._pending_bytes += size + FRAME_OVERHEAD
             ticket = self._tickets
+            if not self._is_timed:
+                self._begin_timer()
             if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
                 self.hand_on()
         return ticket
@@ -173,8 +186,41 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             try:
                 self._owner.call(self._write_pending)
             finally:
-                self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
-                self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
+                self._count_pending()
+
+    def _count_pending(self) -> None:
+        self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
+        self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
+
+    def _begin_timer(self) -> None:
+        seconds = self._value.flush_seconds
+        assert seconds is not None, "else it counts as timed"
+        self._timer = self._owner.start(flush_in_time, weakref.WeakMethod[Flush](self._flush_collected), seconds)
+        self._is_timed = True
+
+    async def _flush_collected(self) -> bool | None:
+        """Hand on and flush, on the loop; see `Flush`. What fails is raised by the next call.
+
+        The asynchronous writer keeps its error; and what was not handed on stays here, and fails again.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        found = False
+        try:
+            if self._pending and not self._left:
+                await self._write_pending()
+                found = True
+        except Exception:
+            pass
+        finally:
+            self._count_pending()
+            self._is_timed = found
+            self._lock.release()
+        if not found:
+            return False
+        with suppress(Exception):
+            await self._value.flush()  # other threads may write meanwhile
+        return True
 
     def _is_new(self, key: str | bytes) -> bool:
         """Tell whether a write of this key gets a ticket, or is dropped as a duplicate.
@@ -197,6 +243,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             pending.popleft()  # a write that was cancelled did not take its record
 
     def _finish(self, error: BaseException | None) -> None:
+        if self._timer is not None:
+            self._timer.abandon()  # it may hold the lock, for as long as a store that is full lets nothing in
         with self._lock:
             self._left = True
             if error is None:

@@ -99,6 +99,7 @@ async def doctor(
             return report
         await _Doctor(folder_at(store, prefix), report, ask).run()
         report.checks.append(await _uploads(store, key))
+        report.checks.append(_kills(store))
     return report
 
 
@@ -321,6 +322,19 @@ async def _uploads(store: Storage, key: str) -> Check:
     except StorageError as error:
         return Check(name=name, ok=None, detail=f"they cannot be listed: {error}")
     return Check(name=name, ok=None, detail=f"{len(found):,}; 'asyncrec uploads' shows and removes them")
+
+
+def _kills(store: Storage) -> Check:
+    """What a kill -9 takes of a rolling writer here."""
+    if store.flush_level == "spooled":
+        detail = "it takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
+    else:
+        detail = (
+            "no local disk is under a writer here, and it takes all that was written since the last committed shard: "
+            "256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder it "
+            "takes the last 5 seconds (flush_seconds)"
+        )
+    return Check(name="kill -9", ok=None, detail=detail)
 
 
 async def _timed(func: Callable[[], Awaitable[object]]) -> float:

@@ -169,7 +169,7 @@ def test_a_value_of_an_option_that_may_be_a_secret_is_not_shown(run: Run) -> Non
 
 def test_info_of_a_data_set(run: Run, data: Path) -> None:
     out = run("info", "data/pages").ok()
-    for said in ("data set", "30", "Examples", "1 closed, 0 open or ended by a crash", "label", "float32", "made"):
+    for said in ("data set", "30", "Examples", "1: 1 closed", "label", "float32", "made"):
         assert said in out
     report = json.loads(run("info", "data/pages", "--json").ok())
     assert (report["kind"], report["shards"], report["records"]) == ("data set", 3, 30)

@@ -766,7 +766,7 @@ async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_ot
 ) -> None:
     storage = LocalStorage(tmp_path)
     for name in "abc":
-        async with killed(monkeypatch, storage=storage, writer_id=name) as writer:
+        async with killed(monkeypatch, storage=storage, writer_id=name, recover=False) as writer:
             await writer.write_many(records(name))
             assert await writer.flush() == "spooled"
     blocked = tmp_path / "pages-b-000000.tfrecord"

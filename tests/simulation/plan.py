@@ -19,6 +19,7 @@ KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
 
+_WHEN = ("call", "call", "step", "step", "time")
 _HOWS = ("anyio", "asyncio")
 
 
@@ -88,7 +89,10 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
             faults.append(_takes_back(rng, number))
             continue
         if chance < 0.45:
-            faults.append({"kind": "kill", "process": number, "by": rng.choice(("call", "step")), **_moment(drawing)})
+            kill = {"kind": "kill", "process": number, "by": rng.choice(_WHEN), **_moment(drawing)}
+            if kill["by"] == "time":
+                kill["at"] = rng.choice((1.0, 80.0, 400.0, 900.0))
+            faults.append(kill)
         elif chance < 0.6:
             how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
             cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}

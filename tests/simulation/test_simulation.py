@@ -75,6 +75,7 @@ def test_another_seed_is_another_world(worlds: None) -> None:
         ("a flush does not fsync", "crawl", 400),
         ("folders are not fsynced", "crawl", 400),
         ("the note is not kept", "crawl", 100),
+        ("nothing is flushed unasked", "crawl", 300),
         ("room is not given back", "crawl", 20),
     ],
 )

@@ -45,6 +45,7 @@ class WriteQueue:
         inbox: what the owner takes from.
         levels: the first tickets that have not reached each level.
         quota: when an object is full.
+        flush_seconds: after so many seconds the owner flushes what was taken, unasked; `None`: never.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class WriteQueue:
         *,
         limits: ObjectLimits,
         compressed: bool,
+        flush_seconds: float | None = None,
         join_digests: JoinDigests = b"".join,
     ) -> None:
         """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards.
@@ -63,6 +65,8 @@ class WriteQueue:
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
         self.quota = ObjectQuota(limits, compressed=compressed)
+        self.flush_seconds = flush_seconds
+        self._timed = limits.seconds is not None or flush_seconds is not None
         self._counted = self.quota.counted
         self._budget = budget
         self._join_digests = join_digests
@@ -196,7 +200,7 @@ class WriteQueue:
         if batch is None:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
             self.levels.taken(ticket, batch.time)
-            if self.quota.limits.seconds is not None:
+            if self._timed:
                 self.inbox.wake()  # an idle owner must know since when
         return batch
 

@@ -60,10 +60,12 @@ class ManifestWriter:
         committed: Iterable[ShardEntry] = (),
         on_commit: OnCommit | None = None,
         promised: Callable[[], bool] = lambda: True,
+        recovered_by: str = "",
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
-        ``promised`` tells whether `asyncrec.recover` is to finish what this could not.
+        ``promised`` tells whether `asyncrec.recover` is to finish what this could not. ``recovered_by`` names the
+        machine where another closes what the writer had left.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -79,6 +81,7 @@ class ManifestWriter:
         self._metadata = metadata or {}
         self._on_commit = on_commit
         self._promised = promised
+        self._closes_with = {"recovered_by": recovered_by} if recovered_by else {}
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set.
@@ -103,7 +106,12 @@ class ManifestWriter:
         """
         new = tuple(new)
         segment = self._segment(
-            (*self.entries, *new), time=self.clock.now(), closed=True, remove=remove, removal=removal
+            (*self.entries, *new),
+            time=self.clock.now(),
+            closed=True,
+            remove=remove,
+            removal=removal,
+            extra=self._closes_with,
         )
         try:
             await self._put(closing_segment_key(self._name, self._writer), segment)

@@ -210,18 +210,24 @@ def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
     return os.path.lexists(os.path.join(folder.folder, f".{name}.{writer}.partial"))
 
 
-def dead_jobs(folder: LocalStorage, own: JobHeader) -> list[JobHeader]:
-    """Find the other jobs on the same data set that died in this folder."""
-    dead = []
-    for path, header in find_job_headers(folder, own.name):
-        if header.writer == own.writer:
+def dead_jobs(folder: LocalStorage, own: str, name: str | None) -> tuple[dict[str, JobHeader], bool]:
+    """Find the jobs that died in this folder, by the paths of their headers, and whether there are others that live.
+
+    Those on the data set ``name``, or on any; but for ``own``, the writer that asks.
+    """
+    dead, living = {}, False
+    for path, header in find_job_headers(folder, name):
+        if header.writer == own:
             continue
-        with suppress(StorageError):  # it lives
+        try:
             journal = Journal.claim(folder, path)
-            if journal is not None:
-                dead.append(header)
-                journal.end(keep=True)
-    return dead
+        except StorageError:
+            living = True
+            continue
+        if journal is not None:
+            dead[path] = header
+            journal.end(keep=True)
+    return dead, living
 
 
 def remove_unnamed_headers(folder: LocalStorage) -> None:

@@ -27,6 +27,7 @@ class WriterState:
     Attributes:
         closed: it ended well; what it committed is all there is of it.
         abandoned: somebody gave it up; it can commit nothing more.
+        recovered: it had died, and what it left on its disk was committed for it.
     """
 
     id: str
@@ -35,6 +36,7 @@ class WriterState:
     shards: int
     records: int
     last_commit: str
+    recovered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,7 @@ def _writers(
         owned[writer].append(entry)
     closed = {writer for _, writer, segment in described if segment.closed}
     abandoned = {writer for _, writer, segment in described if segment.abandoned}
+    recovered = {writer for _, writer, segment in described if segment.closed and "recovered_by" in segment.extra}
     last = {writer: time for time, writer, _ in described}
     return {
         writer: WriterState(
@@ -156,6 +159,7 @@ def _writers(
             shards=len(entries),
             records=sum(entry.records for entry in entries),
             last_commit=last[writer],
+            recovered=writer in recovered,
         )
         for writer, entries in sorted(owned.items())
     }

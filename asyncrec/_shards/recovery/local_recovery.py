@@ -44,8 +44,10 @@ class LocalWriterRecovery(WriterRecovery):
         self._folder: LocalStorage = journal.folder.owned_by(journal.header.writer)
         self._spool = journal.header.spool
 
-    async def run(self) -> None:
+    async def run(self, *, completes: bool = True) -> bool:
         """Recover what can be. What fails is raised; what was done until then stays done, and the rest is still there.
+
+        Without ``completes``, what belongs together and could be committed is left as it is; False then.
 
         Raises:
             ConflictError: it was abandoned, or others have what it promised.
@@ -64,6 +66,8 @@ class LocalWriterRecovery(WriterRecovery):
             await self._commit_published()
             await self._close()
         elif closing is None and header.kind == "fixed" and await self._is_promised(found):
+            if not completes:
+                return False
             await self._finish_fixed(found)
         elif closing is None and not (header.kind == "fixed" and self._listed.intersection(self._fixed_names())):
             self.done.discarded += found
@@ -71,6 +75,7 @@ class LocalWriterRecovery(WriterRecovery):
                 self.done.abandoned.append(header.writer)
         await in_thread(remove_leftovers, self._journal)
         await clear_up(self._target, header, plain=self._plain)
+        return True
 
     async def _finish_rolling(self, shard: str) -> None:
         if shard in self._listed and shard not in self._own:

@@ -20,7 +20,6 @@ name of its closing segment, so that it can commit nothing more, and then what i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from functools import partial
 from os import PathLike
@@ -33,14 +32,11 @@ from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool
-from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["recover", "recover_spool"]
-
-_log = logging.getLogger("asyncrec.shards")
+__all__ = ["recover"]
 
 
 async def recover(
@@ -91,22 +87,3 @@ async def recover(
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
         await remove_stray_statuses(folder, name)
         return run.outcome(join(folder.root, name))
-
-
-async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
-    """Commit what earlier writers left in a spool, before the next begins, for the data set at ``url`` in ``folder``.
-
-    Raises:
-        StorageError: something is for another data set, or could not be committed.
-    """
-    run = RecoveryRun(())
-    for path, header in await in_thread(find_job_headers, spool):
-        if header.url != url:
-            raise StorageError(
-                f"{spool.root}: holds records for {header.url}, written by {header.writer}; recover them first "
-                f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
-            )
-        await run.guarded(header, partial(run.recover_local, spool, path, header, folder))
-    recovered = run.outcome(url)
-    if recovered.shards:
-        _log.info("%s: recovered %d records", url, recovered.records, extra={"path": url, "records": recovered.records})

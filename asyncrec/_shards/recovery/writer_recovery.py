@@ -14,6 +14,7 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import load_segments, merged
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.clear_up import clear_up
+from asyncrec._shards.ownership.liveness import this_host
 from asyncrec._shards.ownership.marks import uses_plain_names
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, ever_listed, published_by
 from asyncrec._shards.recovery.report import RecoveredWriter
@@ -58,6 +59,7 @@ class WriterRecovery:
             metadata=header.metadata,
             after=await merged(header.url, segments),
             committed=[entry for each in segments if each.writer == header.writer for entry in each.add],
+            recovered_by=this_host(),
         )
         self._publisher = ShardPublisher(
             self._target,

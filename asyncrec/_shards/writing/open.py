@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
 from os import PathLike
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -46,6 +46,8 @@ _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
+# What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
+_FLUSH_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -56,6 +58,7 @@ async def open_sharded_writer(
     max_shard_bytes: int | None = None,
     max_shard_records: int | None = None,
     max_shard_seconds: float | None = None,
+    flush_seconds: float | None = _FLUSH_SECONDS,
     open_shards: int = 1,
     partition_by: Callable[[bytes], Partition] | None = None,
     compression: str | int | CompressionOptions | None = "",
@@ -70,6 +73,7 @@ async def open_sharded_writer(
     memory_limit: int | None = None,
     writer_id: str | None = None,
     take_over: bool = False,
+    recover: bool = True,
     spool: str | PathLike[str] | None = None,
     spool_limit: int = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
@@ -92,6 +96,10 @@ async def open_sharded_writer(
             may exceed it by what 1 MiB of records compresses to.
         max_shard_records: the number of records in a shard.
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
+        flush_seconds: a rolling writer that appends, with a local disk under it (a local data set, or ``spool``),
+            flushes each record to the disk when it is this old, and the record then survives a kill -9. `None`: only
+            when asked. All other writers promise nothing before they commit, and ignore it, as does one with
+            ``on_error="discard"``.
         open_shards: how many shards are open at once; records go to them in turn, or by partition.
         partition_by: a function from a record to its partition. Records with equal partitions go to the same one of the
             open shards; there is not one shard per value.
@@ -119,10 +127,13 @@ async def open_sharded_writer(
         take_over: fixed shards are claimed by one writer at a time. A lock shows that a claimant on this machine is
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
+        recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
+            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
+            shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
+            it of all of them, and nothing is touched.
         spool: a local folder, used by only one writer at a time. Shards are written there first and uploaded from
-            there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. What a
-            dead writer left in it is committed on opening. If the store stays down, the exit raises an error, and
-            everything stays in the spool for `recover`.
+            there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
+            the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
         spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
             for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
             top.
@@ -148,6 +159,8 @@ async def open_sharded_writer(
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
     _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
+    if flush_seconds is not None and flush_seconds <= 0:
+        raise ArgumentValueError(f"flush_seconds is {flush_seconds}; it is greater than 0, or None for never")
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
     if spool is not None and mode == "replace":
@@ -171,9 +184,6 @@ async def open_sharded_writer(
         url = display_path if storage is None else join(folder.root, name)
         if local is not None:
             url = join(local.folder, name)
-        if spool is not None:
-            recover_spool = (await in_thread(import_module, "asyncrec._shards.recovery.recover")).recover_spool
-            await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
@@ -187,8 +197,24 @@ async def open_sharded_writer(
             schema=None if described is None else described.to_json(),
             metadata=dict(metadata or {}),
         )
+        home = local if header.kind == "rolling" and mode == "append" else None
+        if spool is not None:
+            home = await stack.enter_async_context(lock_spool(spool))
+            await refuse_other_spool(home, url)
+        if home is not None:
+            await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
+        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
+        # Nor where what is open is dropped when the body fails: what was flushed stays.
+        lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
         queues = [
-            WriteQueue(url, budget, limits=limits, compressed=bool(options.type), join_digests=join_digests)
+            WriteQueue(
+                url,
+                budget,
+                limits=limits,
+                compressed=bool(options.type),
+                flush_seconds=flush_seconds if lasts else None,
+                join_digests=join_digests,
+            )
             for _ in range(objects)
         ]
         job = await stack.enter_async_context(
@@ -209,7 +235,6 @@ async def open_sharded_writer(
             await in_thread(refuse_incompatible, display_path, described, job.before.schema)
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
-        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         async with (
             telling(shards, status_seconds) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),

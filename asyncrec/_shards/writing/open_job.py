@@ -28,6 +28,7 @@ from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
 from asyncrec._shards.ownership.liveness import Life, this_host
 from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
+from asyncrec._shards.recovery.on_opening import told_dead
 from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec.errors import (
@@ -123,14 +124,10 @@ async def open_job(
                     "choose another writer_id"
                 )
             if local is not None:
-                for dead in await in_thread(dead_jobs, local, header):
-                    _log.warning(
-                        "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
-                        path,
-                        dead.writer,
-                        path,
-                        extra={"path": path, "writer": dead.writer},
-                    )
+                dead, _ = await in_thread(dead_jobs, local, header.writer, header.name)
+                for each in dead.values():
+                    fields = {"path": path, "writer": each.writer}
+                    _log.warning("%s: %s", path, told_dead(each, path), extra=fields)
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))

@@ -46,6 +46,7 @@ class ShardedWriter:
     Attributes:
         path: the data set, as the caller gave it.
         writer_id: the id of this writer, used in names and in the manifest.
+        flush_seconds: after this many seconds a record is on the disk, unasked; `None` where it is not.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ShardedWriter:
     ) -> None:
         self.path = shards.path
         self.writer_id = shards.job.header.writer
+        self.flush_seconds = shards.queues[0].flush_seconds
         self._shards = shards
         self._queues = shards.queues
         self._budget = shards.budget

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
+    "asyncrec._arguments": 0,
     "asyncrec._lazy": 0,
     "asyncrec.errors": 0,
     "asyncrec._native": 0,
@@ -71,6 +72,7 @@ ROOMS = {
 }
 
 PURE = (
+    "asyncrec._arguments",
     "asyncrec._lazy",
     "asyncrec.errors",
     "asyncrec._native",

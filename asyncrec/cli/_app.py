@@ -5,7 +5,6 @@ With ``--debug`` anywhere in the line the traceback is shown as well.
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, MutableMapping
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from asyncrec.cli._complaints import Warnings, complain
+from asyncrec.cli._descriptors import give_up_output
 from asyncrec.cli._help import help_page
 from asyncrec.cli._installed import INSTALLED, function_of
 
@@ -62,8 +62,8 @@ def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
             code = command(**arguments)
             sys.stdout.flush()
             return code
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python still holds has to go somewhere
+        except BrokenPipeError:  # not left to typer, which makes a failure of it
+            give_up_output()
             return 0
 
     return run
@@ -143,7 +143,9 @@ def _explain(error: Exception, reported: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.TyperException):
         context: Any = getattr(error, "ctx", None)
-        complain(error.format_message(), command=context.command_path if context else "asyncrec")
+        complain(
+            error.format_message().replace("Value error, ", ""), command=context.command_path if context else "asyncrec"
+        )
         if context:
             sys.stderr.write(f"try '{context.command_path} --help'\n")
         return 2

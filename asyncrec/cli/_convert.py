@@ -8,6 +8,7 @@ import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import (
+    Compression,
     Debug,
     Json,
     Source,
@@ -35,7 +36,7 @@ def command(
         str | None, typer.Option("--to", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
     ] = None,
     max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
-    compression: Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the new shards.")] = "none",
+    compression: Annotated[Compression, typer.Option(help="Of the new shards.", case_sensitive=False)] = "none",
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -48,7 +49,7 @@ def command(
     """
     from asyncrec import tools
 
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     size = parse_size(max_shard_bytes)
     with Bar("converting") as bar:
         report = run_async(

@@ -29,7 +29,7 @@ def command(
     """
     from asyncrec import tools
 
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     with Bar("copying") as bar:
         report = run_async(
             lambda: tools.copy(

@@ -39,7 +39,7 @@ def command(
     from asyncrec import tools
 
     arguments = split_arguments(ratios, seed, max_shard_bytes, compression)
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     with Bar("writing", of_bytes=False) as bar:
         report = run_async(
             lambda: tools.from_csv(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._info import show_schema
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, run_async
 from asyncrec.cli._output import print_json, say
 
 
@@ -25,8 +25,8 @@ def command(
     """
     from asyncrec import tools
 
-    options = parse_options(storage_option)
-    report = run_async(lambda: tools.schema(path, infer=infer, limit=limit, storage_options=options))
+    options = opened(path, storage_option)
+    report = run_async(lambda: tools.schema(path, infer=infer, limit=limit, **options))
     if json:
         print_json(report.schema)
         return 0

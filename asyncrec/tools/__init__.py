@@ -21,6 +21,7 @@ from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
     from asyncrec.tools._cat import get_record as get_record
+    from asyncrec.tools._conditions import Where as Where
     from asyncrec.tools._convert import ConvertReport as ConvertReport
     from asyncrec.tools._convert import convert as convert
     from asyncrec.tools._copy import CopyReport as CopyReport
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from asyncrec.tools._from_folder import from_folder as from_folder
     from asyncrec.tools._head import FoundRecord as FoundRecord
     from asyncrec.tools._head import RecordStream as RecordStream
-    from asyncrec.tools._head import Where as Where
     from asyncrec.tools._head import open_records as open_records
     from asyncrec.tools._index import IndexReport as IndexReport
     from asyncrec.tools._index import index as index
@@ -72,7 +72,8 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._doctor": ("DoctorReport", "doctor"),
         "asyncrec.tools._from_csv": ("from_csv",),
         "asyncrec.tools._from_folder": ("from_folder",),
-        "asyncrec.tools._head": ("FoundRecord", "RecordStream", "Where", "open_records"),
+        "asyncrec.tools._conditions": ("Where",),
+        "asyncrec.tools._head": ("FoundRecord", "RecordStream", "open_records"),
         "asyncrec.tools._info": ("InfoReport", "info"),
         "asyncrec.tools._index": ("IndexReport", "index"),
         "asyncrec.tools._recover": ("RecoverReport", "recover"),

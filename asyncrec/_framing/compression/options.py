@@ -66,8 +66,9 @@ class CompressionOptions:
 def parse_compression(value: object) -> CompressionOptions:
     """Make options of what a user passed as ``compression=`` to a writer.
 
-    Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of them, as
-    TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its ``TFRecordOptions``.
+    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums
+    of them, as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
+    ``TFRecordOptions``.
 
     Raises:
         ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
@@ -103,9 +104,10 @@ def _type_of(value: object) -> CompressionType:
         return ""
     value = getattr(value, "value", value)  # of an enum
     if isinstance(value, str):
-        if value not in _TYPES:
+        named = "" if value.upper() == "NONE" else value.upper()
+        if named not in _TYPES:
             raise ArgumentValueError(_not_a_type(value))
-        return cast(CompressionType, value)
+        return cast(CompressionType, named)
     try:
         number = operator.index(cast(Any, value))
     except TypeError:

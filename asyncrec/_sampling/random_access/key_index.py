@@ -50,7 +50,7 @@ class KeyIndex:
         wanted = np.frombuffer(key_digest(key), dtype="S16")[0]
         at = int(np.searchsorted(digests, wanted))
         if at == len(digests) or digests[at] != wanted:
-            raise RecordKeyError(key)
+            raise RecordKeyError(f"{key!r}: no record has this key")
         return int(numbers[at])
 
     async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:

@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([kmgt]i?)?b?", re.IGNORECASE)
 _POWERS = " kmgt"
 
 
-def byte_count(value: Size, name: str) -> int:
+def byte_count(value: Size | float, name: str) -> int:
     """The number of bytes that ``value`` means; ``name`` is the argument's, for messages.
 
     Raises:

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
+from asyncrec._framing.compression import Compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
@@ -195,7 +196,7 @@ def write_records(
     path: str | PathLike[str],
     records: Iterable[Buffer],
     *,
-    compression: writer.Compression = "",
+    compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -215,7 +216,7 @@ def write_examples(
     rows: Iterable[Mapping[str, Any]],
     *,
     schema: GivenSchema = None,
-    compression: writer.Compression = "",
+    compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,

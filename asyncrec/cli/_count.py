@@ -18,7 +18,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """How many records: by the manifest, by indexes that fit, or else by reading their lengths."""
+    """How many records: by the manifest, by indexes that fit, or else by reading their lengths.
+
+    \b
+    Example:
+      asyncrec count demo-data/pages
+    """
     from asyncrec import tools
 
     options = opened(path, storage_option)

@@ -35,6 +35,11 @@ def command(
 
     Columns of whole numbers become int64 features, of numbers float32, all others text. The names of the classes are in
     the manifests, under "labels". What is there of these names is replaced.
+
+    \b
+    Example:
+      printf 'n,kind\\n1,a\\n2,b\\n3,a\\n4,b\\n' > table.csv
+      asyncrec from-csv table.csv tables --label kind --ratios 0.5
     """
     from asyncrec import tools
 

@@ -26,6 +26,10 @@ def command(
     """Make the index of every shard that has none: for random access, for tfrecord or for NVIDIA DALI.
 
     An index is text, a line for each record: its offset and its size. Exit code 2 when a shard could have none.
+
+    \b
+    Example:
+      asyncrec index demo-data/pages
     """
     from asyncrec import tools
 

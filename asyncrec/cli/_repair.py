@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,11 +30,16 @@ def command(
     """Write every whole record of a damaged file to a new one, and say what was lost.
 
     Exit code 1 when something was lost: the new file has the rest all the same.
+
+    \b
+    Example:
+      asyncrec sample demo-data/pages - | head -c 500 > torn.tfrecord
+      asyncrec repair torn.tfrecord whole.tfrecord
     """
     from asyncrec import tools
 
     opening = stores(source, storage_option, target, target_storage_option)
-    kind = "auto" if compression == "auto" else parse_compression(compression)
+    kind: Any = "auto" if compression == "auto" else parse_compression(compression)
     with Bar("repairing", of_bytes=False) as bar:
         report = run_async(
             lambda: tools.repair(

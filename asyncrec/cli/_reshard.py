@@ -54,6 +54,10 @@ def command(
 
     All or nothing, in bounded memory. Keys, schema and metadata go with the records. Without a number or a size, shards
     have 256 MiB.
+
+    \b
+    Example:
+      asyncrec reshard demo-data/pages new/pages --num-shards 4 --shuffle --seed 7
     """
     from asyncrec import tools
 

@@ -22,6 +22,10 @@ def command(
     """The features of the records: the schema that the manifest holds, or one that fits every record.
 
     With --json it is what asyncrec.Schema.from_json reads.
+
+    \b
+    Example:
+      asyncrec schema demo-data/pages
     """
     from asyncrec import tools
 

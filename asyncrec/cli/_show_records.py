@@ -16,12 +16,22 @@ if TYPE_CHECKING:
     from asyncrec.tools import Where
     from asyncrec.tools._head import FoundRecord
 
-__all__ = ["Features", "Format", "RecordView", "Wheres", "conditions", "show_record", "show_records"]
-
-Format = Annotated[
-    Literal["auto", "example", "json", "hex", "text", "raw"],
-    typer.Option("-f", "--format", help="auto shows Examples by feature."),
+__all__ = [
+    "Features",
+    "Format",
+    "LongFormat",
+    "RecordView",
+    "Wheres",
+    "conditions",
+    "show_all",
+    "show_record",
+    "show_records",
 ]
+
+_Format = Literal["auto", "example", "json", "hex", "text", "raw"]
+Format = Annotated[_Format, typer.Option("-f", "--format", help="auto shows Examples by feature.")]
+# Where -f means something else, as it does to tail.
+LongFormat = Annotated[_Format, typer.Option("--format", help="auto shows Examples by feature.")]
 Features = Annotated[
     list[str] | None,
     typer.Option("--feature", metavar="NAME", help="Only this; may be repeated.", autocompletion=complete_feature),

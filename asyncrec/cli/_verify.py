@@ -39,6 +39,10 @@ def command(
     What is damaged is named with its place; orphans (shards, indexes and keys that no manifest names) are listed. The
     exit code is 1 when something is damaged or the manifest contradicts itself, 3 when nothing is but something could
     not be read.
+
+    \b
+    Example:
+      asyncrec verify demo-data/pages
     """
     from asyncrec import tools
 

@@ -19,6 +19,7 @@ _REMEDIES = (
     ("; verify=False returns it as it is", ""),
     ("; mode='replace' would replace it", "; choose another name"),
     (", or begin anew with mode='replace'", ""),
+    (", or register one with register_writer_factory", ""),
     (" (overwrite=True)", ""),
     (" (writer.write(..., key=))", ""),
     ("take_over=True takes the name from it", "'asyncrec recover' with --abandon takes the name from it"),
@@ -47,8 +48,12 @@ _PARAMETER = re.compile(rf"(?<![\w-])({'|'.join([*_OPTIONS, *(name for name in _
 _ASSIGNED = re.compile(rf"(?<![\w-])({'|'.join(_SAME)})=(?=['\"\w])")
 
 
+_BESIDE = re.compile(rf" \(({'|'.join(_OPTIONS)})\)")
+
+
 def in_options(message: str) -> str:
     """The message, with options where it names parameters."""
+    message = _BESIDE.sub("", message)  # behind the option itself
     for said, instead in _REMEDIES:
         message = message.replace(said, instead)
     message = _ASSIGNED.sub(lambda match: f"{_option(match[1])} ", message)

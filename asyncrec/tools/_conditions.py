@@ -63,6 +63,9 @@ class Where:
             )
         return cls(feature, text[match.end() :], cast(Operator, match["word"] or match["sign"]))
 
+    def __str__(self) -> str:
+        return f"{self.feature} {self.operator} {self.value}"
+
     def holds(self, record: bytes) -> bool:
         """Whether it does.
 

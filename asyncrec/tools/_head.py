@@ -36,9 +36,13 @@ class RecordStream:
     ``async for records in stream``: lists, none empty, of one shard each.
     """
 
-    def __init__(self, selection: Selection, where: Sequence[Where], stack: AsyncExitStack) -> None:
+    def __init__(self, selection: Selection, where: Sequence[Where] | Conditions, stack: AsyncExitStack) -> None:
         self.selection = selection
-        self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else None
+        conditions = where if isinstance(where, Conditions) else None
+        if where and conditions is None:
+            assert not isinstance(where, Conditions), "looked at"
+            conditions = Conditions(where, features_of(selection.schema), selection.path)
+        self._conditions = conditions
         self._before = 0  # records of the shards before the one being read
         self._in_shard = 0
         self._shards = iter(selection.shards)

@@ -161,20 +161,20 @@ def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dic
 
 
 async def kept_compression(given: KeptCompression, selections: Sequence[Selection]) -> CompressionOptions:
-    """The compression that was asked for; of ``"keep"`` the one that most bytes of the sources have."""
+    """The compression that was asked for; of ``"keep"`` the one that most records have."""
     if given != "keep":
         return parse_compression(given)
-    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for selection in selections:
         for shard in selection.shards:
             if shard.entry is not None:
-                sizes[shard.entry.compression] += shard.size
-    if not sizes:  # of files in no manifest the first tells: asking each would be a request for each
+                counts[shard.entry.compression] += shard.entry.records
+    if not counts:  # of files in no manifest the first tells: asking each would be a request for each
         first = next(((each.storage, shard) for each in selections for shard in each.shards if shard.size), None)
         if first is not None:
             entry, _ = await unlisted_entry(first[0], first[1].key)
-            sizes[entry.compression] = 1
-    return parse_compression(max(sizes, key=lambda kind: sizes[kind], default=""))
+            counts[entry.compression] = 1
+    return parse_compression(max(counts, key=lambda kind: counts[kind], default=""))
 
 
 def has_keys(selection: Selection) -> bool:

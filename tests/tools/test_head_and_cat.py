@@ -63,7 +63,7 @@ async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
         (["emb in 3, 4.0"], 2),
         (["text contains 7"], 3),
         (["text in text 7,text 8"], 2),
-        (["text>text 8"], 2),
+        (["text>text 8"], 1),
         (["label<99999999999999999999"], 30),
         (["emb<1e39"], 30),
     ],

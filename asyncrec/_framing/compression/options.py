@@ -5,14 +5,24 @@ from __future__ import annotations
 import operator
 import zlib
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from asyncrec._framing.crc import masked_crc32c
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["GZIP_CONTAINER", "CompressionOptions", "CompressionType", "detect_compression", "parse_compression"]
+__all__ = [
+    "GZIP_CONTAINER",
+    "Compression",
+    "CompressionOptions",
+    "CompressionType",
+    "ReadingCompression",
+    "detect_compression",
+    "parse_compression",
+]
 
 CompressionType = Literal["", "GZIP", "ZLIB"]
+# What a checker lets through; `parse_compression` takes any case.
+_Names = Literal["", "none", "GZIP", "gzip", "ZLIB", "zlib"]
 
 # Added to the window bits, it asks zlib for the GZIP container.
 GZIP_CONTAINER = 16
@@ -61,6 +71,13 @@ class CompressionOptions:
                 raise ArgumentValueError(f"{name}={value!r}: expected {low} to {high}, or None for the default")
         if self.member_bytes < 1:
             raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
+
+
+Compression: TypeAlias = _Names | int | CompressionOptions | None
+"""What a user may give as ``compression=`` to a writer."""
+
+ReadingCompression: TypeAlias = Compression | Literal["auto"]
+"""What a user may give as ``compression=`` to a reader; ``"auto"`` looks."""
 
 
 def parse_compression(value: object) -> CompressionOptions:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from asyncrec._native import native
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentTypeError, DatasetError
 
-__all__ = ["NO_KEY", "KeySet", "key_digest", "key_digests", "partition_of"]
+__all__ = ["NO_KEY", "KeySet", "digest_of", "key_digest", "key_digests", "partition_of"]
 
 NO_KEY = bytes(KEY_BYTES)
 
@@ -40,6 +40,20 @@ key_digest = key_digest_in_python if native is None else native.key_digest
 
 key_digests = key_digests_in_python if native is None else native.key_digests
 """``key_digests(keys) -> list[bytes]``: the digest of each key, in their order."""
+
+
+def digest_of(key: str | bytes) -> bytes:
+    """`key_digest`, with a sentence for who gives something else than text or bytes.
+
+    Raises:
+        TypeError: the key is neither.
+    """
+    try:
+        return key_digest(key)
+    except (TypeError, AttributeError):
+        raise ArgumentTypeError(
+            f"a key is a str or bytes, not {type(key).__name__}: give its text, such as str(key), the same in every run"
+        ) from None
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:

@@ -20,7 +20,7 @@ from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
-from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
+from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
@@ -106,7 +106,7 @@ class ShardedWriter:
         chosen = None
         if partition is not None or self._partition_by is not None:
             chosen = self._chosen_queue(record, partition)
-        digest = None if key is None else key_digest(key)
+        digest = None if key is None else digest_of(key)
         if digest is not None and self._is_duplicate(digest):
             return self._tickets
         budget = self._budget
@@ -180,7 +180,7 @@ class ShardedWriter:
         """
         if self._keys is None:
             raise ArgumentValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
-        return key_digest(key) in self._keys
+        return digest_of(key) in self._keys
 
     # -- acknowledging ------------------------------------------------------------------------------------------------
 

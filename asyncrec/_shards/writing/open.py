@@ -88,8 +88,9 @@ async def open_sharded_writer(
     Args:
         num_shards: fixed: so many shards, published together at the exit, all or none. Without it the writer is
             rolling, and the limits say when a shard is full; they combine.
-        max_shard_bytes: of a shard's file, a number or text such as ``"64MiB"`` (2**20) or ``"64M"`` (10**6); 256 MiB
-            unless another limit is given. With compression a shard may exceed it by what 1 MiB of records compresses to.
+        max_shard_bytes: of a shard's file; a number, or text such as ``"64MiB"`` (2**20) or ``"64M"`` (10**6). 256 MiB
+            unless another limit is given. With compression a shard may exceed it by what 1 MiB of records compresses
+            to.
         max_shard_records: of a shard.
         max_shard_seconds: from a shard's first record on, idle or not.
         open_shards: how many are open at once; records go to them in turn, or by partition.

@@ -172,7 +172,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._share = job.share
         self._schema = schema
         self._narrow = narrow
-        self._limits = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
+        self._limits: dict[str, Any] = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
         self._min_rows = min_rows_per_write
         self._storage_options = storage_options
 

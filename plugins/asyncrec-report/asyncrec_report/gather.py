@@ -152,15 +152,18 @@ class _Reading:
             message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
             shard.faults.append(Fault(shard.shard.display_path, message))
 
-    def _number(self, shard: ShardFindings, first: int, count: int) -> int:
-        """The number, among all records, of a shard's record; below 0, and no other's, where that is not known."""
+    def _number(self, shard: ShardFindings, first: int | None, count: int) -> int:
+        """The number, among all records, of a shard's record; below 0, and no other's, where that is not known.
+
+        Behind damage nobody knows how many were lost.
+        """
         if self._starts is None or self._starts[0] != shard.shard.key:
             before = list(takewhile(lambda each: each is not shard, self._findings.shards))
-            known = all(each.records is not None for each in before) and not shard.faults
+            known = all(each.records is not None for each in before)
             start = sum(each.records or 0 for each in before) if known else None
             self._starts = shard.shard.key, start
         start = self._starts[1]
-        return -self._findings.profile.records - count if start is None else start + first
+        return -self._findings.profile.records - count if start is None or first is None else start + first
 
     async def _index_of(self, shard: ShardFindings) -> RecordIndex | None:
         if self._index[0] != shard.shard.key:
@@ -194,10 +197,9 @@ class _Reading:
                         if records:
                             taken += len(records)
                             size += sum(map(len, records))
-                            await in_thread(
-                                self._findings.profile.add, records, self._number(shard, first, len(records))
-                            )
-                            first += len(records)
+                            place = None if reader.damage else first + taken - len(records)
+                            number = self._number(shard, place, len(records))
+                            await in_thread(self._findings.profile.add, records, number)
                             self._progress(self._findings.profile.records, self.total)
                         if len(records) < len(batch) or taken == most:
                             return False

@@ -1,4 +1,4 @@
-"""The number beside an example is the one that ``asyncrec cat --record`` finds it by, whatever was read of the data set."""
+"""The number beside an example is the one that ``asyncrec cat --record`` finds it by, whatever was read."""
 
 from __future__ import annotations
 

@@ -67,6 +67,11 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._value.path
 
     @property
+    def info(self) -> ObjectInfo:
+        """The object that is read, as the store describes it."""
+        return self._value.info
+
+    @property
     def compression(self) -> str:
         """The compression that was found, or told."""
         return self._value.compression
@@ -185,6 +190,7 @@ def open_writer(path: str | PathLike[str], **options: Any) -> Opened[RecordWrite
     return Opened(
         lambda owner, value: RecordWriter(owner, value, encoder),
         lambda: Owner(writer.open_writer(path, **options), "open_writer"),
+        "open_writer",
     )
 
 

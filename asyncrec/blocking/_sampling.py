@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema
 
 __all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
@@ -28,12 +29,21 @@ T = TypeVar("T")
 
 
 class Dataset(Handle[dataset.Dataset]):
-    """`asyncrec.Dataset`. Any number of threads may use it. ``dataset[i]`` is ``dataset.get(i)``."""
+    """`asyncrec.Dataset`. Any number of threads may use it.
+
+    ``dataset[i]`` is ``dataset.get(i)``, ``dataset[i:j]`` a list.
+    """
 
     def __len__(self) -> int:
         return len(self._value)
 
-    def __getitem__(self, index: SupportsIndex) -> bytes:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return self.get_many(range(*index.indices(len(self))))
         return self.get(index)
 
     def __repr__(self) -> str:
@@ -84,7 +94,9 @@ class Dataset(Handle[dataset.Dataset]):
 
     def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
         """See `asyncrec.Dataset.shuffled`, whose arguments these are."""
-        return _stream(lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK)
+        return _stream(
+            lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK, "shuffled"
+        )
 
 
 def as_stream(
@@ -94,7 +106,7 @@ def as_stream(
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk)
+        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk, func.__name__)
 
     return opened
 
@@ -106,15 +118,22 @@ def _of_dataset(
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"{func.__name__} takes a Dataset of asyncrec.blocking, which open_dataset gives, not "
+                f"{type(dataset).__name__}"
+            )
         owner = owner_of(dataset)
-        return _stream(lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1)
+        return _stream(
+            lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1, func.__name__
+        )
 
     return opened
 
 
-def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
+def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int, what: str) -> Opened[Stream[Any]]:
     worker = options.get("worker", (0, 1))
-    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_)
+    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_, what)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)

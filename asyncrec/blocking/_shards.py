@@ -240,7 +240,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 encoder=encoder,
             )
 
-        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__))
+        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__), func.__name__)
 
     return opened
 

@@ -51,8 +51,13 @@ _ASSIGNED = re.compile(rf"(?<![\w-])({'|'.join(_SAME)})=(?=['\"\w])")
 _BESIDE = re.compile(rf" \(({'|'.join(_OPTIONS)})\)")
 
 
+# What Python says of an option that a backend does not take.
+_UNEXPECTED = re.compile(r"\b\w+\(\) got an unexpected keyword argument '(\w+)'")
+
+
 def in_options(message: str) -> str:
     """The message, with options where it names parameters."""
+    message = _UNEXPECTED.sub(r"this storage has no option '\1'", message)
     message = _BESIDE.sub("", message)  # behind the option itself
     for said, instead in _REMEDIES:
         message = message.replace(said, instead)

@@ -193,7 +193,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["diff", "data/pages", "data/pages", "--by", "nosuch"], "no feature 'nosuch'"),
         (["tail", "data/pages", "--interval", "soon"], "soon"),
         (["convert", "data/pages", "out.xyz"], "no format has the suffix of this name"),
-        (["convert", "data/pages", "-"], "reshard or copy"),
+        (["convert", "data/plain.tfrecord", "-"], "reshard or copy"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
         (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "sum"),
     ],

@@ -48,7 +48,7 @@ def help_width() -> int:
 
 
 def _lines(width: int) -> Iterator[str]:
-    yield "Usage: asyncrec [OPTIONS] COMMAND [ARGS]..."
+    yield "Usage: asyncrec [OPTIONS] COMMAND ..."
     for paragraph in _ABOUT.split("\n\n"):
         yield ""
         yield from _indented(paragraph, width)

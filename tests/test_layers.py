@@ -19,6 +19,7 @@ PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
     "asyncrec._first_use": 0,
+    "asyncrec._arguments": 0,
     "asyncrec._lazy": 0,
     "asyncrec._numpy": 0,
     "asyncrec.errors": 0,
@@ -73,6 +74,7 @@ ROOMS = {
 }
 
 PURE = (
+    "asyncrec._arguments",
     "asyncrec._lazy",
     "asyncrec._numpy",
     "asyncrec.errors",

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
+from asyncrec._framing.compression import Compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
@@ -64,6 +65,11 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
     @property
     def path(self) -> str:
         return self._value.path
+
+    @property
+    def info(self) -> ObjectInfo:
+        """The object that is read, as the store describes it."""
+        return self._value.info
 
     @property
     def compression(self) -> str:
@@ -183,6 +189,7 @@ def open_writer(path: str | PathLike[str], **options: Any) -> Opened[RecordWrite
     return Opened(
         lambda owner, value: RecordWriter(owner, value, encoder),
         lambda: Owner(writer.open_writer(path, **options), "open_writer"),
+        "open_writer",
     )
 
 
@@ -194,7 +201,7 @@ def write_records(
     path: str | PathLike[str],
     records: Iterable[Buffer],
     *,
-    compression: writer.Compression = "",
+    compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -214,7 +221,7 @@ def write_examples(
     rows: Iterable[Mapping[str, Any]],
     *,
     schema: GivenSchema = None,
-    compression: writer.Compression = "",
+    compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,

@@ -20,6 +20,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema
 
 __all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
@@ -101,7 +102,9 @@ class Dataset(Handle[dataset.Dataset]):
 
     def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
         """See `asyncrec.Dataset.shuffled`, which has the same arguments."""
-        return _stream(lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK)
+        return _stream(
+            lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK, "shuffled"
+        )
 
 
 def as_stream(
@@ -111,7 +114,7 @@ def as_stream(
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk)
+        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk, func.__name__)
 
     return opened
 
@@ -123,15 +126,22 @@ def _of_dataset(
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"{func.__name__} takes a Dataset of asyncrec.blocking, which open_dataset gives, not "
+                f"{type(dataset).__name__}"
+            )
         owner = owner_of(dataset)
-        return _stream(lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1)
+        return _stream(
+            lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1, func.__name__
+        )
 
     return opened
 
 
-def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
+def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int, what: str) -> Opened[Stream[Any]]:
     worker = options.get("worker", (0, 1))
-    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_)
+    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_, what)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)

@@ -27,7 +27,7 @@ from asyncrec._shards.ownership import listing
 from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.writing import open as opening
 from asyncrec._shards.writing import writer
-from asyncrec._shards.writing.keys import key_digest, partition_of
+from asyncrec._shards.writing.keys import digest_of, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
@@ -152,7 +152,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def has(self, key: str | bytes) -> bool:
         """See `asyncrec.ShardedWriter.has`."""
         with self._lock:
-            return self._value.has(key) or key_digest(key) in self._pending_keys
+            return self._value.has(key) or digest_of(key) in self._pending_keys
 
     def flush(self, *, require: Level = "buffered") -> Level:
         """See `asyncrec.ShardedWriter.flush`."""
@@ -190,7 +190,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     def _count_pending(self) -> None:
         self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
-        self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
+        self._pending_keys = {digest_of(key) for _, key, _ in self._pending if key is not None and self._skips}
 
     def _begin_timer(self) -> None:
         seconds = self._value.flush_seconds
@@ -227,7 +227,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
         The writer's keys change only while records are handed on, which this thread's lock excludes.
         """
-        digest = key_digest(key)
+        digest = digest_of(key)
         if not self._skips:
             return True
         if digest in self._pending_keys or self._value.has(key):
@@ -289,7 +289,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 encoder=encoder,
             )
 
-        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__))
+        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__), func.__name__)
 
     return opened
 

@@ -67,7 +67,11 @@ class Storage(Handle[base.Storage]):
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> Opened[ByteSink]:
         """See `asyncrec.storage.Storage.open_sink`."""
-        return Opened(ByteSink, lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner))
+        return Opened(
+            ByteSink,
+            lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner),
+            "open_sink",
+        )
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
@@ -76,6 +80,7 @@ class Storage(Handle[base.Storage]):
         return Opened(
             ByteSource,
             lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key, keeps=self._owner),
+            "open_source",
         )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:

@@ -183,6 +183,12 @@ class Stream(Handle[Any], Iterator[T]):
         found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
         return found
 
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The classes of a `ClassBalancedSampler`. Other streams have none: AttributeError."""
+        found: tuple[Any, ...] = self._value.classes
+        return found
+
     def _refill(self) -> None:
         """Take the next list, and note where the stream stood before it.
 

@@ -20,6 +20,10 @@ def command(path: Path, storage_option: StorageOptions = None, json: Json = Fals
     """What a file, a folder or a data set holds: shards, records, bytes, schema, writers, orphans.
 
     Manifests and indexes are read, and the first records; files in neither are counted while they are small.
+
+    \b
+    Example:
+      asyncrec info demo-data/pages
     """
     from asyncrec import tools
 

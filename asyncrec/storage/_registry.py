@@ -34,6 +34,7 @@ from asyncrec.storage._url import join, redact, scheme_of, split_path
 
 __all__ = [
     "foreign_factory",
+    "installed_schemes",
     "is_local",
     "located",
     "located_folder",
@@ -98,6 +99,12 @@ def is_local(path: str | os.PathLike[str]) -> bool:
     if scheme in ("", "file"):
         return registered_for(path) is None
     return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")
+
+
+def installed_schemes() -> list[str]:
+    """List the schemes of URLs that may be opened, those of plugins among them. Blocks: plugins are imported."""
+    _backends.load()
+    return sorted({*(scheme for scheme in _backends.by_scheme if scheme), *registered})
 
 
 @asynccontextmanager

@@ -530,10 +530,10 @@ class TestNames:
     async def test_a_name_that_looks_like_a_files_is_recovered_like_any_other(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, name="train.tfrecord", storage=LocalStorage(tmp_path)) as writer:
+        async with killed(monkeypatch, name="train.tfrec", storage=LocalStorage(tmp_path)) as writer:
             await writer.write_many(records("a"))
             assert await writer.flush() == "spooled"
-        assert (await asyncrec.recover("train.tfrecord", storage=LocalStorage(tmp_path))).records == 10
+        assert (await asyncrec.recover("train.tfrec", storage=LocalStorage(tmp_path))).records == 10
         assert not list(tmp_path.rglob("*.partial"))
 
     @pytest.mark.parametrize("options", [{"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (17 << 20)}}])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
@@ -25,7 +26,7 @@ from asyncrec._datasets.from_csv.example_maker import Made, Origin, make
 from asyncrec._datasets.from_csv.partition import deal, weights_of
 from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
 from asyncrec._datasets.progress import Progress
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
@@ -72,8 +73,8 @@ async def write_splits_from_csv(
     ratios: float | Sequence[float] = 0.8,
     seed: int = 0,
     stratify_by: int | Callable[[list[str]], Hashable] | None = None,
-    max_shard_bytes: int = _MAX_SHARD_BYTES,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size = _MAX_SHARD_BYTES,
+    compression: Compression = "",
     concurrency: int = _CONCURRENCY,
     encoding: str = "utf-8",
     progress: bool | None = None,
@@ -153,8 +154,8 @@ async def write_folds(
     save_directory_path: Path,
     folds: Mapping[str, Sequence[DeclaredExample]],
     *,
-    max_shard_bytes: int = _MAX_SHARD_BYTES,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size = _MAX_SHARD_BYTES,
+    compression: Compression = "",
     concurrency: int = _CONCURRENCY,
     encoding: str = "utf-8",
     progress: bool | None = None,
@@ -197,8 +198,8 @@ class _Writing(NamedTuple):
     """Where splits are written, and how."""
 
     path: Path
-    max_shard_bytes: int
-    compression: str | int | CompressionOptions | None
+    max_shard_bytes: Size
+    compression: Compression
     encoding: str
     storage: Storage | None
     storage_options: dict[str, Any] | None

@@ -16,7 +16,7 @@ from asyncrec._datasets.from_generator.shard_count import shard_count
 from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.manifest.splits import parse_split
 from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, write_ordered
@@ -42,7 +42,7 @@ class SplitTarget:
 
     path: str | os.PathLike[str]
     split: str
-    compression: str | int | CompressionOptions | None = ""
+    compression: Compression = ""
     num_shards: int | None = None
     progress: bool | None = None
     storage: Storage | None = None

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.description import Description
 from asyncrec._datasets.from_generator.example_sink import ExampleSink
@@ -16,7 +17,7 @@ from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT, HashShuffle
 from asyncrec._datasets.from_generator.source import Examples, Serializer, run
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.sidecars import ShardInfo
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example._codec import encode_example
 from asyncrec.storage._base import Storage
@@ -76,10 +77,10 @@ class DatasetWriter:
         total_examples: int | None = None,
         sparse_features: Sequence[str] | None = None,
         *,
-        compression: str | int | CompressionOptions | None = "",
+        compression: Compression = "",
         num_shards: int | None = None,
         on_duplicate: OnDuplicate = "raise",
-        memory_limit: int = MEMORY_LIMIT,
+        memory_limit: Size = MEMORY_LIMIT,
         temporary_folder: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
         storage: Storage | None = None,
@@ -99,7 +100,7 @@ class DatasetWriter:
         self._make_shuffler = partial(
             HashShuffler,
             split,
-            memory_limit=memory_limit,
+            memory_limit=byte_count(memory_limit, "memory_limit"),
             temporary_folder=temporary_folder,
             on_duplicate=on_duplicate,
         )

@@ -13,17 +13,21 @@ from __future__ import annotations
 from asyncrec._framing.compression.compressor import Compressor, make_compressor
 from asyncrec._framing.compression.decompressor import Decompressor
 from asyncrec._framing.compression.options import (
+    Compression,
     CompressionOptions,
     CompressionType,
+    ReadingCompression,
     detect_compression,
     parse_compression,
 )
 
 __all__ = [
+    "Compression",
     "CompressionOptions",
     "CompressionType",
     "Compressor",
     "Decompressor",
+    "ReadingCompression",
     "detect_compression",
     "make_compressor",
     "parse_compression",

@@ -5,14 +5,24 @@ from __future__ import annotations
 import operator
 import zlib
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from asyncrec._framing.crc import masked_crc32c
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["GZIP_CONTAINER", "CompressionOptions", "CompressionType", "detect_compression", "parse_compression"]
+__all__ = [
+    "GZIP_CONTAINER",
+    "Compression",
+    "CompressionOptions",
+    "CompressionType",
+    "ReadingCompression",
+    "detect_compression",
+    "parse_compression",
+]
 
 CompressionType = Literal["", "GZIP", "ZLIB"]
+# What a checker lets through; `parse_compression` takes any case.
+_Names = Literal["", "none", "GZIP", "gzip", "ZLIB", "zlib"]
 
 # Added to the window bits, it asks zlib for the GZIP container.
 GZIP_CONTAINER = 16
@@ -63,11 +73,19 @@ class CompressionOptions:
             raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
 
 
+Compression: TypeAlias = _Names | int | CompressionOptions | None
+"""What a user may give as ``compression=`` to a writer."""
+
+ReadingCompression: TypeAlias = Compression | Literal["auto"]
+"""What a user may give as ``compression=`` to a reader; ``"auto"`` looks."""
+
+
 def parse_compression(value: object) -> CompressionOptions:
     """Make options of what a user passed as ``compression=`` to a writer.
 
-    Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of them, as
-    TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its ``TFRecordOptions``.
+    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums
+    of them, as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
+    ``TFRecordOptions``.
 
     Raises:
         ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
@@ -103,9 +121,10 @@ def _type_of(value: object) -> CompressionType:
         return ""
     value = getattr(value, "value", value)  # of an enum
     if isinstance(value, str):
-        if value not in _TYPES:
+        named = "" if value.upper() == "NONE" else value.upper()
+        if named not in _TYPES:
             raise ArgumentValueError(_not_a_type(value))
-        return cast(CompressionType, value)
+        return cast(CompressionType, named)
     try:
         number = operator.index(cast(Any, value))
     except TypeError:

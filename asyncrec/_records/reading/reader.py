@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import anyio
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
-from asyncrec._framing.compression import CompressionOptions, CompressionType, parse_compression
+from asyncrec._framing.compression import CompressionType, ReadingCompression, parse_compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import Position, RecordBatch
@@ -172,12 +173,12 @@ class RecordReader:
 async def open_reader(
     path: str | PathLike[str],
     *,
-    compression: str | int | CompressionOptions | None = "auto",
+    compression: ReadingCompression = "auto",
     verify: bool = True,
     on_corrupt: OnCorrupt = "raise",
-    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     start_offset: int = 0,
-    chunk_size: int = CHUNK_SIZE,
+    chunk_size: Size = CHUNK_SIZE,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[RecordReader]:
@@ -211,6 +212,8 @@ async def open_reader(
     kind: Literal["auto", "", "GZIP", "ZLIB"] = "auto"
     if compression != "auto":
         kind = parse_compression(compression).type
+    max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
+    chunk_size = byte_count(chunk_size, "chunk_size")
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
         raise ArgumentValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
     if on_corrupt not in ("raise", "skip", "stop"):
@@ -277,7 +280,7 @@ async def read_records(
     path: str | PathLike[str],
     limit: int | None = None,
     *,
-    compression: str | int | CompressionOptions | None = "auto",
+    compression: ReadingCompression = "auto",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import LARGE_RECORD, as_record
 from asyncrec._records.writing.append import open_append_sink
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_examples", "write_records"]
 
 Level = Literal["buffered", "spooled", "committed"]
-Compression = str | int | CompressionOptions | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import parse_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
@@ -138,7 +139,9 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         entry = dataset.manifest.shards[shard]
         parts[shard] = []
         count = 0
-        async with open_reader(entry.path, compression=entry.compression, storage=dataset.folder) as reader:
+        async with open_reader(
+            entry.path, compression=parse_compression(entry.compression), storage=dataset.folder
+        ) as reader:
             async for records in reader.batches():
                 try:
                     parts[shard].append(await in_thread(code, records))

@@ -67,6 +67,10 @@ class ClassBalancedSampler:
         seed: int = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset gives, not {type(dataset).__name__}"
+            )
         if (class_feature is None) == (class_fn is None):
             raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
         if min(classes_per_batch, per_class) < 1:

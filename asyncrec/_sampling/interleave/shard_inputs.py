@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
 from asyncrec._concurrency.map import concurrently
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import ReadingCompression, parse_compression
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
@@ -255,5 +255,5 @@ async def inputs_at(
         yield ShardInputs(inputs, compression, on_corrupt)
 
 
-def parse_reading_compression(value: str | int | CompressionOptions | None) -> Compression:
+def parse_reading_compression(value: ReadingCompression) -> Compression:
     return "auto" if value == "auto" else parse_compression(value).type

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec.errors import ArgumentValueError
 
 __all__ = ["ShuffleBuffer"]
@@ -43,10 +44,12 @@ class ShuffleBuffer(Generic[T]):
         buffer_size: int,
         seed: int,
         *,
-        max_bytes: int | None = None,
+        max_bytes: Size | None = None,
         fill: bool = True,
         size_of: Callable[[T], int] = len,  # type: ignore[assignment]  # of bytes; other items need their own
     ) -> None:
+        if max_bytes is not None:
+            max_bytes = byte_count(max_bytes, "max_bytes")
         if buffer_size < 1 or (max_bytes is not None and max_bytes < 1):
             raise ArgumentValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both are at least 1")
         self._buffer_size = buffer_size

@@ -12,10 +12,11 @@ from typing import Any
 
 import anyio
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import ReadingCompression
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
@@ -178,13 +179,13 @@ async def interleave(
     block_length: int = 1,
     parallelism: int = 0,
     deterministic: bool = True,
-    compression: str | int | CompressionOptions | None = "auto",
+    compression: ReadingCompression = "auto",
     on_corrupt: OnCorrupt = "raise",
     shuffle_buffer: int = 0,
     seed: int | None = None,
     worker: tuple[int, int] = (0, 1),
     prefetch: int = PREFETCH,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: Size = MEMORY_LIMIT,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[InterleaveStream]:
@@ -215,6 +216,7 @@ async def interleave(
         ObjectNotFoundError, FormatError, StorageError: while reading, after the records that came before; it names the
             shard.
     """
+    memory_limit = byte_count(memory_limit, "memory_limit")
     plan = InterleavePlan(
         cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
     )

@@ -19,7 +19,7 @@ import anyio
 
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import ReadingCompression
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
@@ -124,7 +124,7 @@ class InterleaveSampler:
         example_per_class: int = 2,
         batch_size: int = 32,
         shards_per_cycle: int | None = None,
-        compression: str | int | CompressionOptions | None = "auto",
+        compression: ReadingCompression = "auto",
         parallelism: int | None = None,
         async_cycle: bool = False,
         prefetch_size: int = 10,

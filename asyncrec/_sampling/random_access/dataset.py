@@ -15,6 +15,7 @@ import numpy as np
 from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.examples import Examples
@@ -207,7 +208,7 @@ class Dataset:
         num_repeat: int = 1,
         mode: Mode = "block",
         buffer_size: int = BUFFER_SIZE,
-        buffer_bytes: int = BUFFER_BYTES,
+        buffer_bytes: Size = BUFFER_BYTES,
         block_records: int | None = None,
         cycle_length: int = 16,
         block_length: int = 16,
@@ -248,7 +249,8 @@ class Dataset:
         Raises:
             ValueError: an argument is out of range.
         """
-        plan = ShufflePlan(seed, mode, buffer_size, buffer_bytes, block_records, cycle_length, block_length)
+        held = byte_count(buffer_bytes, "buffer_bytes")
+        plan = ShufflePlan(seed, mode, buffer_size, held, block_records, cycle_length, block_length)
         return ShuffledStream(
             self, plan, epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven, on_corrupt=on_corrupt
         )
@@ -285,7 +287,7 @@ async def open_dataset(
     path: str | PathLike[str] | Manifest,
     *,
     cache: str | PathLike[str] | None = None,
-    cache_bytes: int = _CACHE_BYTES,
+    cache_bytes: Size = _CACHE_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[Dataset]:
@@ -308,7 +310,7 @@ async def open_dataset(
     """
     given = path if isinstance(path, Manifest) else None
     where = path.path if isinstance(path, Manifest) else path
-    shard_cache = None if cache is None else ShardCache(cache, cache_bytes)
+    shard_cache = None if cache is None else ShardCache(cache, byte_count(cache_bytes, "cache_bytes"))
     if shard_cache is not None:
         await shard_cache.trim()
     opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)

@@ -25,8 +25,9 @@ from typing import Any
 
 import anyio
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
@@ -125,7 +126,7 @@ async def open_joint_job(
     take_over: bool = False,
     schema: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: Compression = "",
     index: bool = True,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[JointJob]:
@@ -222,7 +223,7 @@ async def open_share(
     share: JobShare,
     *,
     part: int = 0,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
@@ -240,7 +241,8 @@ async def open_share(
         raise ArgumentValueError(f"part={part}: at least 0 and below {_PARTS:,}")
     if max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = _MAX_SHARD_BYTES
-    limits = Limits(max_bytes=max_shard_bytes, max_records=max_shard_records)
+    size = None if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
+    limits = Limits(max_bytes=size, max_records=max_shard_records)
     writer = ShareWriter()
     async with TaskScope() as scope:
         scope.start_soon(writer.run, share, part, limits, storage_options)

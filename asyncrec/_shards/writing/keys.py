@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from asyncrec._native import native
 from asyncrec._numpy import np
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentTypeError, DatasetError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NO_KEY", "KeySet", "join_digests", "key_digest", "key_digests", "partition_of"]
+__all__ = ["NO_KEY", "KeySet", "digest_of", "join_digests", "key_digest", "key_digests", "partition_of"]
 
 NO_KEY = bytes(KEY_BYTES)
 
@@ -53,6 +53,20 @@ join_digests = join_digests_in_python if native is None else native.join_digests
 
 Some keys together take a third of the time that they take one by one (`asyncrec/_native/keys.c`).
 """
+
+
+def digest_of(key: str | bytes) -> bytes:
+    """`key_digest`, with a sentence for who gives something else than text or bytes.
+
+    Raises:
+        TypeError: the key is neither.
+    """
+    try:
+        return key_digest(key)
+    except (TypeError, AttributeError):
+        raise ArgumentTypeError(
+            f"a key is a str or bytes, not {type(key).__name__}: give its text, such as str(key), the same in every run"
+        ) from None
 
 
 def partition_of(value: str | bytes | int, partitions: int) -> int:

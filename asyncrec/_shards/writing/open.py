@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
 from typing import Any, Literal
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits
@@ -48,6 +50,8 @@ _MOST_MEMORY = 256 << 20
 _EXIT_TIMEOUT = 20.0
 # What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
 _FLUSH_SECONDS = 5.0
+# The name of a file of records, with the data set's first.
+_SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz)?")
 
 
 @asynccontextmanager
@@ -55,13 +59,13 @@ async def open_sharded_writer(
     path: str | PathLike[str],
     *,
     num_shards: int | None = None,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     max_shard_seconds: float | None = None,
     flush_seconds: float | None = _FLUSH_SECONDS,
     open_shards: int = 1,
     partition_by: Callable[[bytes], Partition] | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: Compression = "",
     index: bool = True,
     schema: GivenSchema = None,
     validate: Validate = "sample",
@@ -70,12 +74,12 @@ async def open_sharded_writer(
     on_duplicate: Literal["write", "skip"] = "write",
     on_error: Literal["commit", "discard"] | None = None,
     exit_timeout: float = _EXIT_TIMEOUT,
-    memory_limit: int | None = None,
+    memory_limit: Size | None = None,
     writer_id: str | None = None,
     take_over: bool = False,
     recover: bool = True,
     spool: str | PathLike[str] | None = None,
-    spool_limit: int = SPOOL_LIMIT,
+    spool_limit: Size = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
     status_seconds: float | None = STATUS_SECONDS,
     mode: Mode = "append",
@@ -92,8 +96,9 @@ async def open_sharded_writer(
     Args:
         num_shards: write this fixed number of shards, which are published together at the exit, all or none. Without it
             shards are rolling: a shard ends when it reaches any of the three limits below.
-        max_shard_bytes: the size of a shard's file; 256 MiB unless another limit is given. With compression, a shard
-            may exceed it by what 1 MiB of records compresses to.
+        max_shard_bytes: the size of a shard's file, as a number or as text such as ``"64MiB"`` (2**20) or ``"64M"``
+            (10**6); 256 MiB unless another limit is given. With compression, a shard may exceed it by what 1 MiB of
+            records compresses to.
         max_shard_records: the number of records in a shard.
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
         flush_seconds: a rolling writer that appends, with a local disk under it (a local data set, or ``spool``),
@@ -156,6 +161,9 @@ async def open_sharded_writer(
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
         StorageError: another process, which the message names, uses the spool.
     """
+    if max_shard_bytes is not None:
+        max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
+    spool_limit = byte_count(spool_limit, "spool_limit")
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
     _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
@@ -169,13 +177,14 @@ async def open_sharded_writer(
         )
     options = parse_compression(compression)
     display_path = redact(str(path))
+    _check_is_no_file(display_path)
     described = schema_of(schema)
     encoder = encoder_of(display_path, described, validate=validate, key_feature=key_feature)
     objects = num_shards or open_shards
     if memory_limit is None:
         budget = ByteBudget(_MEMORY_LIMIT, objects=objects, most=_MOST_MEMORY)
     else:
-        budget = ByteBudget(memory_limit, objects=objects)
+        budget = ByteBudget(byte_count(memory_limit, "memory_limit"), objects=objects)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
@@ -258,6 +267,16 @@ def _spool_folder(
     all_or_none = header.num_shards is not None
     backlog = SpoolBacklog(path, str(spool), limit=limit, budget=budget, queues=queues, all_or_none=all_or_none)
     return SpoolFolder(spool, header.writer, backlog)
+
+
+def _check_is_no_file(path: str) -> None:
+    """Refuse the name of a shard, or of a single file, where a data set's belongs."""
+    name = path.replace("\\", "/").rpartition("/")[2]
+    if match := _SHARD.fullmatch(name):
+        raise ArgumentValueError(
+            f"{path}: that is the name of a file, and a data set has no suffix and no shard numbers: write to "
+            f"{path[: len(path) - len(name)]}{match[1]}, or to a single file with open_writer"
+        )
 
 
 def _limits(

@@ -22,7 +22,7 @@ from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import Key, WriteBatch, batched
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
-from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
+from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
@@ -122,7 +122,7 @@ class ShardedWriter:
             or not (type(key) is str or type(key) is bytes)
             or len(key) > _HASHED_LATER
         ):
-            digest = key_digest(key)
+            digest = digest_of(key)
             if self._is_duplicate(digest):
                 return self._tickets
             named = bytearray(digest)
@@ -197,7 +197,7 @@ class ShardedWriter:
         """
         if self._keys is None:
             raise ArgumentValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
-        return key_digest(key) in self._keys
+        return digest_of(key) in self._keys
 
     # -- acknowledging ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
 from asyncrec.blocking._records import open_reader
 from asyncrec.blocking._shards import open_sharded_writer
@@ -117,7 +118,7 @@ def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
-def plan_batches(path: str | os.PathLike[str], *, part_bytes: int | None = None, **options: Any) -> Plan:
+def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None, **options: Any) -> Plan:
     """What is to be read, in parts of which any process reads any: for engines.
 
     Args:

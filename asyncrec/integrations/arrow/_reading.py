@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from itertools import accumulate
 from typing import Any
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._framing.compression import parse_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.example._schema import Schema
@@ -53,7 +55,7 @@ async def open_batches(
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
     batch_rows: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: Size | None = None,
     worker: tuple[int, int] = (0, 1),
     verify: bool = True,
     storage: Storage | None = None,
@@ -112,12 +114,13 @@ async def open_parts(
     parts: Iterable[Part],
     *,
     batch_rows: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: Size | None = None,
     verify: bool = True,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[BatchReader]:
     """Some parts of a plan, as `open_batches` reads all of them."""
+    batch_bytes = None if batch_bytes is None else byte_count(batch_bytes, "batch_bytes")
     for option, value in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
         if value is not None and value < 1:
             raise ArgumentValueError(f"{option}={value}: at least 1")
@@ -167,7 +170,9 @@ class _Feed:
 
     async def _read(self, part: Part, options: dict[str, Any]) -> None:
         skip, missing = part.skip, part.records
-        async with open_reader(part.path, compression=part.compression, start_offset=part.offset, **options) as reader:
+        async with open_reader(
+            part.path, compression=parse_compression(part.compression), start_offset=part.offset, **options
+        ) as reader:
             async for records in reader.batches():
                 kept = records[skip:] if missing is None else records[skip : skip + missing]
                 skip = max(skip - len(records), 0)

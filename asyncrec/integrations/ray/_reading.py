@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from asyncrec._arguments import Size
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow import BatchMaker, Part, plan_batches, read_parts
 from asyncrec.integrations.ray._ray import BlockMetadata, Datasource, ReadTask, ray
@@ -25,9 +26,9 @@ def read_asyncrec(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
-    part_bytes: int = _PART_BYTES,
+    part_bytes: Size = _PART_BYTES,
     batch_rows: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: Size | None = None,
     verify: bool = True,
     storage_options: dict[str, Any] | None = None,
     **options: Any,
@@ -69,9 +70,9 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         split: str | None = None,
         schema: Schema | Any = None,
         columns: Iterable[str] | None = None,
-        part_bytes: int | None = _PART_BYTES,
+        part_bytes: Size | None = _PART_BYTES,
         batch_rows: int | None = None,
-        batch_bytes: int | None = None,
+        batch_bytes: Size | None = None,
         verify: bool = True,
         storage_options: dict[str, Any] | None = None,
     ) -> None:

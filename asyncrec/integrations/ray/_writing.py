@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._arguments import Size
+from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing import joint_job
 from asyncrec._shards.writing.joint_job import JobShare
@@ -77,10 +78,10 @@ def write_asyncrec(
     mode: Literal["append", "new", "replace"] = "append",
     job_id: str | None = None,
     take_over: bool = False,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     min_rows_per_write: int | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: Compression = "",
     index: bool = True,
     narrow: bool = True,
     metadata: Mapping[str, Any] | None = None,
@@ -163,7 +164,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         schema: Schema | None,
         *,
         narrow: bool = True,
-        max_shard_bytes: int | None = None,
+        max_shard_bytes: Size | None = None,
         max_shard_records: int | None = None,
         min_rows_per_write: int | None = None,
         storage_options: dict[str, Any] | None = None,
@@ -172,7 +173,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._share = job.share
         self._schema = schema
         self._narrow = narrow
-        self._limits = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
+        self._limits: dict[str, Any] = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
         self._min_rows = min_rows_per_write
         self._storage_options = storage_options
 

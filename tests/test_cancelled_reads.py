@@ -216,7 +216,7 @@ async def ordered(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
         yield dataset.batches()
 
 
-EVERY = tools.Where("none", "x", equal=False)
+EVERY = tools.Where("none", "x", "!=")
 
 KINDS: dict[str, Kind] = {
     **{f"reader {getattr(c, 'type', c)}": reader(c) for c in COMPRESSIONS},

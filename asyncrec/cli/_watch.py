@@ -46,6 +46,10 @@ def command(
 
     It reads the manifest and what writers say of themselves, and writes nothing. Ctrl-C ends it. With --json a line
     for each look.
+
+    \b
+    Example:
+      asyncrec watch crawl/pages --once
     """
     options = parse_options(storage_option)
     view = _Lines() if json else _Screen(moving=not once)

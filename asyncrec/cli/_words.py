@@ -44,25 +44,26 @@ _SAME = (
     "num_shards",
     "parallelism",
 )
-_PARAMETER = re.compile(rf"(?<![\w-])({'|'.join([*_OPTIONS, *(name for name in _SAME if '_' in name)])})\b=?")
-_ASSIGNED = re.compile(rf"(?<![\w-])({'|'.join(_SAME)})=(?=['\"\w])")
-
-
-_BESIDE = re.compile(rf" \(({'|'.join(_OPTIONS)})\)")
-
-
+_ASSIGNED = re.compile(r"(?<![\w-])(\w{1,40})=(?=['\"\w])")
+_NAME = re.compile(r"(?<![\w-])(\w{1,40})\b=?")
+_BESIDE = re.compile(r" \((\w+)\)")
 # What Python says of an option that a backend does not take.
-_UNEXPECTED = re.compile(r"\b\w+\(\) got an unexpected keyword argument '(\w+)'")
+_UNEXPECTED = re.compile(r"\b\w{1,80}\(\) got an unexpected keyword argument '(\w{1,80})'")
 
 
 def in_options(message: str) -> str:
     """The message, with options where it names parameters."""
     message = _UNEXPECTED.sub(r"this storage has no option '\1'", message)
-    message = _BESIDE.sub("", message)  # behind the option itself
+    message = _BESIDE.sub(lambda match: "" if match[1] in _OPTIONS else match[0], message)  # behind the option itself
     for said, instead in _REMEDIES:
         message = message.replace(said, instead)
-    message = _ASSIGNED.sub(lambda match: f"{_option(match[1])} ", message)
-    return _PARAMETER.sub(lambda match: _option(match[1]), message)
+    message = _ASSIGNED.sub(lambda match: f"{_option(match[1])} " if match[1] in _SAME else match[0], message)
+    return _NAME.sub(lambda match: _option(match[1]) if _is_named(match[1]) else match[0], message)
+
+
+def _is_named(word: str) -> bool:
+    """Whether a word can only be a parameter's name: ``compression`` and the like are words of English, too."""
+    return word in _OPTIONS or (word in _SAME and "_" in word)
 
 
 def _option(parameter: str) -> str:

@@ -24,7 +24,7 @@ __all__ = ["Conditions", "Operator", "Where", "features_of", "unknown_feature"]
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
-_SIGN = re.compile(r"\s+(?P<word>in|contains|<=|>=|!=|=|<|>)\s+|(?P<sign><=|>=|!=|=|<|>)")
+_SIGN = re.compile(r"\s(?P<word>in|contains|<=|>=|!=|=|<|>)\s|(?P<sign><=|>=|!=|=|<|>)")
 _HOLDS = {NONE: "nothing", BYTES: "text", FLOAT: "numbers", INT64: "whole numbers"}
 # Of names in a message.
 _MOST_NAMED = 30
@@ -61,7 +61,8 @@ class Where:
                 f"{text!r} is no condition: write FEATURE=VALUE, with one of = != < <= > >=, or 'FEATURE in A,B' or "
                 "'FEATURE contains TEXT'"
             )
-        return cls(feature, text[match.end() :], cast(Operator, match["word"] or match["sign"]))
+        value = text[match.end() :]
+        return cls(feature, value.lstrip() if match["word"] else value, cast(Operator, match["word"] or match["sign"]))
 
     def __str__(self) -> str:
         return f"{self.feature} {self.operator} {self.value}"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import ReadingCompression, parse_compression
+from asyncrec._framing.compression import ReadingCompression, parse_reading_compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import parse_index
@@ -106,9 +106,7 @@ async def repair(
         ValueError: target and source are one.
     """
     max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
-    given: Literal["auto", "", "GZIP", "ZLIB"] = (
-        "auto" if compression == "auto" else parse_compression(compression).type
-    )
+    given = parse_reading_compression(compression)
     source_path, target_path = redact(os.fspath(source)), redact(os.fspath(target))
     async with (
         located(source, storage=storage, storage_options=storage_options) as (store, key),

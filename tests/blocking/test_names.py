@@ -76,7 +76,7 @@ def attributes(kind: type) -> set[str]:
 
 # What is for asyncrec itself, or an asynchronous object.
 OF_ASYNC = {
-    "Dataset": {"folder", "name", "cache", "starts"},
+    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys"},
     "DatasetWriter": set(),
     "RecordReader": set(),
     "RecordWriter": set(),

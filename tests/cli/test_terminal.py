@@ -69,7 +69,7 @@ class Terminal:
 
 
 CASES: dict[str, tuple[list[str], str]] = {
-    "info": (["data/pages"], "1 closed, 0 open or ended by a crash"),
+    "info": (["data/pages"], "1: 1 closed"),
     "ls": (["data"], "data/plain.tfrecord"),
     "tail": (["data/pages", "-n", "1"], "record 29 "),
     "sample": (["data/pages", "-n", "2"], "label"),

@@ -13,7 +13,7 @@ from asyncrec._concurrency.forks import on_fork
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._datasets.description import FeatureTable, schema_of_table
 from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_table
-from asyncrec._framing.compression import parse_compression
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
@@ -238,7 +238,7 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
                 offset, skip = _start(index, skip)
     missing = each.take
     async with open_reader(
-        each.key, storage=folder, compression=parse_compression(each.compression), start_offset=offset
+        each.key, storage=folder, compression=parse_reading_compression(each.compression), start_offset=offset
     ) as records:
         async for batch in records.batches():
             kept = batch[skip : skip + missing]

@@ -17,8 +17,10 @@ from asyncrec._framing.compression.options import (
     CompressionOptions,
     CompressionType,
     ReadingCompression,
+    ReadingType,
     detect_compression,
     parse_compression,
+    parse_reading_compression,
 )
 
 __all__ = [
@@ -28,7 +30,9 @@ __all__ = [
     "Compressor",
     "Decompressor",
     "ReadingCompression",
+    "ReadingType",
     "detect_compression",
     "make_compressor",
     "parse_compression",
+    "parse_reading_compression",
 ]

@@ -16,11 +16,14 @@ __all__ = [
     "CompressionOptions",
     "CompressionType",
     "ReadingCompression",
+    "ReadingType",
     "detect_compression",
     "parse_compression",
+    "parse_reading_compression",
 ]
 
 CompressionType = Literal["", "GZIP", "ZLIB"]
+ReadingType = Literal["auto", "", "GZIP", "ZLIB"]
 # What a checker lets through; `parse_compression` takes any case.
 _Names = Literal["", "none", "GZIP", "gzip", "ZLIB", "zlib"]
 
@@ -96,6 +99,15 @@ def parse_compression(value: object) -> CompressionOptions:
     if hasattr(value, "compression_type"):
         return _from_tensorflow(value)
     return CompressionOptions(type=_type_of(value))
+
+
+def parse_reading_compression(value: object) -> ReadingType:
+    """Make what readers take of what a user or a manifest gave as ``compression=``; ``"auto"`` stays.
+
+    Raises:
+        ValueError, TypeError: as `parse_compression`.
+    """
+    return "auto" if value == "auto" else parse_compression(value).type
 
 
 def detect_compression(head: bytes) -> CompressionType:

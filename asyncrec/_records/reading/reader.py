@@ -13,7 +13,7 @@ import anyio
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
-from asyncrec._framing.compression import CompressionType, ReadingCompression, parse_compression
+from asyncrec._framing.compression import CompressionType, ReadingCompression, parse_reading_compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import Position, RecordBatch
@@ -209,9 +209,7 @@ async def open_reader(
             record and offset. Every record before it was returned; of a compressed file, all but those that were
             decompressed together with the damage, about 256 KiB.
     """
-    kind: Literal["auto", "", "GZIP", "ZLIB"] = "auto"
-    if compression != "auto":
-        kind = parse_compression(compression).type
+    kind = parse_reading_compression(compression)
     max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
     chunk_size = byte_count(chunk_size, "chunk_size")
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:

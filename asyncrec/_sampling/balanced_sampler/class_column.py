@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import parse_compression
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
@@ -140,7 +140,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         parts[shard] = []
         count = 0
         async with open_reader(
-            entry.path, compression=parse_compression(entry.compression), storage=dataset.folder
+            entry.path, compression=parse_reading_compression(entry.compression), storage=dataset.folder
         ) as reader:
             async for records in reader.batches():
                 try:

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from crc32c import crc32c
-
+from asyncrec._framing.crc import crc32c
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.disk import open_own, read_at

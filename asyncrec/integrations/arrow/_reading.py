@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
-from asyncrec._framing.compression import parse_compression
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.example._schema import Schema
@@ -171,7 +171,7 @@ class _Feed:
     async def _read(self, part: Part, options: dict[str, Any]) -> None:
         skip, missing = part.skip, part.records
         async with open_reader(
-            part.path, compression=parse_compression(part.compression), start_offset=part.offset, **options
+            part.path, compression=parse_reading_compression(part.compression), start_offset=part.offset, **options
         ) as reader:
             async for records in reader.batches():
                 kept = records[skip:] if missing is None else records[skip : skip + missing]

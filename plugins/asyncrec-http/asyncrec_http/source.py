@@ -200,6 +200,7 @@ class HttpSource(RangedSource):
             "byte %d. Random access to it is slow",
             self._shown,
             start,
+            extra={"path": self._shown},
         )
 
 

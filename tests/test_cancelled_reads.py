@@ -140,12 +140,14 @@ def reader(
     return Kind(write, opened)
 
 
-def shards(compression: Any) -> Callable[[Path], Coroutine[Any, Any, None]]:
+def shards(compression: Any, *, examples: bool = False) -> Callable[[Path], Coroutine[Any, Any, None]]:
     """Four of unequal length."""
 
     async def write(folder: Path) -> None:
         for number in range(4):
             records = [b"%d:%d" % (number, i) * 3 for i in range(7 + 9 * number)]
+            if examples:
+                records = [asyncrec.encode_example({"text": record}) for record in records]
             await asyncrec.write_records(folder / f"s{number}.tfrecord", records, compression=compression)
 
     return write
@@ -216,7 +218,7 @@ async def ordered(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
         yield dataset.batches()
 
 
-EVERY = tools.Where("none", "x", "!=")
+EVERY = tools.Where("text", "x", "!=")
 
 KINDS: dict[str, Kind] = {
     **{f"reader {getattr(c, 'type', c)}": reader(c) for c in COMPRESSIONS},
@@ -243,7 +245,7 @@ KINDS: dict[str, Kind] = {
     "tuples": Kind(a_split, tuples_of),
     "a data set in order": Kind(shards(""), ordered),
     "records of the tools": Kind(shards(""), tools.open_records),
-    "records of the tools, chosen": Kind(shards(""), partial(tools.open_records, where=[EVERY])),
+    "records of the tools, chosen": Kind(shards("", examples=True), partial(tools.open_records, where=[EVERY])),
 }
 
 

@@ -81,7 +81,7 @@ LONG_TESTS = {
 )
 # "file: class" -> why it may be larger.
 LARGE_CLASSES = {
-    "asyncrec/_shards/commit/manifest_writer.py: ManifestWriter": "what it was given for its segments, and what it counts",
+    "asyncrec/_shards/commit/manifest_writer.py: ManifestWriter": "what its segments say, and what it counts",
     "asyncrec/_framing/salvage/frames.py: FrameSalvager": "one search, whose steps share where it stands",
     "asyncrec/_records/writing/memory_budget.py: ByteBudget": "one number, and all that may change it",
     "asyncrec/_shards/journal/header.py: JobHeader": "the fields of a stored format",

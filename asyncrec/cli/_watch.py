@@ -49,7 +49,7 @@ def command(
 
     \b
     Example:
-      asyncrec watch crawl/pages --once
+      asyncrec watch demo-data/pages --once
     """
     options = parse_options(storage_option)
     view = _Lines() if json else _Screen(moving=not once)

@@ -6,10 +6,12 @@ away, as the system does when it is killed. (Real kills: `test_torture`.)
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +428,25 @@ class TestDead:
         assert await stored(storage) == sorted(records("a"))
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
         assert await unowned(storage) == []
+
+    async def test_what_another_commits_of_it_while_recover_does_is_in_its_last_segment_too(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A request of the dead writer's that comes late, or another recovery: the last segment stands for all."""
+        with dying_at(monkeypatch, "commit"), suppress(Killed, anyio.ClosedResourceError):
+            await write(storage, "dead", writer_id="dead")
+        commit = ManifestWriter.commit
+
+        async def second(manifest: ManifestWriter, entry: asyncrec.ShardEntry) -> None:
+            other = copy.copy(manifest)
+            other.entries = []
+            await commit(other, replace(entry, committed=manifest.clock.now()))
+            await commit(manifest, entry)
+
+        with monkeypatch.context() as patches:
+            patches.setattr(ManifestWriter, "commit", second)
+            await asyncrec.recover("pages", storage=storage)
+        assert await stored(storage) == sorted(records("dead"))
 
     async def test_an_index_whose_shard_a_writer_given_up_is_just_publishing_is_removed_only_behind_a_fence(
         self, monkeypatch: pytest.MonkeyPatch

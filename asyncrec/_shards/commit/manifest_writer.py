@@ -95,6 +95,11 @@ class ManifestWriter:
         await self._put(segment_key(self._name, self._writer, sequence_of(entry.path)), segment)
         await self._committed(entry)
 
+    def found(self, entries: Iterable[ShardEntry]) -> None:
+        """Note shards that another process has committed for this writer: its last segment stands for all."""
+        for entry in entries:
+            self._listed(entry)
+
     async def close(
         self, new: Iterable[ShardEntry] = (), *, remove: tuple[str, ...] = (), removal: int | None = None
     ) -> None:

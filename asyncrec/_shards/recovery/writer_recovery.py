@@ -84,9 +84,12 @@ class WriterRecovery:
         try:
             await self._manifest.commit(entry)
         except ConflictError:
-            # Another recovery was faster; or not, and then it is an error.
-            if entry.path not in ever_listed(await load_segments(self._target, self._header.name)):
+            # Another recovery was faster, or a late request of the dead writer's; or neither, and then it is an error.
+            segments = await load_segments(self._target, self._header.name)
+            if entry.path not in ever_listed(segments):
                 raise
+            own = (segment for segment in segments if segment.writer == self._header.writer)
+            self._manifest.found([each for segment in own for each in segment.add if each.path == entry.path])
         else:
             self.done.shards.append(entry)
         self._listed.add(entry.path)

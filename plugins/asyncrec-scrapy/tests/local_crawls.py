@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,8 @@ class Crawl:
         """Start it, and kill it when the site was asked so often in all."""
         process = self.start()
         self.site.wait_for(asked, lambda: process.poll() is not None)
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a fast machine has crawled all by then
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 

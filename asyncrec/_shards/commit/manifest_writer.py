@@ -45,7 +45,6 @@ class ManifestWriter:
         deadline: ends everything it still does; an exit that failed brings it forward.
         entries: everything that the writer committed.
         closed: whether its closing segment is there.
-        unsettled: whether a commit was answered by an error, and nobody could find out if it took effect.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self.unsettled = False
+        self._unsettled: set[str] = set()
         self._storage = storage
         self._name = name
         self._writer = writer
@@ -82,6 +81,11 @@ class ManifestWriter:
         self._on_commit = on_commit
         self._promised = promised
         self._closes_with = {"recovered_by": recovered_by} if recovered_by else {}
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a commit was answered by an error, or not at all, and nobody has found out if it took effect."""
+        return bool(self._unsettled)
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set.
@@ -152,7 +156,7 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            self.unsettled = False
+            self._unsettled.clear()  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._storage.root}/{self._name}: nothing of {self._writer} is committed")
@@ -169,12 +173,13 @@ class ManifestWriter:
         try:
             await create(self._storage, key, content, deadline=self.deadline)
         except UnsettledError:
-            self.unsettled = True
+            self._unsettled.add(key)
             raise
         except anyio.get_cancelled_exc_class():
-            self.unsettled = True  # the request is on its way, and no answer of it will be heard
+            self._unsettled.add(key)  # the request is on its way, and no answer of it will be heard
             raise
         except ObjectExistsError as error:
+            self._unsettled.discard(key)  # nor can an earlier request create it any more
             closing = await load_closing(self._storage, self._name, self._writer)
             if closing is not None and closing.abandoned:
                 raise abandoned_error(self._storage, self._name, closing) from error
@@ -182,6 +187,7 @@ class ManifestWriter:
                 f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
                 "once"
             ) from error
+        self._unsettled.discard(key)  # what an earlier attempt had not found out
 
     async def _committed(self, entry: ShardEntry) -> None:
         self._listed(entry)

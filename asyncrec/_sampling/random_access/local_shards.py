@@ -76,9 +76,9 @@ class LocalShards:
         """Call it in a thread, of which the folder has so many at most."""
         return await self._folder.disk.in_thread(func)
 
-    def close(self) -> None:
-        """Close the files; each that is read from now on is opened for that."""
-        self._open.close()
+    async def close(self) -> None:
+        """Close the files, in a thread; each that is read from now on is opened for that."""
+        await self._folder.disk.surely_in_thread(self._open.close)
 
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
         """One record. Without ``waits``, on the event loop, only if nothing has to be opened or waited for."""

@@ -137,17 +137,26 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Give the file if it is open, and still what its path names; without ``waits`` only a ``waitless`` one."""
-        with self._lock:
+        """Give the file if it is open, and still what its path names.
+
+        Without ``waits``, on the event loop, only a ``waitless`` one. One that is another by now is left for a thread
+        to close: the last to close a removed file frees what was in it, which takes the longer the larger it was.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return None
+        try:
             file = self._files.get(key)
             if file is None or not (waits or file.waitless):
                 return None
             self._files.move_to_end(key)
+        finally:
+            self._lock.release()
         if file.is_current():
             return file
-        with self._lock:
-            if self._files.get(key) is file:
-                del self._files[key]
+        if waits:
+            with self._lock:
+                if self._files.get(key) is file:
+                    del self._files[key]
         return None
 
     def open(self, key: Hashable, place: Place, accept: Callable[[ObjectInfo], bool]) -> OpenFile | None:
@@ -160,18 +169,19 @@ class OpenFiles:
         if not accept(file.info):
             return None
         with self._lock:
+            dropped = [self._files.pop(key, None)]  # they are closed behind the lock, for which nobody waits long
             if not self._closed:
                 self._files[key] = file
-                self._files.move_to_end(key)
             while len(self._files) > self._most:
-                self._files.popitem(last=False)
+                dropped.append(self._files.popitem(last=False)[1])
         return file
 
     def close(self) -> None:
-        """Close those that nobody reads, the others when they have been read; and keep none from now on."""
+        """Close those that nobody reads, the others when they have been read; and keep none from now on. Blocks."""
         with self._lock:
             self._closed = True
-            self._files.clear()
+            dropped, self._files = self._files, OrderedDict()
+        dropped.clear()
 
     def forked(self) -> None:
         """In a child, which has no other thread."""

@@ -44,6 +44,8 @@ _PIECE_RECORDS = 4096
 # Of one hop to a thread, whose cost is nothing beside them.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
+# Open at once, until what is wanted of them was read; others are opened in the same hop while there is time.
+_MOST_FILES = 16
 # Reading from a disk that is slow goes on in another hop: whoever cancels a call waits no longer.
 _HOP_SECONDS = 0.05
 
@@ -143,9 +145,8 @@ class LocalReads:
 
     def step(self) -> bool:
         """Read the next of them; whether there are more. Blocks."""
-        if not self._hop:
-            self._begin()
         deadline = time.perf_counter() + _HOP_SECONDS
+        enough = bool(self._hop) or self._begin()
         while self._hop:
             piece = self._hop[0]
             if not piece.complete(deadline):
@@ -156,20 +157,28 @@ class LocalReads:
                 self.refused.append(piece.part)
             else:
                 self._found[piece.part.first : piece.part.first + len(records)] = records
+            if not (self._hop or enough) and time.perf_counter() < deadline:
+                enough = self._begin()
         return self._more
 
-    def _begin(self) -> None:
-        """Take the pieces of one hop, read of them what is in memory, and have the disk fetch the rest."""
+    def _begin(self) -> bool:
+        """Take the next pieces, read of them what is in memory, and have the disk fetch the rest.
+
+        Gives whether that is enough for one hop, and not just as many files as are open at once.
+        """
         records = size = gathered = 0
+        shards = set[int]()
         for piece in self._pieces:
             self._hop.append(piece)
+            shards.add(piece.part.shard)
             records += len(piece.part.within)
             size += piece.size
             gathered += 0 if piece.is_large else piece.size
-            if size >= _HOP_BYTES or records >= _HOP_RECORDS:
+            enough = size >= _HOP_BYTES or records >= _HOP_RECORDS
+            if enough or len(shards) >= _MOST_FILES:
                 break
         else:
-            self._more = False
+            enough, self._more = True, False
         if gathered > len(self._scratch):
             self._scratch = bytearray(gathered)
         with memoryview(self._scratch) as view:
@@ -178,6 +187,7 @@ class LocalReads:
                 at = piece.gather(view, at)
         for piece in self._hop:
             piece.expect()
+        return enough
 
     def _made(self, parts: Iterable[RangeRead]) -> Iterator[_Piece]:
         for part in parts:

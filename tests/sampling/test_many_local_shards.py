@@ -1,0 +1,48 @@
+"""One call that reads a little of each of very many local shards."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.storage._local import open_files
+from asyncrec.storage._local.storage import LocalStorage
+
+pytestmark = pytest.mark.anyio
+
+SHARDS = 60
+
+
+class Counting:
+    """`os`, that notes how many descriptors there are when a shard is opened."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, *args: Any) -> int:
+        self.most = max(self.most, len(os.listdir("/proc/self/fd")))
+        return os.open(*args)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first", "again"])
+async def test_a_call_opens_few_files_at_once_however_many_shards_it_reads(
+    tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_files, "_MOST_OPEN", 8)
+    records = [b"record %d" % number for number in range(2 * SHARDS)]
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=2) as writer:
+        await writer.write_many(records)
+    system = Counting()
+    async with asyncrec.open_dataset("pages", storage=LocalStorage(tmp_path, system=system)) as dataset:
+        if known:
+            await dataset.get_many(range(2 * SHARDS))
+        before, system.most = len(os.listdir("/proc/self/fd")), 0
+        assert await dataset.get_many(range(0, 2 * SHARDS, 2)) == records[::2]
+        assert system.most <= before + 32

@@ -35,7 +35,9 @@ from asyncrec.storage._url import join
 __all__ = ["LocalReads", "LocalShards"]
 
 # Copied on the event loop at once: about 40 us.
-MOST_ON_LOOP = 256 << 10
+_MOST_ON_LOOP = 256 << 10
+# Read there, of one shard: each is a call of the system, and 1.4 us.
+_MOST_RECORDS_ON_LOOP = 256
 # Cut at once: whoever cuts more makes the event loop wait longer for the interpreter.
 _PIECE_BYTES = 1 << 20
 # A range from here on is read into an object of its own; smaller ones are gathered.
@@ -96,6 +98,8 @@ class LocalShards:
 
     def cached(self, part: RangeRead) -> list[bytes] | None:
         """The records of one shard, a few, if nothing has to be opened or waited for. On the event loop."""
+        if len(part.within) > _MOST_RECORDS_ON_LOOP:
+            return None
         file = self._open.held(part.shard, waits=False)
         if file is None:
             return None
@@ -116,10 +120,10 @@ class LocalShards:
             return None
 
     def _cached(self, file: OpenFile, ranges: list[Range], size: int) -> bytes | None:
-        if size > MOST_ON_LOOP:
+        if size > _MOST_ON_LOOP:
             return None
         if not self._scratch:
-            self._scratch = bytearray(MOST_ON_LOOP)
+            self._scratch = bytearray(_MOST_ON_LOOP)
         with memoryview(self._scratch) as view:
             return None if file.cached(ranges, view) else bytes(view[:size])
 

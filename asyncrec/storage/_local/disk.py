@@ -33,6 +33,7 @@ __all__ = [
     "open_own",
     "partial_name",
     "read_at",
+    "tells_what_is_cached",
 ]
 
 T = TypeVar("T")
@@ -255,6 +256,19 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
         position += len(block)
         size -= len(block)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def tells_what_is_cached(fd: int, system: Any = None) -> bool:
+    """Tell whether the file system takes `NOWAIT`: NFS and FUSE, where looking may be waiting, do not. Blocks."""
+    if not NOWAIT:
+        return False
+    try:
+        (os if system is None else system).preadv(fd, [bytearray(1)], 0, NOWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 _NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)

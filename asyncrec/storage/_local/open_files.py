@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.storage._base import ObjectInfo
-from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at
+from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.source import check_regular
 
 __all__ = ["OpenFile", "OpenFiles", "Range"]
@@ -54,7 +54,7 @@ class OpenFile:
         self.info: ObjectInfo = object_info(place.key, status)
         self._identity = _identity(status)
         self._in_memory = disk.lives_in_memory(status.st_dev)
-        self.waitless = self._in_memory or self._can_be_asked()
+        self.waitless = self._in_memory or tells_what_is_cached(self._fd, self._system)
         self._flags = 0 if self._in_memory else _NOWAIT
 
     def is_current(self) -> bool:
@@ -105,18 +105,6 @@ class OpenFile:
             os.close(fd)
 
     __del__ = close
-
-    def _can_be_asked(self) -> bool:
-        """Whether the file system takes RWF_NOWAIT: NFS and FUSE, where looking may be waiting, do not."""
-        if not _NOWAIT:
-            return False
-        try:
-            self._system.preadv(self._fd, [bytearray(1)], 0, _NOWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return True
 
 
 class OpenFiles:

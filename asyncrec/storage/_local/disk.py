@@ -73,8 +73,8 @@ class Disk:
         system: the functions of `os`; tests put an object here that fails.
     """
 
-    def __init__(self, system: Any = os) -> None:
-        self.system = system
+    def __init__(self, system: Any = None) -> None:
+        self.system: Any = os if system is None else system
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._making_folders = threading.Lock()
         self._durable: set[str] = set()
@@ -191,7 +191,7 @@ def is_partial(name: str) -> bool:
 
 
 def open_own(
-    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = os
+    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = None
 ) -> int:
     """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
@@ -211,6 +211,7 @@ def open_own(
         StoragePermissionError: it is another user's.
         StorageError: it is a link, has another name, is no regular file, or what the system says.
     """
+    system = os if system is None else system
     with mapped_errors("opening", path):
         try:
             fd: int = system.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)

@@ -325,4 +325,4 @@ async def open_dataset(
         try:
             yield dataset
         finally:
-            dataset.lookup.close()
+            await dataset.lookup.close()

@@ -35,7 +35,9 @@ from asyncrec.storage._url import join
 __all__ = ["LocalReads", "LocalShards"]
 
 # Copied on the event loop at once: about 40 us.
-MOST_ON_LOOP = 256 << 10
+_MOST_ON_LOOP = 256 << 10
+# Read there, of one shard: each is a call of the system, and 1.4 us.
+_MOST_RECORDS_ON_LOOP = 256
 # Cut at once: whoever cuts more makes the event loop wait longer for the interpreter.
 _PIECE_BYTES = 1 << 20
 # A range from here on is read into an object of its own; smaller ones are gathered.
@@ -44,6 +46,8 @@ _PIECE_RECORDS = 4096
 # Of one hop to a thread, whose cost is nothing beside them.
 _HOP_BYTES = 8 << 20
 _HOP_RECORDS = 8192
+# Open at once, until what is wanted of them was read; others are opened in the same hop while there is time.
+_MOST_FILES = 16
 # Reading from a disk that is slow goes on in another hop: whoever cancels a call waits no longer.
 _HOP_SECONDS = 0.05
 
@@ -76,9 +80,9 @@ class LocalShards:
         """Call it in a thread, of which the folder has so many at most."""
         return await self._folder.disk.in_thread(func)
 
-    def close(self) -> None:
-        """Close the files; each that is read from now on is opened for that."""
-        self._open.close()
+    async def close(self) -> None:
+        """Close the files, in a thread; each that is read from now on is opened for that."""
+        await self._folder.disk.surely_in_thread(self._open.close)
 
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
         """One record. Without ``waits``, on the event loop, only if nothing has to be opened or waited for."""
@@ -94,6 +98,8 @@ class LocalShards:
 
     def cached(self, part: RangeRead) -> list[bytes] | None:
         """The records of one shard, a few, if nothing has to be opened or waited for. On the event loop."""
+        if len(part.within) > _MOST_RECORDS_ON_LOOP:
+            return None
         file = self._open.held(part.shard, waits=False)
         if file is None:
             return None
@@ -114,10 +120,10 @@ class LocalShards:
             return None
 
     def _cached(self, file: OpenFile, ranges: list[Range], size: int) -> bytes | None:
-        if size > MOST_ON_LOOP:
+        if size > _MOST_ON_LOOP:
             return None
         if not self._scratch:
-            self._scratch = bytearray(MOST_ON_LOOP)
+            self._scratch = bytearray(_MOST_ON_LOOP)
         with memoryview(self._scratch) as view:
             return None if file.cached(ranges, view) else bytes(view[:size])
 
@@ -143,9 +149,8 @@ class LocalReads:
 
     def step(self) -> bool:
         """Read the next of them; whether there are more. Blocks."""
-        if not self._hop:
-            self._begin()
         deadline = time.perf_counter() + _HOP_SECONDS
+        enough = bool(self._hop) or self._begin()
         while self._hop:
             piece = self._hop[0]
             if not piece.complete(deadline):
@@ -156,20 +161,28 @@ class LocalReads:
                 self.refused.append(piece.part)
             else:
                 self._found[piece.part.first : piece.part.first + len(records)] = records
+            if not (self._hop or enough) and time.perf_counter() < deadline:
+                enough = self._begin()
         return self._more
 
-    def _begin(self) -> None:
-        """Take the pieces of one hop, read of them what is in memory, and have the disk fetch the rest."""
+    def _begin(self) -> bool:
+        """Take the next pieces, read of them what is in memory, and have the disk fetch the rest.
+
+        Gives whether that is enough for one hop, and not just as many files as are open at once.
+        """
         records = size = gathered = 0
+        shards = set[int]()
         for piece in self._pieces:
             self._hop.append(piece)
+            shards.add(piece.part.shard)
             records += len(piece.part.within)
             size += piece.size
             gathered += 0 if piece.is_large else piece.size
-            if size >= _HOP_BYTES or records >= _HOP_RECORDS:
+            enough = size >= _HOP_BYTES or records >= _HOP_RECORDS
+            if enough or len(shards) >= _MOST_FILES:
                 break
         else:
-            self._more = False
+            enough, self._more = True, False
         if gathered > len(self._scratch):
             self._scratch = bytearray(gathered)
         with memoryview(self._scratch) as view:
@@ -178,6 +191,7 @@ class LocalReads:
                 at = piece.gather(view, at)
         for piece in self._hop:
             piece.expect()
+        return enough
 
     def _made(self, parts: Iterable[RangeRead]) -> Iterator[_Piece]:
         for part in parts:

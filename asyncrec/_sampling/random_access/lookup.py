@@ -55,10 +55,10 @@ class RecordLookup:
         self.reader = RangeReader(files)
         self._local = LocalShards.of(files)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the files that are kept open; what is read from now on is opened for that."""
         if self._local is not None:
-            self._local.close()
+            await self._local.close()
 
     def one(self, number: SupportsIndex, *, waits: bool) -> bytes | None:
         """A record, if it can be had here and is as it should be.

@@ -33,6 +33,7 @@ __all__ = [
     "open_own",
     "partial_name",
     "read_at",
+    "tells_what_is_cached",
 ]
 
 T = TypeVar("T")
@@ -72,8 +73,8 @@ class Disk:
         system: the functions of `os`; tests put an object here that fails.
     """
 
-    def __init__(self, system: Any = os) -> None:
-        self.system = system
+    def __init__(self, system: Any = None) -> None:
+        self.system: Any = os if system is None else system
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._making_folders = threading.Lock()
         self._durable: set[str] = set()
@@ -190,7 +191,7 @@ def is_partial(name: str) -> bool:
 
 
 def open_own(
-    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = os
+    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = None
 ) -> int:
     """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
@@ -210,6 +211,7 @@ def open_own(
         StoragePermissionError: it is another user's.
         StorageError: it is a link, has another name, is no regular file, or what the system says.
     """
+    system = os if system is None else system
     with mapped_errors("opening", path):
         try:
             fd: int = system.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
@@ -255,6 +257,19 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
         position += len(block)
         size -= len(block)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def tells_what_is_cached(fd: int, system: Any = None) -> bool:
+    """Tell whether the file system takes `NOWAIT`: NFS and FUSE, where looking may be waiting, do not. Blocks."""
+    if not NOWAIT:
+        return False
+    try:
+        (os if system is None else system).preadv(fd, [bytearray(1)], 0, NOWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 _NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.storage._base import ObjectInfo
-from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at
+from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.source import check_regular
 
 __all__ = ["OpenFile", "OpenFiles", "Range"]
@@ -54,7 +54,7 @@ class OpenFile:
         self.info: ObjectInfo = object_info(place.key, status)
         self._identity = _identity(status)
         self._in_memory = disk.lives_in_memory(status.st_dev)
-        self.waitless = self._in_memory or self._can_be_asked()
+        self.waitless = self._in_memory or tells_what_is_cached(self._fd, self._system)
         self._flags = 0 if self._in_memory else _NOWAIT
 
     def is_current(self) -> bool:
@@ -106,18 +106,6 @@ class OpenFile:
 
     __del__ = close
 
-    def _can_be_asked(self) -> bool:
-        """Whether the file system takes RWF_NOWAIT: NFS and FUSE, where looking may be waiting, do not."""
-        if not _NOWAIT:
-            return False
-        try:
-            self._system.preadv(self._fd, [bytearray(1)], 0, _NOWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return True
-
 
 class OpenFiles:
     """Files that are kept open, by a key; the least recently used is closed for another. Any number of threads use it.
@@ -137,17 +125,26 @@ class OpenFiles:
         return len(self._files)
 
     def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
-        """Give the file if it is open, and still what its path names; without ``waits`` only a ``waitless`` one."""
-        with self._lock:
+        """Give the file if it is open, and still what its path names.
+
+        Without ``waits``, on the event loop, only a ``waitless`` one. One that is another by now is left for a thread
+        to close: the last to close a removed file frees what was in it, which takes the longer the larger it was.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return None
+        try:
             file = self._files.get(key)
             if file is None or not (waits or file.waitless):
                 return None
             self._files.move_to_end(key)
+        finally:
+            self._lock.release()
         if file.is_current():
             return file
-        with self._lock:
-            if self._files.get(key) is file:
-                del self._files[key]
+        if waits:
+            with self._lock:
+                if self._files.get(key) is file:
+                    del self._files[key]
         return None
 
     def open(self, key: Hashable, place: Place, accept: Callable[[ObjectInfo], bool]) -> OpenFile | None:
@@ -160,18 +157,19 @@ class OpenFiles:
         if not accept(file.info):
             return None
         with self._lock:
+            dropped = [self._files.pop(key, None)]  # they are closed behind the lock, for which nobody waits long
             if not self._closed:
                 self._files[key] = file
-                self._files.move_to_end(key)
             while len(self._files) > self._most:
-                self._files.popitem(last=False)
+                dropped.append(self._files.popitem(last=False)[1])
         return file
 
     def close(self) -> None:
-        """Close those that nobody reads, the others when they have been read; and keep none from now on."""
+        """Close those that nobody reads, the others when they have been read; and keep none from now on. Blocks."""
         with self._lock:
             self._closed = True
-            self._files.clear()
+            dropped, self._files = self._files, OrderedDict()
+        dropped.clear()
 
     def forked(self) -> None:
         """In a child, which has no other thread."""

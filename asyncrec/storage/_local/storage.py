@@ -58,7 +58,7 @@ class LocalStorage(Storage):
     Args:
         root: a path; relative ones are taken from where the process stands now. Shown in errors as it was given.
         chunk_size: bytes per write, and held by each sink's caller.
-        system: the `os` functions used; tests put one here that fails.
+        system: the functions of `os` that are used; tests put one here that fails.
     """
 
     flush_level = "spooled"
@@ -66,7 +66,9 @@ class LocalStorage(Storage):
     # Objects are readable by this user alone, as unfinished ones always are: for folders that nobody else reads from.
     private = False
 
-    def __init__(self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = os) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = None
+    ) -> None:
         if chunk_size < 1:
             raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
         self.root = os.fspath(root)

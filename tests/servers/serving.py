@@ -29,7 +29,7 @@ class Fault:
 
     - ``status``, ``reset``: answered so, or cut off, without effect;
     - ``status-after``, ``reset-after``: the same after its effect;
-    - ``stall``: never answered;
+    - ``stall``: never answered, without effect; ``stall-after``: the same after its effect;
     - ``truncate``: cut off in the middle of the answer's body;
     - ``page``: without effect, a page of HTML and a status that says all is well;
     - ``answer``: without effect, whatever `Server.page` is;
@@ -64,7 +64,8 @@ def nth(n: int, fault: Fault, kind: str = "") -> Plan:
 def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
     """5% of 5xx before and after the effect, 10% throttled, and each of the others now and then.
 
-    ``stalls`` is the chance of a request that is never answered: it takes as long as the client is patient.
+    ``stalls`` is the chance of a request that is never answered, half of them after the effect: it takes as long as the
+    client is patient.
     """
     draw = random.Random(seed)
     faults = (
@@ -76,7 +77,7 @@ def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
     def plan(kind: str, n: int) -> Fault | None:
         x = draw.random()
         if x > 1 - stalls:
-            return Fault("stall")
+            return Fault("stall" if x > 1 - stalls / 2 else "stall-after")
         return faults[int(x * 100)] if x * 100 < len(faults) else None
 
     return plan
@@ -206,8 +207,7 @@ class Server:
                 return self.error(fault.status, fault.words, fault.headers)
             if how == "stall":
                 await self.body(request)
-                self.reached.set()
-                await asyncio.Event().wait()  # cancelled when the client hangs up
+                await self._stall()
             if how == "reset":
                 return self.cut(request)
             if how == "answer":
@@ -221,6 +221,8 @@ class Server:
             answer = self.error(refusal.status, refusal.words)
         if self.served(kind, how, answer) or how == "reset-after":
             return self.cut(request)
+        if how == "stall-after":
+            await self._stall()
         if fault is not None and how == "status-after":
             return self.error(fault.status, fault.words, fault.headers)
         if how == "truncate" and isinstance(answer.body, bytes) and len(answer.body) > 1:
@@ -230,6 +232,10 @@ class Server:
             await cut.write(answer.body[: len(answer.body) // 2])
             return self.cut(request)
         return answer
+
+    async def _stall(self) -> None:
+        self.reached.set()
+        await asyncio.Event().wait()  # cancelled when the client hangs up
 
     def cut(self, request: web.BaseRequest) -> web.Response:
         if request.transport is not None:

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from linked_site import Site, serving_site
 
 from asyncrec import blocking, pages
 
@@ -22,65 +21,10 @@ KILLS = int(os.environ.get("ASYNCREC_CRAWLEE_KILLS", "2"))  # 20 of them take so
 PAGES = 60 + 30 * KILLS
 
 
-class Site(ThreadingHTTPServer):
-    """Page n links to 3n+1, 3n+2 and 3n+3, so that all are found from the first.
-
-    Attributes:
-        asked: how often each path was.
-    """
-
-    request_queue_size = 64
-    daemon_threads = True
-
-    def __init__(self, count: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.count = count
-        self.asked: dict[str, int] = {}
-        self.reached = threading.Condition()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed."""
-
-    @property
-    def root(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def wait_for(self, asked: int, ended: Callable[[], bool]) -> None:
-        """Until so many requests have come, or the crawl has ended."""
-        with self.reached:
-            while sum(self.asked.values()) < asked and not ended():
-                self.reached.wait(0.05)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Site
-
-    def do_GET(self) -> None:
-        with self.server.reached:
-            self.server.asked[self.path] = self.server.asked.get(self.path, 0) + 1
-            self.server.reached.notify_all()
-        number = int(self.path.strip("/") or 0)
-        links = "".join(f'<a href="/{n}">x</a>' for n in range(3 * number + 1, 3 * number + 4) if n < self.server.count)
-        body = f"<html><title>Page {number}</title>{links}</html>".encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with Site(PAGES) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with serving_site(PAGES) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @contextmanager

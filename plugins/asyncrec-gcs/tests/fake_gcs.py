@@ -5,7 +5,13 @@ Faults are planned by a function that sees each request before it is served. Wha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
 from aiohttp import web
+from asyncrec_gcs.session import Answer, Client
 from gcs_api import UNIT, Api
 from gcs_faults import Fault, chaos, nothing, nth
 
@@ -19,13 +25,13 @@ class FakeGcs(Api):
     ``delete``, ``token``, ``credentials``.
 
     Attributes:
-        lost: sessions whose address was in an answer that did not arrive: nobody can take them away.
+        heard: sessions whose address a client has got, while somebody was `listening`.
         most_puts: how many chunks were on their way at once.
     """
 
     def reset(self) -> None:
         super().reset()
-        self.lost: set[str] = set()
+        self.heard: set[str] = set()
         self.most_puts = self._puts = 0
 
     @property
@@ -34,8 +40,24 @@ class FakeGcs(Api):
 
     @property
     def left(self) -> list[str]:
-        """Names of unfinished uploads that somebody could have taken away."""
-        return [each.name for upload, each in self.sessions.items() if not each.done and upload not in self.lost]
+        """Names of unfinished uploads that somebody could have taken away: a client has got their address."""
+        used = self.ended | {upload for upload, each in self.sessions.items() if each.done}
+        assert used <= self.heard, "nobody was listening"
+        return [each.name for upload, each in self.sessions.items() if not each.done and upload in self.heard]
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Learn which sessions' addresses reach a client: it may have given up an answer that was sent to it."""
+        request = Client.request
+
+        async def listen(client: Client, *args: Any, **options: Any) -> Answer:
+            answer = await request(client, *args, **options)
+            if "Location" in answer.headers:
+                self.heard.add(answer.headers["Location"].rpartition("upload_id=")[2])
+            return answer
+
+        with mock.patch.object(Client, "request", listen):
+            yield
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         put = self.kind_of(request) == "put"
@@ -47,8 +69,6 @@ class FakeGcs(Api):
             self._puts -= put
 
     def served(self, kind: str, how: str, answer: web.Response) -> bool:
-        if how.endswith(("-after", "-reset")) and kind == "open":
-            self.lost.add(answer.headers.get("Location", "").rpartition("upload_id=")[2])
         if how == "forget-after":
             self.sessions = {upload: session for upload, session in self.sessions.items() if not session.done}
         return how in ("forget-after", "partial-reset")

@@ -115,15 +115,20 @@ async def test_a_failure_on_the_way_reaches_the_next_call_and_the_exit(gcs: Fake
     assert not gcs.unfinished
 
 
+@pytest.mark.parametrize("how", ["stall", "stall-after"])
 @pytest.mark.parametrize("kind", ["open", "put", "last"])
 async def test_a_request_in_which_nothing_moves_is_given_up_and_tried_again(
-    gcs: FakeGcs, kind: str, monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, kind: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A session that was opened, without saying so, stays: nobody knows its address."""
     monkeypatch.setattr(session_module, "_STALLED", 0.2)
-    gcs.plan = nth(1, Fault("stall"), kind)
-    async with open_quick() as storage:
-        await write(storage)
+    gcs.plan = nth(1, Fault(how), kind)
+    with gcs.listening():
+        async with open_quick() as storage:
+            await write(storage)
     assert gcs.objects["bucket", "key"].data == DATA
+    assert gcs.left == []
+    assert gcs.unfinished == (["key"] if (kind, how) == ("open", "stall-after") else [])
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

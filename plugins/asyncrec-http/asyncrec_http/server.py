@@ -60,7 +60,7 @@ class Server:
 
         Raises:
             TransientStorageError: the connection failed, or nothing came for 60 s.
-            StorageError: it is redirected too often, or from https to http.
+            StorageError: it is redirected too often, from https to http, or to what is no address.
         """
         for _ in range(_MOST_REDIRECTS + 1):
             response = await self._send(method, address, what, headers or {})
@@ -85,8 +85,14 @@ class Server:
         raise failure  # outside the handler: the client's error holds the request, and must not be chained
 
     def _followed(self, address: str, target: str, what: str) -> str:
-        target = urljoin(address, target)
-        if urlsplit(address).scheme == "https" and urlsplit(target).scheme != "https":
+        try:
+            target = urljoin(address, target)
+            scheme = _origin(target)[0]
+        except ValueError:
+            scheme = None
+        if scheme is None:
+            raise StorageError(f"{what}: the server redirects to what is no address")
+        if urlsplit(address).scheme == "https" and scheme != "https":
             shown = redact(target.partition("?")[0])
             raise StorageError(f"{what}: redirected from https to {shown}, which is not safe")
         return target

@@ -12,6 +12,7 @@ import pytest
 from asyncrec_http.options import Options
 from asyncrec_http.plugin import open_http
 from serving import Fault
+from store_checks import everything
 from web_server import WebServer
 
 from asyncrec.errors import StorageError, StoragePermissionError
@@ -66,6 +67,17 @@ async def test_a_ring_of_redirects_ends(web: WebServer) -> None:
     async with open_http(web.url) as storage:
         with pytest.raises(StorageError, match="redirected more than 5 times"):
             await storage.head("x")
+
+
+@pytest.mark.parametrize(
+    "target", ["http://[::1/x?sig=c4n4ry", "http://host:port/x?sig=c4n4ry", "http:///x?sig=c4n4ry"]
+)
+async def test_a_redirect_to_what_is_no_address_is_an_error_of_the_servers(web: WebServer, target: str) -> None:
+    web.redirects = {"x": target}
+    async with open_http(web.url) as storage:
+        with pytest.raises(StorageError, match="/x: looking: ") as raised:
+            await storage.head("x")
+    assert "c4n4ry" not in everything(raised.value)
 
 
 async def test_headers_go_to_the_server_and_to_no_other(web: WebServer) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
+import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +65,20 @@ def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> 
             [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True, timeout=100
         )
         assert done.stdout.split() == here
+
+
+def test_nothing_comes_from_outside_a_world_but_by_its_seams(worlds: None) -> None:
+    """A function that a module took from one of these by name would be the real one: a clock, a disk, a random number."""
+    outside = (fcntl, os, random, secrets, shutil, tempfile, time)
+    real = [getattr(module, name) for module in outside for name in getattr(module, "__all__", vars(module))]
+    known = {id(value) for value in real if callable(value) and not isinstance(value, type)} - {id(os.fspath)}
+    found = [
+        f"{module.__name__}.{name}"
+        for module in seams.modules()
+        for name in vars(module)
+        if id(vars(module)[name]) in known
+    ]
+    assert found == []
 
 
 def test_another_seed_is_another_world(worlds: None) -> None:

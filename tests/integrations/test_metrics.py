@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from weakref import ref
 
 import anyio
 import anyio.to_thread
@@ -14,11 +19,19 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
 import asyncrec
+from asyncrec._shards.writing.totals import _Writers
 from asyncrec.integrations.opentelemetry import instrument
 from asyncrec.integrations.prometheus import Collector
 from asyncrec.stats import ShardedWriterStats, writer_totals
 
 pytestmark = pytest.mark.anyio
+
+_STATS = ShardedWriterStats(**{field.name: 1 for field in fields(ShardedWriterStats)})  # type: ignore[arg-type]
+
+
+class _Writer:
+    def stats(self) -> ShardedWriterStats:
+        return _STATS
 
 
 async def test_totals_are_of_all_writers_and_what_grows_stays_when_they_end(tmp_path: Path) -> None:
@@ -61,6 +74,48 @@ async def test_a_child_of_a_fork_has_no_writers(tmp_path: Path) -> None:
             os._exit(writer_totals().writers + writer_totals().records)
         _, status = await anyio.to_thread.run_sync(os.waitpid, child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_writer_that_nobody_has_any_more_is_not_kept_and_what_it_counted_is() -> None:
+    """Of one whose event loop ended beneath it, say: the context was never left."""
+    writers = _Writers()
+
+    def use() -> Iterator[None]:
+        writer = _Writer()
+        with writers.counted(writer.stats):
+            yield
+
+    abandoned = use()
+    next(abandoned)
+    cycle: list[Any] = [abandoned]
+    cycle.append(cycle)
+    assert (writers.totals().writers, writers.totals().records) == (1, 1)
+    kept = ref(abandoned)
+    del abandoned, cycle
+    gc.collect()
+    assert kept() is None
+    assert (writers.totals().writers, writers.totals().records) == (0, 1)
+
+
+def test_a_writer_may_end_while_the_totals_are_added_up() -> None:
+    """The collector may end it, on the thread that adds up."""
+    writers = _Writers()
+
+    class Asking:
+        def stats(self) -> ShardedWriterStats:
+            other.close()
+            return _STATS
+
+    def use() -> Iterator[None]:
+        with writers.counted(ended.stats):
+            yield
+
+    ended, asking = _Writer(), Asking()
+    other = use()
+    next(other)
+    with writers.counted(asking.stats):
+        assert (writers.totals().writers, writers.totals().writers) == (2, 1)
+    assert (writers.totals().writers, writers.totals().records) == (0, 2)
 
 
 async def test_opentelemetry_collects_them(tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
     "Path": (pathlib.Path, _Path),
     "to_thread": (anyio.to_thread, _Around(anyio.to_thread, run_sync=_run_sync)),
     "run_sync": (anyio.to_thread.run_sync, _run_sync),
+    "perf_counter": (real_time.perf_counter, _clock),
 }
 
 
